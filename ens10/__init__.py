@@ -1,0 +1,23 @@
+"""Post-processing of ensemble weather forecasts with the ENS-10 dataset.
+
+Only the light parts are imported here: `import ens10` needs no torch and takes well under a
+second. The public functions load what they need on first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ens10.convert import prepare
+    from ens10.store import open_store
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "open_store", "prepare"]
+
+_HOMES = {"open_store": "ens10.store", "prepare": "ens10.convert"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ens10' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,137 @@
+"""The typed errors of ens10, each built from the thing that is wrong.
+
+Every message says what is wrong, where, and what to do about it. The command line prints the
+message alone and exits with 1; in Python they are a `ValueError` (an argument, or data that do
+not fit it) or an `OSError` (a file).
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from os import PathLike
+
+_MOST_LISTED = 20
+
+
+class Ens10Error(Exception):
+    """Base of all errors that a user of ens10 can mend."""
+
+
+class ArgumentError(Ens10Error, ValueError):
+    """An argument has a value that cannot be used.
+
+    Args:
+        argument: name of the argument, as the caller wrote it.
+        reason: what is wrong with it.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, argument: str, reason: str, remedy: str = "") -> None:
+        self.argument = argument
+        super().__init__(_sentence(f"{argument}: {reason}", remedy))
+
+
+class UnknownNameError(ArgumentError):
+    """A name is not among those known; the message suggests the nearest one.
+
+    Args:
+        argument: name of the argument.
+        name: the value given.
+        known: every value that would be accepted.
+    """
+
+    def __init__(self, argument: str, name: object, known: Iterable[object]) -> None:
+        names = [str(k) for k in known]
+        self.name, self.known = name, names
+        super().__init__(
+            argument,
+            f"{name!r} is not known{suggestion(str(name), names)}",
+            f"Known: {listing(names)}",
+        )
+
+
+class MissingDataError(Ens10Error, ValueError):
+    """Data lack parts that were promised or asked for; all of them are listed.
+
+    Args:
+        source: the file, folder or dataset that lacks them.
+        missing: one description for each missing part.
+        remedy: what to do about it.
+    """
+
+    def __init__(
+        self, source: str | PathLike[str], missing: Sequence[str], remedy: str = ""
+    ) -> None:
+        self.source, self.missing = source, list(missing)
+        parts = "part is" if len(self.missing) == 1 else "parts are"
+        super().__init__(
+            _sentence(
+                f"{source}: {len(self.missing)} {parts} missing: {listing(self.missing, '; ')}",
+                remedy,
+            )
+        )
+
+
+class OverlapError(Ens10Error, ValueError):
+    """Two splits of a protocol share dates.
+
+    Args:
+        first: name of the one split.
+        second: name of the other.
+        shared: what both contain.
+    """
+
+    def __init__(self, first: str, second: str, shared: Iterable[object]) -> None:
+        self.shared = [str(s) for s in shared]
+        super().__init__(
+            _sentence(
+                f"splits {first!r} and {second!r} overlap in {listing(self.shared)}",
+                "Give every valid date to at most one split",
+            )
+        )
+
+
+class FileError(Ens10Error, OSError):
+    """A file or folder cannot be used as it is.
+
+    Args:
+        path: the file or folder.
+        reason: what is wrong with it.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, path: str | PathLike[str], reason: str, remedy: str = "") -> None:
+        self.path = path
+        super().__init__(_sentence(f"{path}: {reason}", remedy))
+
+
+class DamagedFileError(FileError):
+    """A file is damaged at a known place.
+
+    Args:
+        path: the file.
+        offset: byte at which the damaged part begins.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, path: str | PathLike[str], offset: int, reason: str) -> None:
+        self.offset = offset
+        super().__init__(
+            path, f"damaged at byte {offset}: {reason}", "Fetch or write the file again"
+        )
+
+
+def listing(items: Sequence[str], separator: str = ", ") -> str:
+    """The items in one line, cut after twenty with the number left out."""
+    shown = separator.join(items[:_MOST_LISTED])
+    left = len(items) - _MOST_LISTED
+    return f"{shown}{separator}and {left} more" if left > 0 else shown
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """'; did you mean X?' for the known name nearest to `name`, or an empty string."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _sentence(problem: str, remedy: str) -> str:
+    return f"{problem}. {remedy.rstrip('.')}." if remedy else f"{problem}."

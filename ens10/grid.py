@@ -1,0 +1,82 @@
+"""Geometry of regular latitude-longitude grids: exact cell areas and location features."""
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ens10.errors import ArgumentError, UnknownNameError
+
+Weighting = Literal["cell", "cos", "none"]
+Floats = npt.NDArray[np.floating[Any]]
+
+
+def area_weights(latitude: npt.ArrayLike, weighting: Weighting = "cell") -> npt.NDArray[np.float64]:
+    """Weights of the rows of a grid, normalised to mean 1.
+
+    "cell" is the exact area of each row's cells, sin(north edge) - sin(south edge), with edges
+    half-way between rows and cut at the poles (so a row on a pole has a half cell); "cos" is
+    cos(latitude), which gives a pole no weight; "none" is 1 everywhere.
+
+    Args:
+        latitude: shape (H,), degrees north, in either order, evenly or unevenly spaced.
+        weighting: "cell", "cos" or "none".
+
+    Returns:
+        Shape (H,), float64, mean 1.
+
+    Raises:
+        UnknownNameError: another weighting.
+        ArgumentError: latitudes that are no monotonic row of degrees in [-90, 90].
+    """
+    if weighting not in get_args(Weighting):
+        raise UnknownNameError("weighting", weighting, get_args(Weighting))
+    lat = np.asarray(latitude, dtype=np.float64)
+    _check_latitude(lat)
+    if weighting == "none" or lat.size == 1:
+        return np.ones_like(lat)
+    weights = np.cos(np.deg2rad(lat)) if weighting == "cos" else _cell_areas(lat)
+    return weights / weights.mean()
+
+
+def _check_latitude(lat: npt.NDArray[np.float64]) -> None:
+    steps = np.diff(lat)
+    monotonic = bool(np.all(steps > 0) or np.all(steps < 0))
+    if lat.ndim != 1 or not lat.size or not monotonic or np.abs(lat).max() > 90.0 + 1e-6:
+        raise ArgumentError(
+            "latitude",
+            "expected degrees between -90 and 90 that only rise or only fall",
+            "Sort the rows from north to south",
+        )
+
+
+def _cell_areas(lat: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    inner = (lat[1:] + lat[:-1]) / 2
+    first, last = lat[0] - (lat[1] - lat[0]) / 2, lat[-1] + (lat[-1] - lat[-2]) / 2
+    edges = np.clip(np.concatenate([[first], inner, [last]]), -90.0, 90.0)
+    return np.abs(np.diff(np.sin(np.deg2rad(edges))))
+
+
+def location_features(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """The three coordinates of each grid point on the unit sphere.
+
+    Args:
+        latitude: shape (H,), degrees north.
+        longitude: shape (W,), degrees east.
+
+    Returns:
+        Shape (3, H, W), float32: sin(lat), cos(lat) sin(lon), cos(lat) cos(lon).
+    """
+    phi = np.deg2rad(np.asarray(latitude, dtype=np.float64))[:, None]
+    lam = np.deg2rad(np.asarray(longitude, dtype=np.float64))[None, :]
+    fields = np.broadcast_arrays(np.sin(phi), np.cos(phi) * np.sin(lam), np.cos(phi) * np.cos(lam))
+    return np.stack(fields).astype(np.float32)
+
+
+def is_global(longitude: npt.ArrayLike) -> bool:
+    """Whether the columns go once round the Earth, so that the last one borders the first."""
+    lon = np.asarray(longitude, dtype=np.float64)
+    if lon.size < 2:
+        return False
+    step = abs(float(lon[1] - lon[0]))
+    return bool(abs(step * lon.size - 360.0) < 0.01 * step)
