@@ -2,3 +2,13 @@
 
 if __name__ == "metrics":  # the bare name: two copies of every class would follow
     raise ImportError("import this package as ens10.metrics, not as metrics")
+
+from ens10.grid import area_weights
+from ens10.metrics.crps import Estimator, crps_ensemble, crps_normal
+
+__all__ = [
+    "Estimator",
+    "area_weights",
+    "crps_ensemble",
+    "crps_normal",
+]
