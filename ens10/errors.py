@@ -65,7 +65,7 @@ class MissingDataError(Ens10Error, ValueError):
         parts = "part is" if len(self.missing) == 1 else "parts are"
         super().__init__(
             _sentence(
-                f"{source}: {len(self.missing)} {parts} missing: {listing(self.missing, '; ')}",
+                f"{source}: {len(self.missing)} {parts} missing: {'; '.join(self.missing)}",
                 remedy,
             )
         )
@@ -120,11 +120,10 @@ class DamagedFileError(FileError):
         )
 
 
-def listing(items: Sequence[str], separator: str = ", ") -> str:
+def listing(items: Sequence[str]) -> str:
     """The items in one line, cut after twenty with the number left out."""
-    shown = separator.join(items[:_MOST_LISTED])
     left = len(items) - _MOST_LISTED
-    return f"{shown}{separator}and {left} more" if left > 0 else shown
+    return ", ".join(items[:_MOST_LISTED]) + (f", and {left} more" if left > 0 else "")
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:

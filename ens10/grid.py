@@ -36,7 +36,8 @@ def area_weights(latitude: npt.ArrayLike, weighting: Weighting = "cell") -> npt.
     if weighting == "none" or lat.size == 1:
         return np.ones_like(lat)
     weights = np.cos(np.deg2rad(lat)) if weighting == "cos" else _cell_areas(lat)
-    return weights / weights.mean()
+    normalised: npt.NDArray[np.float64] = weights / weights.mean()
+    return normalised
 
 
 def _check_latitude(lat: npt.NDArray[np.float64]) -> None:
@@ -54,7 +55,8 @@ def _cell_areas(lat: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     inner = (lat[1:] + lat[:-1]) / 2
     first, last = lat[0] - (lat[1] - lat[0]) / 2, lat[-1] + (lat[-1] - lat[-2]) / 2
     edges = np.clip(np.concatenate([[first], inner, [last]]), -90.0, 90.0)
-    return np.abs(np.diff(np.sin(np.deg2rad(edges))))
+    areas: npt.NDArray[np.float64] = np.abs(np.diff(np.sin(np.deg2rad(edges))))
+    return areas
 
 
 def location_features(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> npt.NDArray[np.float32]:

@@ -1,0 +1,74 @@
+"""Channels: one variable on one level, such as `t2m` or `z_500` (also accepted as `z500`)."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ens10.catalog import VARIABLES, variable
+from ens10.errors import Ens10Error, UnknownNameError
+
+_WITH_LEVEL = re.compile(r"(?P<name>.+?)_?(?P<level>\d+)")
+
+
+def channel_names(dataset: xr.Dataset) -> list[str]:
+    """The channels that a dataset of forecasts or truth holds, surface variables first."""
+    surface, upper = [], []
+    for name, field in dataset.data_vars.items():
+        if "level" not in field.dims:
+            surface.append(str(name))
+            continue
+        levels = field.attrs.get("levels_hpa", field["level"].to_numpy().tolist())
+        upper += [f"{name}_{level:g}" for level in np.atleast_1d(levels)]
+    return surface + upper
+
+
+def resolve(channel: str, known: list[str], argument: str = "channel") -> str:
+    """The canonical name of a channel among `known`.
+
+    Raises:
+        UnknownNameError: none of them is meant.
+    """
+    candidates = [channel]
+    try:
+        candidates.append(variable(channel).name)  # a GRIB short name such as 2t
+    except Ens10Error:
+        match = _WITH_LEVEL.fullmatch(channel)
+        if match:
+            candidates.append(f"{match['name']}_{match['level']}")
+    for candidate in candidates:
+        if candidate in known:
+            return candidate
+    raise UnknownNameError(argument, channel, known)
+
+
+def split(channel: str) -> tuple[str, int | None]:
+    """Variable and level (hPa) of a canonical channel name; the level is None at the surface."""
+    name, _, level = channel.rpartition("_")
+    return (name, int(float(level))) if name and level.isdigit() else (channel, None)
+
+
+def field_of(dataset: xr.Dataset, channel: str, argument: str = "channel") -> xr.DataArray:
+    """The field of one channel, without a level dimension.
+
+    Raises:
+        UnknownNameError: the dataset lacks the channel; the message lists those it has.
+    """
+    canonical = resolve(channel, channel_names(dataset), argument)
+    name, level = split(canonical) if canonical not in dataset.data_vars else (canonical, None)
+    field = dataset[name]
+    return field.sel(level=level, drop=True) if level is not None else field
+
+
+def attributes_of(channel: str) -> Mapping[str, Any]:
+    """CF attributes of a channel, empty for variables that ENS-10 does not have."""
+    name, level = (channel, None) if channel in VARIABLES else split(channel)
+    if name not in VARIABLES:
+        return {}
+    attributes: dict[str, Any] = dict(VARIABLES[name].attributes)
+    if level is not None:
+        attributes["level_hpa"] = level
+        attributes["long_name"] += f" at {level} hPa"
+    return attributes

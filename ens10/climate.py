@@ -1,0 +1,146 @@
+"""Normalisation statistics from additive sums, exact for any choice of training years.
+
+`prepare` keeps sums over dates at every grid point. Dates are grouped into blocks that share the
+year of their valid date at every step, so that the statistics of any set of years, at any target
+step, are sums over whole blocks, without another pass over the data.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError
+
+Epsilon = Literal["relative", "paper"]
+# Points whose deviation is far below that of the field (sea surface temperature under ice, rain in
+# a desert) are scaled by this share of the field's root mean square deviation instead.
+_RELATIVE_FLOOR = 0.05
+_PAPER_EPSILON = 0.1  # in the units of the variable, as in the ENS-10 authors' code
+
+
+def blocks(valid_time: npt.NDArray[np.datetime64]) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """Dates grouped by the years of their valid dates.
+
+    Args:
+        valid_time: shape (time, step).
+
+    Returns:
+        The years of each block, shape (block, step), in order of first appearance, and the block
+        of each date.
+    """
+    years = valid_time.astype("datetime64[Y]").astype(np.int64) + 1970
+    found: dict[tuple[int, ...], int] = {}
+    member = [found.setdefault(tuple(row), len(found)) for row in years.tolist()]
+    return np.array(list(found), dtype=np.int64), member
+
+
+class Sums:
+    """Count, sum and sum of squares over dates at every point, NaN left out, in float64.
+
+    Args:
+        shape: of one sample.
+    """
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.count = np.zeros(shape, dtype=np.int64)
+        self.total = np.zeros(shape)
+        self.square = np.zeros(shape)
+
+    def add(self, sample: npt.NDArray[np.floating]) -> None:
+        """Adds one date."""
+        valid = np.isfinite(sample)
+        value = np.where(valid, sample, 0.0).astype(np.float64)
+        self.count += valid
+        self.total += value
+        self.square += value * value
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """Turns features into (x - mean) / scale at every grid point, with gaps filled by 0.
+
+    Attributes:
+        channels: names of the features, in order.
+        mean: shape (C, H, W), float32.
+        scale: shape (C, H, W), float32, positive.
+    """
+
+    channels: tuple[str, ...]
+    mean: npt.NDArray[np.float32]
+    scale: npt.NDArray[np.float32]
+
+    def apply(self, features: npt.NDArray[np.float32]) -> None:
+        """Normalises features (..., C, H, W) in place.
+
+        Raises:
+            ArgumentError: the features lie on another grid.
+        """
+        if features.shape[-3:] != self.mean.shape:
+            raise ArgumentError(
+                "features",
+                f"shape {features.shape[-3:]} (channels, rows, columns) does not fit the "
+                f"normalisation statistics, which have {self.mean.shape}",
+                "Use data on the grid, and with the inputs, of the training",
+            )
+        features -= self.mean
+        features /= self.scale
+        np.nan_to_num(features, copy=False, nan=0.0)
+
+
+def normaliser(
+    channels: Iterable[str],
+    count: npt.NDArray[np.int64],
+    total: npt.NDArray[np.float64],
+    square: npt.NDArray[np.float64],
+    epsilon: Epsilon = "relative",
+) -> Normaliser:
+    """Mean and scale from sums over the training dates.
+
+    Args:
+        channels: names of the features.
+        count: shape (C, H, W), number of dates with a value.
+        total: sum of the values.
+        square: sum of their squares.
+        epsilon: "relative" never divides by less than 5 % of the channel's root mean square
+            deviation over the grid; "paper" adds 0.1 to the deviation, whatever the units.
+    """
+    dates = np.maximum(count, 1)
+    mean = total / dates
+    deviation = np.sqrt(np.maximum(square / dates - mean**2, 0.0))
+    if epsilon == "paper":
+        scale = deviation + _PAPER_EPSILON
+    else:
+        present = count > 0
+        points = np.maximum(present.sum(axis=(1, 2), keepdims=True), 1)
+        typical = np.sqrt((deviation**2).sum(axis=(1, 2), keepdims=True) / points)
+        typical = np.where(typical > 0, typical, 1.0)
+        scale = np.maximum(deviation, _RELATIVE_FLOOR * typical)
+    return Normaliser(tuple(channels), mean.astype(np.float32), scale.astype(np.float32))
+
+
+def sums_of_years(
+    statistics: xr.Dataset, years: Iterable[int], target_step: int, step: int, kind: str
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Count, sum and sum of squares over the dates whose target is valid in the given years.
+
+    Args:
+        statistics: `open_store(path, "statistics")`.
+        years: years of the target's valid date.
+        target_step: step of the target, which decides the valid date.
+        step: step of the features.
+        kind: "mean" or "std", of the ensemble.
+
+    Returns:
+        Three arrays of shape (channel, latitude, longitude).
+    """
+    chosen = np.isin(statistics["valid_year"].sel(step=target_step), list(years))
+    part = statistics.sel(step=step).isel(block=chosen)
+    return (
+        part[f"{kind}_count"].sum("block").to_numpy(),
+        part[f"{kind}_sum"].sum("block").to_numpy(),
+        part[f"{kind}_square_sum"].sum("block").to_numpy(),
+    )

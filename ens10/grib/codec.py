@@ -1,0 +1,120 @@
+"""Decode and encode the values of GRIB messages through ecCodes."""
+
+from typing import BinaryIO
+
+import eccodes
+import numpy as np
+import numpy.typing as npt
+
+from ens10.catalog import Variable
+from ens10.errors import DamagedFileError
+from ens10.grib.grid import LatLonGrid
+from ens10.grib.message import Message
+
+MISSING_VALUE = 9999.0  # as in the ENS-10 files
+_MARK = float(np.finfo(np.float64).max)  # no field reaches it, so it marks a gap beyond doubt
+
+
+def decode(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
+    """The values of one message, missing ones NaN.
+
+    Args:
+        message: an entry of the index.
+        file: its file, open for reading.
+
+    Returns:
+        Shape (rows, columns), float32, rows north to south, columns eastward: ecCodes' double
+        precision values rounded once.
+
+    Raises:
+        DamagedFileError: ecCodes cannot unpack the values.
+    """
+    file.seek(message.offset)
+    handle = eccodes.codes_new_from_message(file.read(message.length))
+    try:
+        eccodes.codes_set(handle, "missingValue", _MARK)
+        values = eccodes.codes_get_values(handle)
+        if eccodes.codes_get_long(handle, "bitmapPresent"):
+            values[values == _MARK] = np.nan
+    except eccodes.CodesInternalError as error:
+        raise DamagedFileError(message.path, message.offset, f"cannot unpack ({error})") from error
+    finally:
+        eccodes.codes_release(handle)
+    return np.ascontiguousarray(message.scan.orient(values, message.grid), dtype=np.float32)
+
+
+class Encoder:
+    """Writes fields as GRIB edition 1 messages the way the ENS-10 files hold them.
+
+    Centre ecmf, regular latitude-longitude grid, north to south, 16-bit simple packing, gaps as a
+    bitmap with missing value 9999.
+
+    Args:
+        grid: the grid of every field.
+        data_type: `pf` for perturbed forecasts (with `stream="enfh"`, hindcasts) or `an`.
+        members: size of the ensemble, or 0 for fields that are no ensemble members.
+    """
+
+    def __init__(self, grid: LatLonGrid, data_type: str = "pf", members: int = 10) -> None:
+        self._handle = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib1")
+        self._current: dict[str, str | int | float] = {}
+        self._set({"centre": "ecmf", "setLocalDefinition": 1, "localDefinitionNumber": 1})
+        self._set({"class": "od" if members else "ea", "type": data_type})
+        self._set({"stream": "enfh" if members else "oper", "expver": "0001"})
+        self._set(_grid_keys(grid))
+        self._set({"bitsPerValue": 16, "numberOfForecastsInEnsemble": members, "stepUnits": "h"})
+
+    def message(
+        self,
+        values: npt.NDArray[np.floating],
+        variable: Variable,
+        *,
+        date: int,
+        step: int = 0,
+        number: int = 0,
+        level: int = 0,
+    ) -> bytes:
+        """One message.
+
+        Args:
+            values: shape (rows, columns), north to south, NaN where missing.
+            variable: what they are.
+            date: start date as YYYYMMDD (00 UTC).
+            step: hours.
+            number: ensemble member.
+            level: hPa for variables on pressure levels.
+        """
+        gaps = np.isnan(values)
+        self._set({"indicatorOfTypeOfLevel": 100 if variable.kind == "pl" else 1})
+        self._set({"level": level, "paramId": variable.param_id, "dataDate": date, "dataTime": 0})
+        self._set({"step": step, "perturbationNumber": number})
+        self._set({"bitmapPresent": int(gaps.any()), "missingValue": MISSING_VALUE})
+        flat = np.where(gaps, MISSING_VALUE, values).astype(np.float64).ravel()
+        eccodes.codes_set_values(self._handle, flat)
+        return bytes(eccodes.codes_get_message(self._handle))
+
+    def _set(self, keys: dict[str, str | int | float]) -> None:
+        """Sets only what changed: each call into ecCodes costs as much as packing a small field."""
+        for key, value in keys.items():
+            if self._current.get(key) != value:
+                eccodes.codes_set(self._handle, key, value)
+                self._current[key] = value
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle is not None:
+            eccodes.codes_release(handle)
+
+
+def _grid_keys(grid: LatLonGrid) -> dict[str, str | int | float]:
+    latitude, longitude = grid.latitude(), grid.longitude()
+    return {
+        "Ni": grid.columns,
+        "Nj": grid.rows,
+        "latitudeOfFirstGridPointInDegrees": float(latitude[0]),
+        "latitudeOfLastGridPointInDegrees": float(latitude[-1]),
+        "longitudeOfFirstGridPointInDegrees": float(longitude[0]),
+        "longitudeOfLastGridPointInDegrees": float(longitude[-1]),
+        "iDirectionIncrementInDegrees": grid.spacing,
+        "jDirectionIncrementInDegrees": abs(float(latitude[1] - latitude[0])),
+    }

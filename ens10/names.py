@@ -1,0 +1,67 @@
+"""Names of other people's files: a short YAML file instead of code.
+
+variables: {t2m_fc: t2m}         # forecast variables: theirs to ours
+truth: {t2m_era5: t2m}           # truth variables in the same file, if there are any
+dimensions: {member: number, init: time, lead: step, lat: latitude, lon: longitude}
+step: {units: months, first: 1}  # `first`: the step that is the start's own month (or hour 0)
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ens10.errors import FileError, UnknownNameError
+
+_KEYS = ("variables", "truth", "dimensions", "step")
+_STEP_KEYS = ("units", "first")
+STEP_UNITS = ("h", "months")
+
+
+@dataclass(frozen=True)
+class Names:
+    """How a file's names map to those of this package.
+
+    Attributes:
+        variables: forecast variables, theirs to ours; all of the file's if empty.
+        truth: truth variables in the same file, theirs to ours.
+        dimensions: dimensions, theirs to ours.
+        step_units: "h" or "months".
+        first_step: the step whose valid time is the start itself.
+    """
+
+    variables: dict[str, str] = field(default_factory=dict)
+    truth: dict[str, str] = field(default_factory=dict)
+    dimensions: dict[str, str] = field(default_factory=dict)
+    step_units: str = "h"
+    first_step: int = 0
+
+
+def read_names(path: Path | str) -> Names:
+    """The mapping in a YAML file.
+
+    Raises:
+        FileError: the file is missing, or no mapping of names.
+        UnknownNameError: a key or a unit that is not known.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileError(path, "no such file", "Give the path of a YAML file with a name mapping")
+    content = yaml.safe_load(path.read_text())
+    if not isinstance(content, dict):
+        raise FileError(path, "not a mapping of names", f"Give it the keys {', '.join(_KEYS)}")
+    _check_known(path, content, _KEYS)
+    step: dict[str, Any] = content.get("step") or {}
+    _check_known(path, step, _STEP_KEYS)
+    units = str(step.get("units", "h"))
+    if units not in STEP_UNITS:
+        raise UnknownNameError(f"step.units in {path}", units, STEP_UNITS)
+    tables = {key: content.get(key) or {} for key in ("variables", "truth", "dimensions")}
+    return Names(**tables, step_units=units, first_step=int(step.get("first", 0)))
+
+
+def _check_known(path: Path, content: dict[str, Any], known: tuple[str, ...]) -> None:
+    for key in content:
+        if key not in known:
+            raise UnknownNameError(f"key in {path}", key, known)

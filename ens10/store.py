@@ -1,0 +1,139 @@
+"""A store as xarray: forecasts, truth and statistics in one Zarr hierarchy (format 3).
+
+    STORE/sfc         variables over (time, step, number, latitude, longitude)
+    STORE/pl          variables over (time, step, level, number, latitude, longitude)
+    STORE/truth       variables over (time, step[, level], latitude, longitude), on the valid date
+    STORE/statistics  ensemble mean and deviation over (time, step, channel, latitude, longitude),
+                      and their sums over dates
+
+A chunk of a forecast is one date, step and level, all members, the full grid; a chunk of the
+ensemble mean is one date and step, all channels. Any reader of Zarr opens the groups.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+import zarr
+from zarr.codecs import BloscCodec
+
+from ens10.errors import FileError, MissingDataError, UnknownNameError
+
+FORMAT_VERSION = 1
+StoreKind = Literal["sfc", "pl", "truth", "statistics"]
+Codec = Literal["none", "lz4"]
+_TIME_ATTRIBUTES = {"units": "seconds since 1970-01-01", "calendar": "proleptic_gregorian"}
+
+
+def open_store(path: Path | str, kind: StoreKind) -> xr.Dataset:
+    """One part of a store, lazily.
+
+    Args:
+        path: a folder that `ens10 prepare` wrote, or a URL of one.
+        kind: "sfc", "pl", "truth" or "statistics".
+
+    Raises:
+        UnknownNameError: another kind.
+        FileError: no store there, or one of a newer version.
+        MissingDataError: the store has no such part.
+    """
+    if kind not in get_args(StoreKind):
+        raise UnknownNameError("kind", kind, get_args(StoreKind))
+    held = store_kinds(path)
+    if kind not in held:
+        remedy = (
+            "Prepare it again with --truth" if kind == "truth" else "Prepare it from such files"
+        )
+        raise MissingDataError(path, [f"{kind} (the store holds {', '.join(held)})"], remedy)
+    part: xr.Dataset = xr.open_zarr(str(path), group=kind, consolidated=False, chunks={})
+    return part
+
+
+def store_kinds(path: Path | str) -> list[str]:
+    """The parts that a store holds.
+
+    Raises:
+        FileError: no store there, or one of a newer version.
+    """
+    remedy = "Make a store with `ens10 prepare`"
+    if "://" not in str(path) and not Path(path).exists():
+        raise FileError(path, "no such store", remedy)
+    try:
+        root = zarr.open_group(str(path), mode="r")
+    except (FileNotFoundError, ValueError, NotADirectoryError) as error:
+        raise FileError(path, "not a store of ens10 (no Zarr hierarchy there)", remedy) from error
+    version = root.attrs.get("ens10_format")
+    if not isinstance(version, int):
+        raise FileError(path, "a Zarr hierarchy, but not a store of ens10", remedy)
+    if version > FORMAT_VERSION:
+        raise FileError(path, f"a store of format {version}", "Update ens10 to read it")
+    return sorted(name for name, _ in root.groups())
+
+
+def forecasts(path: Path | str) -> xr.Dataset:
+    """All forecast variables of a store in one lazy dataset, surface and pressure levels."""
+    held = [kind for kind in ("sfc", "pl") if kind in store_kinds(path)]
+    parts = [open_store(path, kind) for kind in held]
+    return xr.merge(parts, join="exact", combine_attrs="override", compat="equals")
+
+
+def create_array(
+    group: zarr.Group,
+    name: str,
+    shape: Sequence[int],
+    dims: Sequence[str],
+    *,
+    chunks: Sequence[int] | None = None,
+    dtype: npt.DTypeLike = np.float32,
+    attributes: Mapping[str, Any] | None = None,
+    codec: Codec = "none",
+) -> zarr.Array[Any]:
+    """An empty array of a store, filled with NaN (or 0 for integers) until it is written.
+
+    Args:
+        group: where.
+        name: variable name.
+        shape: sizes of the dimensions.
+        dims: names of the dimensions.
+        chunks: sizes of a chunk; the whole array if None.
+        dtype: type of the values.
+        attributes: CF attributes.
+        codec: "none", or "lz4" for compressed chunks.
+    """
+    floating = np.issubdtype(np.dtype(dtype), np.floating)
+    lz4 = BloscCodec(cname="lz4", clevel=1, shuffle="bitshuffle")
+    return group.create_array(
+        name,
+        shape=tuple(shape),
+        chunks=tuple(chunks or shape),
+        dtype=np.dtype(dtype),
+        fill_value=np.nan if floating else 0,
+        dimension_names=list(dims),
+        attributes=dict(attributes or {}),
+        compressors=[lz4] if codec == "lz4" else None,
+    )
+
+
+def write_coordinates(group: zarr.Group, dataset: xr.Dataset, names: Sequence[str]) -> None:
+    """Writes coordinates so that xarray finds them, times as seconds since 1970 (CF)."""
+    for name in names:
+        coordinate = dataset[name]
+        values, attributes = coordinate.to_numpy(), dict(coordinate.attrs)
+        if np.issubdtype(values.dtype, np.datetime64):
+            values = values.astype("datetime64[s]").astype(np.int64)
+            attributes.update(_TIME_ATTRIBUTES)
+        array = create_array(
+            group,
+            name,
+            values.shape,
+            [str(d) for d in coordinate.dims],
+            dtype=values.dtype,
+            attributes=attributes,
+        )
+        array[...] = values
+    auxiliary = [name for name in names if name not in dataset.dims]
+    if auxiliary:
+        group.attrs["coordinates"] = " ".join(auxiliary)
