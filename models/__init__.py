@@ -1,4 +1,42 @@
-"""Post-processing models: from a batch to a predictive distribution."""
+"""Post-processing models: from a batch to a predictive distribution.
+
+The names below are loaded on first use, so that the statistical methods need no Lightning.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if __name__ == "models":  # the bare name: two copies of every class would follow
     raise ImportError("import this package as ens10.models, not as models")
+
+if TYPE_CHECKING:
+    from ens10.models.heads import ResidualNormalHead
+    from ens10.models.losses import CRPSLoss
+    from ens10.models.postprocessor import PostProcessor, StatisticalPostProcessor
+    from ens10.models.predictive import Ensemble, Normal, Predictive
+
+__all__ = [
+    "CRPSLoss",
+    "Ensemble",
+    "Normal",
+    "PostProcessor",
+    "Predictive",
+    "ResidualNormalHead",
+    "StatisticalPostProcessor",
+]
+
+_HOMES = {
+    "CRPSLoss": "ens10.models.losses",
+    "Ensemble": "ens10.models.predictive",
+    "Normal": "ens10.models.predictive",
+    "PostProcessor": "ens10.models.postprocessor",
+    "Predictive": "ens10.models.predictive",
+    "ResidualNormalHead": "ens10.models.heads",
+    "StatisticalPostProcessor": "ens10.models.postprocessor",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ens10.models' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,64 @@
+"""Heads: from a network's output to a predictive distribution."""
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from ens10.errors import ArgumentError
+from ens10.loader.batch import Batch
+from ens10.models.predictive import Normal, Predictive
+
+
+class Head(nn.Module):
+    """Turns the output of a network into a predictive distribution.
+
+    Attributes:
+        out_channels: number of channels that the network has to deliver.
+    """
+
+    out_channels: int
+
+    @abstractmethod
+    def forward(self, outputs: Tensor, batch: Batch) -> Predictive:
+        """The forecast from `outputs` (N, out_channels, H, W) and the raw ensemble in `batch`."""
+
+
+class ResidualNormalHead(Head):
+    """A normal distribution as a residual on the raw ensemble (Ashkboos et al. 2022).
+
+    mu = m + s * o0 and sigma = s * exp(o1), where m is the mean and s the standard deviation of
+    the raw ensemble at that point and date: an output of 0 is the raw ensemble.
+
+    s is at least `floor`, so that a raw spread of 0 gives a positive sigma and the network can
+    still correct the point. o1 is held in [-7, 7], so that sigma stays within a factor of about
+    1100 of s and exp never overflows; outside this range o1 gets no gradient. Where the raw
+    ensemble is NaN the forecast is NaN, and the network gets no gradient from there.
+
+    Args:
+        floor: smallest s, in units of the target, e.g. 0.001 K. Choose a smaller one for a target
+            whose spread is itself that small, such as precipitation in m.
+
+    Raises:
+        ArgumentError: a floor that is not positive.
+    """
+
+    out_channels = 2
+    max_log_scale = 7.0
+
+    def __init__(self, floor: float = 1e-3) -> None:
+        super().__init__()
+        if not floor > 0:
+            raise ArgumentError("floor", f"{floor} is not positive", "Give it in target units")
+        self.floor = floor
+
+    def forward(self, outputs: Tensor, batch: Batch) -> Normal:
+        """Normal with mu and sigma (N, H, W) from outputs (N, 2, H, W)."""
+        raw_mean, raw_std = batch["raw_mean"], batch["raw_std"]
+        # float32 also under mixed precision: half precision has no room for Z500
+        shift, log_scale = outputs.to(raw_mean.dtype).unbind(1)
+        missing = raw_mean.isnan() | raw_std.isnan()
+        spread = torch.where(missing, 1, raw_std).clamp(min=self.floor)
+        mu = raw_mean + spread * shift
+        sigma = spread * log_scale.clamp(-self.max_log_scale, self.max_log_scale).exp()
+        return Normal(mu.masked_fill(missing, torch.nan), sigma.masked_fill(missing, torch.nan))

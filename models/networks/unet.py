@@ -1,0 +1,102 @@
+"""The U-Net of the ENS-10 paper, with periodic longitude as an option."""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ens10.errors import ArgumentError
+from ens10.models.layers.padding import Poles, SameConv2d, upsample_twice
+from ens10.models.networks.base import Network
+
+_SMALLEST = 8  # two halvings leave 2 x 2 points: batch statistics need more than one
+
+
+class UNet(Network):
+    """The U-Net of Ashkboos et al. 2022: 633,698 parameters for 14 channels, 636,002 for 22.
+
+    Blocks of 3x3 convolution, batch normalisation and ReLU with widths 32-32, pool, 64-64, pool,
+    128-128-128-64; then twice: bilinear upsampling, concatenation behind the map of the same level
+    (64-32 and 32-32); at last a 3x3 convolution. The defaults are the paper's variant.
+
+    Any grid of at least 8 x 8 points is taken. Pooling drops the last row of an odd number: the
+    upsampled map then gets its first row once more on top (the paper's rule, whose grid has 361
+    rows). Pooling drops the last column too: here the upsampled map gets one column in the east,
+    where it was dropped, its last one again, or the first one if longitude is periodic.
+
+    Args:
+        in_channels: channels of the features.
+        out_channels: channels delivered at each point.
+        periodic_longitude: whether first and last column are neighbours in every convolution and
+            interpolation. The network then commutes with turning the globe by multiples of 4
+            columns if their number is a multiple of 4; where a level has an odd number of columns,
+            pooling breaks this near the seam, and it holds only approximately.
+        poles: what the convolutions see beyond the first and last row.
+        zero_init: start the last convolution at zero, so that training starts with an output of 0,
+            which a residual head turns into the raw ensemble.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int = 2,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+        zero_init: bool = False,
+    ) -> None:
+        super().__init__()
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.periodic_longitude = periodic_longitude
+
+        def conv(before: int, after: int) -> SameConv2d:
+            return SameConv2d(before, after, periodic_longitude=periodic_longitude, poles=poles)
+
+        def blocks(*widths: int) -> nn.Sequential:
+            layers: list[nn.Module] = []
+            for before, after in pairwise(widths):
+                layers += [conv(before, after), nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
+            return nn.Sequential(*layers)
+
+        self.down_0 = blocks(in_channels, 32, 32)
+        self.down_1 = blocks(32, 64, 64)
+        self.bottom = blocks(64, 128, 128, 128, 64)
+        self.up_1 = blocks(64 + 64, 64, 32)
+        self.up_0 = blocks(32 + 32, 32, 32)
+        self.last = conv(32, out_channels)
+        if zero_init:
+            nn.init.zeros_(self.last.weight)
+            if self.last.bias is not None:
+                nn.init.zeros_(self.last.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, in_channels, H, W) -> (N, out_channels, H, W).
+
+        Raises:
+            ArgumentError: fewer than 8 rows or columns.
+        """
+        rows, columns = features.shape[-2:]
+        if min(rows, columns) < _SMALLEST:
+            raise ArgumentError(
+                "features",
+                f"a grid of {rows} x {columns} points is too small for two poolings",
+                f"The U-Net needs at least {_SMALLEST} x {_SMALLEST}; MLP takes any grid",
+            )
+        level_0 = self.down_0(features)
+        level_1 = self.down_1(functional.max_pool2d(level_0, 2))
+        level_2 = self.bottom(functional.max_pool2d(level_1, 2))
+        level_1 = self.up_1(self._join(level_1, level_2))
+        level_0 = self.up_0(self._join(level_0, level_1))
+        outputs: Tensor = self.last(level_0)
+        return outputs
+
+    def _join(self, skip: Tensor, below: Tensor) -> Tensor:
+        """`skip` with the upsampled map of the level below behind it."""
+        upper = upsample_twice(below, periodic_longitude=self.periodic_longitude)
+        odd_row, odd_column = skip.shape[-2] % 2, skip.shape[-1] % 2
+        if odd_column:
+            mode = "circular" if self.periodic_longitude else "replicate"
+            upper = functional.pad(upper, (0, 1, 0, 0), mode=mode)
+        if odd_row:
+            upper = functional.pad(upper, (0, 0, 1, 0), mode="replicate")
+        return torch.cat([skip, upper], dim=1)

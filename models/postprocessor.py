@@ -1,0 +1,223 @@
+"""The Lightning modules: a network with its head, and a statistical method, behind one step."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, cast
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor, nn
+from torchmetrics import MeanMetric
+
+from ens10.errors import ArgumentError, listing
+from ens10.loader.batch import Batch
+from ens10.models.heads import Head
+from ens10.models.losses import CRPSLoss, Loss
+from ens10.models.networks.base import Network
+from ens10.models.predictive import Predictive
+from ens10.models.statistical.base import StatisticalMethod
+
+Stage = Literal["train", "val", "test"]
+_LOGGED = ("train_loss", "val_loss", "val_crps", "test_loss", "test_crps")
+
+
+@dataclass(eq=False)
+class Prediction:
+    """What `predict_step` returns for one batch.
+
+    Args:
+        forecast: the predictive distributions, N dates.
+        dates: (N,) int64 valid dates in seconds since 1970-01-01 00 UTC.
+    """
+
+    forecast: Predictive
+    dates: Tensor
+
+
+class _ForecastModule(pl.LightningModule):
+    """The step that training, validation and test share; subclasses say what the forecast is."""
+
+    def __init__(self, loss: Loss | None) -> None:
+        super().__init__()
+        self.loss = loss if loss is not None else CRPSLoss()
+        # (sum of w loss, sum of w), so that batches and processes merge exactly
+        self.means = nn.ModuleDict({name: MeanMetric(nan_strategy="error") for name in _LOGGED})
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> Predictive:
+        """The forecast for a batch."""
+
+    def _step(self, batch: Batch, stage: Stage) -> Tensor:
+        """Weighted mean of the loss over the valid points of all dates; logs it."""
+        forecast = self(batch)
+        losses = self.loss(forecast, batch["target"])
+        loss = self._weighted_mean(losses, batch, f"{stage}_loss")
+        if stage != "train":
+            same = isinstance(self.loss, CRPSLoss)
+            crps = losses if same else forecast.crps(batch["target"])
+            self._weighted_mean(crps, batch, f"{stage}_crps")
+        return loss
+
+    def _weighted_mean(self, values: Tensor, batch: Batch, name: str) -> Tensor:
+        weights = batch["weights"]
+        # where(), not a product: a forecast may be NaN where there is nothing to compare with
+        sums = torch.where(weights > 0, weights * values, 0).flatten(1).sum(1)
+        if not bool(sums.isfinite().all()):
+            raise _not_finite(name, sums, batch["dates"])
+        total = weights.sum()
+        mean: Tensor = sums.sum() / total.clamp(min=torch.finfo(total.dtype).tiny)
+        metric = cast("MeanMetric", self.means[name])
+        metric.update(mean.detach(), total)
+        prog_bar = name in ("train_loss", "val_loss")
+        self.log(name, metric, on_step=False, on_epoch=True, prog_bar=prog_bar)
+        return mean
+
+    def validation_step(self, batch: Batch) -> None:
+        """Logs `val_loss` and `val_crps`."""
+        self._step(batch, "val")
+
+    def test_step(self, batch: Batch) -> None:
+        """Logs `test_loss` and `test_crps`."""
+        self._step(batch, "test")
+
+    def predict_step(self, batch: Batch) -> Prediction:
+        """The forecast with its valid dates."""
+        return Prediction(self(batch), batch["dates"])
+
+
+def adam(parameters: Any) -> torch.optim.Optimizer:
+    """The default optimiser: Adam with learning rate 1e-3."""
+    return torch.optim.Adam(parameters, lr=1e-3)
+
+
+class PostProcessor(_ForecastModule):
+    """A network trained to correct the raw ensemble.
+
+    Args:
+        network: from features to outputs.
+        head: from outputs to a predictive distribution.
+        loss: of forecast and truth at each point, by default the CRPS; the step takes its mean
+            with the batch's weights.
+        optimizer: makes the optimiser from the parameters, by default Adam at 1e-3.
+        scheduler: makes a learning rate schedule from the optimiser, stepped once an epoch.
+
+    Raises:
+        ArgumentError: the network delivers another number of channels than the head takes.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        head: Head,
+        loss: Loss | None = None,
+        optimizer: OptimizerCallable = adam,
+        scheduler: LRSchedulerCallable | None = None,
+    ) -> None:
+        super().__init__(loss)
+        if network.out_channels != head.out_channels:
+            raise ArgumentError(
+                "network",
+                f"{type(network).__name__} delivers {network.out_channels} channels, "
+                f"{type(head).__name__} takes {head.out_channels}",
+                f"Set out_channels to {head.out_channels}",
+            )
+        self.network, self.head = network, head
+        self._optimizer, self._scheduler = optimizer, scheduler
+
+    def forward(self, batch: Batch) -> Predictive:
+        """The forecast for a batch.
+
+        Raises:
+            ArgumentError: the batch has another number of channels than the network takes.
+        """
+        features = batch["features"]
+        if features.ndim != 4 or features.shape[1] != self.network.in_channels:
+            raise ArgumentError(
+                "features",
+                f"the batch has shape {tuple(features.shape)} (N, C, H, W), but "
+                f"{type(self.network).__name__} takes {self.network.in_channels} channels",
+                "Set the network's in_channels to the number of channels of the data",
+            )
+        forecast: Predictive = self.head(self.network(features), batch)
+        return forecast
+
+    def training_step(self, batch: Batch) -> Tensor:
+        """Logs `train_loss` and returns the loss."""
+        return self._step(batch, "train")
+
+    def configure_optimizers(self) -> Any:
+        """Optimiser, and schedule if there is one; a plateau schedule watches `val_loss`."""
+        optimizer = self._optimizer(self.parameters())
+        if self._scheduler is None:
+            return optimizer
+        scheduler = self._scheduler(optimizer)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "monitor": "val_loss"},
+        }
+
+
+class StatisticalPostProcessor(_ForecastModule):
+    """A statistical method that `fit` solves in one epoch (`max_epochs: 1`), in one process.
+
+    Training batches are collected, and the last one solves for the coefficients, before
+    validation and checkpoint. Validation before that (the sanity check) is passed over.
+
+    Args:
+        method: e.g. EMOS.
+    """
+
+    def __init__(self, method: StatisticalMethod) -> None:
+        super().__init__(None)
+        self.automatic_optimization = False
+        self.method = method
+
+    def forward(self, batch: Batch) -> Predictive:
+        """The forecast for a batch."""
+        forecast: Predictive = self.method(batch)
+        return forecast
+
+    def on_fit_start(self) -> None:
+        """Refuses several processes, of which each would see and fit a part of the dates.
+
+        Raises:
+            ArgumentError: more than one process.
+        """
+        if self.trainer.world_size > 1:
+            raise ArgumentError(
+                "devices",
+                f"{type(self.method).__name__} is fitted in one process, not "
+                f"{self.trainer.world_size}",
+                "Set devices to 1",
+            )
+
+    def training_step(self, batch: Batch) -> None:
+        """Collects the batch; solves if it is the last."""
+        self.method.collect(batch)
+        if self.trainer.is_last_batch:
+            self.method.solve()
+            optimizer = self.optimizers()
+            if isinstance(optimizer, pl.core.optimizer.LightningOptimizer):
+                optimizer.step()
+
+    def validation_step(self, batch: Batch) -> None:
+        """As the shared step, but passes over the sanity check before the fit."""
+        if not self.trainer.sanity_checking:
+            super().validation_step(batch)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """An optimiser of nothing: Lightning saves a checkpoint only after a step was counted."""
+        return torch.optim.SGD([torch.zeros(1)], lr=0.0)
+
+
+def _not_finite(name: str, sums: Tensor, dates: Tensor) -> ArgumentError:
+    wrong = dates[~sums.isfinite()].tolist()
+    days = [f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H}" for second in wrong]
+    return ArgumentError(
+        name,
+        f"not finite for valid date{'s' if len(days) > 1 else ''} {listing(days)}",
+        "Look for NaN in features, raw ensemble or target of these dates; if there is none, the "
+        "training diverged: lower the learning rate",
+    )

@@ -1,0 +1,86 @@
+"""What a statistical method is: it collects the training batches and solves once."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ens10.errors import ArgumentError
+from ens10.loader.batch import Batch
+from ens10.models.predictive import Predictive
+
+
+class StatisticalMethod(nn.Module):
+    """A post-processing method without gradient descent.
+
+    `collect` every training batch, then `solve`; the coefficients are buffers, so that the
+    method is saved and loaded as a network is. Buffers take their shape from the checkpoint.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.solved: Tensor
+        self.register_buffer("solved", torch.zeros((), dtype=torch.bool))
+
+    @abstractmethod
+    def collect(self, batch: Batch) -> None:
+        """Takes in one training batch; the batch's arrays may be reused after the call."""
+
+    @abstractmethod
+    def solve(self) -> None:
+        """Computes the coefficients from what was collected and lets go of it.
+
+        Raises:
+            ArgumentError: nothing was collected.
+        """
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> Predictive:
+        """The forecast for a batch.
+
+        Raises:
+            ArgumentError: the method was neither solved nor loaded from a checkpoint.
+        """
+
+    def _require_solved(self) -> None:
+        if not bool(self.solved):
+            raise ArgumentError(
+                "method",
+                f"{type(self).__name__} has no coefficients yet",
+                "Fit it first, or load a checkpoint of a finished fit",
+            )
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        # the grid is known from the checkpoint only: make room for what it holds
+        for name, buffer in self._buffers.items():
+            loaded = state_dict.get(prefix + name)
+            if buffer is not None and loaded is not None and loaded.shape != buffer.shape:
+                self._buffers[name] = buffer.new_empty(loaded.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def nothing_collected(method: StatisticalMethod) -> ArgumentError:
+    """The error of `solve` without training data."""
+    return ArgumentError(
+        "method",
+        f"{type(method).__name__} saw no training batch",
+        "Check the years of the training split",
+    )
+
+
+def require_same_grid(method: StatisticalMethod, fitted: Tensor, batch: Batch) -> None:
+    """Refuses a batch on another grid than the coefficients'.
+
+    Raises:
+        ArgumentError: naming both grids.
+    """
+    ours, theirs = tuple(fitted.shape[-2:]), tuple(batch["raw_mean"].shape[-2:])
+    if ours != theirs:
+        raise ArgumentError(
+            "batch",
+            f"has {theirs[0]} x {theirs[1]} points, but {type(method).__name__} was fitted on "
+            f"{ours[0]} x {ours[1]}",
+            "Fit and predict on the same grid",
+        )

@@ -1,0 +1,40 @@
+"""The raw ensemble as a forecast: the reference of every table."""
+
+from ens10.errors import ArgumentError
+from ens10.loader.batch import Batch
+from ens10.metrics import Estimator
+from ens10.models.predictive import Ensemble
+from ens10.models.statistical.base import StatisticalMethod
+
+
+class Raw(StatisticalMethod):
+    """The raw ensemble itself; there is nothing to fit.
+
+    Args:
+        estimator: of the ensemble CRPS, "plain", "fair" or "almost_fair".
+    """
+
+    def __init__(self, estimator: Estimator = "plain") -> None:
+        super().__init__()
+        self.estimator = estimator
+        self.solved.fill_(True)
+
+    def collect(self, batch: Batch) -> None:
+        """Nothing to collect."""
+
+    def solve(self) -> None:
+        """Nothing to solve."""
+
+    def forward(self, batch: Batch) -> Ensemble:
+        """The members of the batch.
+
+        Raises:
+            ArgumentError: the batch has no members.
+        """
+        if "members" not in batch:
+            raise ArgumentError(
+                "members",
+                "the batch holds no ensemble members, which Raw needs",
+                "Ask the data module for them (members: true)",
+            )
+        return Ensemble(batch["members"], self.estimator)
