@@ -58,11 +58,21 @@ def crps_ensemble(members: Any, y: Any, factor: float, axis: int) -> Array:
     """CRPS of ensembles; `factor` is the a of the spread term. See `crps.crps_ensemble`."""
     dtype = common_dtype(members, y)
     x = np.moveaxis(np.asarray(members, dtype=dtype), axis, 0) - np.asarray(y, dtype=dtype)
+    distance, spread = crps_terms(x)
+    return distance - dtype.type(factor) * spread
+
+
+def crps_terms(x: Array) -> tuple[Array, Array]:
+    """Mean of |x_i| and 1 / M^2 times the sum over pairs of |x_i - x_j|.
+
+    Args:
+        x: members less the observation, (M, ...): centred, because sorted sums of large values
+            cancel badly in float32.
+    """
     M = x.shape[0]
     spread = _spread_of_pairs(x) if M <= UNROLLED else _spread_sorted(x)
     distance: Array = np.abs(x).mean(axis=0)
-    score: Array = distance - dtype.type(factor / M**2) * spread
-    return score
+    return distance, spread / x.dtype.type(M**2)
 
 
 def _spread_of_pairs(x: Array) -> Array:

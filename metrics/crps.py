@@ -94,7 +94,7 @@ def crps_ensemble(
     if kind == "xarray":
         return _crps_ensemble_xarray(members, y, estimator, member_dim, alpha)
     axis = _axis(members, member_dim)
-    _check_observations(members.shape, getattr(y, "shape", ()), axis)
+    check_observations(members.shape, getattr(y, "shape", ()), axis)
     factor = spread_factor(members.shape[axis], estimator, alpha)
     if kind == "torch":
         from ens10.metrics import _kernels_torch as on_torch
@@ -173,7 +173,7 @@ def _axis(members: Any, member_dim: int | str) -> int:
     return member_dim % ndim
 
 
-def _check_observations(members: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
+def check_observations(members: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
     """A y of the members' own shape would broadcast to a mean absolute error, silently."""
     wanted = members[:axis] + members[axis + 1 :]
     shape = (1,) * (len(wanted) - len(y)) + tuple(y)
