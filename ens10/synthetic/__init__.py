@@ -1,1 +1,10 @@
-"""."""
+"""Synthetic worlds in the real file layout: one with a known optimum, one that is all coordinates.
+
+`World` writes ensemble forecasts and truth whose best possible correction is known in closed form;
+`write_coded` writes values that spell out their own date, step, member, channel, row and column.
+"""
+
+from ens10.synthetic.coded import coded_value, write_coded
+from ens10.synthetic.world import World
+
+__all__ = ["World", "coded_value", "write_coded"]

@@ -1,0 +1,265 @@
+"""A synthetic world in ENS-10's file layout, whose best possible forecast is known."""
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10 import catalog
+from ens10.channels import field_of, resolve, split
+from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.grib import Encoder, LatLonGrid
+from ens10.progress import track
+from ens10.source import open_source
+from ens10.synthetic.atmosphere import Atmosphere, Channel
+from ens10.synthetic.truth import TARGET_STEP, Law, law_of
+
+_PARAMETERS = "world.json"
+
+
+class World:
+    """Ensemble forecasts and their truth, all drawn from one seed.
+
+    Args:
+        grid: rows x columns, poles included, such as "46x96"; "361x720" is ENS-10's.
+        years: hindcast years.
+        dates: start dates as MMDD, or how many of ENS-10's 105 to take, evenly; None for all.
+        variables: names in the catalogue; None for all surface variables.
+        seed: of everything random.
+        levels: levels in hPa of the variables on pressure levels.
+        steps: lead times in hours; the truth belongs to 48.
+        members: size of the ensemble.
+
+    Raises:
+        ArgumentError: a grid, date or step that cannot be.
+        UnknownNameError: a variable that the catalogue lacks.
+    """
+
+    def __init__(
+        self,
+        grid: str = "46x96",
+        years: Sequence[int] = catalog.HINDCAST_YEARS,
+        dates: Sequence[str] | int | None = None,
+        variables: Sequence[str] | None = None,
+        seed: int = 0,
+        *,
+        levels: Sequence[int] = (500, 850),
+        steps: Sequence[int] = catalog.STEPS_HOURS,
+        members: int = len(catalog.MEMBERS),
+    ) -> None:
+        if TARGET_STEP not in steps:
+            raise ArgumentError("steps", f"{TARGET_STEP} is missing", "The truth belongs to 48 h")
+        rows, columns = _parse_grid(grid)
+        names = [catalog.variable(v).name for v in variables or catalog.names_of_kind("sfc")]
+        self.grid = LatLonGrid(rows, columns, 90.0, -90.0, 0.0, 360.0 / columns)
+        self.month_days = _month_days(dates)
+        self.years = sorted(int(year) for year in years)
+        self.folder: Path | None = None
+        self._parameters = {
+            "grid": grid,
+            "years": self.years,
+            "dates": self.month_days,
+            "variables": names,
+            "seed": int(seed),
+            "levels": [int(level) for level in levels],
+            "steps": [int(step) for step in steps],
+            "members": int(members),
+        }
+        self._members = int(members)
+        self._atmosphere = Atmosphere(
+            self.grid.latitude(),
+            columns,
+            list(_channels(names, levels)),
+            steps,
+            members,
+            sorted(start for day in self.month_days for start in self._starts(day)),
+            seed,
+        )
+
+    @classmethod
+    def load(cls, folder: Path | str) -> "World":
+        """The world that wrote a folder.
+
+        Raises:
+            FileError: no world was written there.
+        """
+        path = Path(folder) / _PARAMETERS
+        if not path.is_file():
+            raise FileError(path, "no such file", "Give a folder that `ens10 synth` wrote")
+        world = cls(**json.loads(path.read_text()))
+        world.folder = Path(folder)
+        return world
+
+    @property
+    def targets(self) -> list[str]:
+        """The channels for which this world writes truth: t2m, z_500 and t_850, if it has them."""
+        laws = (self._law_or_none(target) for target in ("t2m", "z_500", "t_850"))
+        return [law.channel for law in laws if law is not None]
+
+    @property
+    def region(self) -> npt.NDArray[np.int64]:
+        """The hidden map (latitude, longitude); for checks alone, it is in no file."""
+        return self._atmosphere.region
+
+    def write(self, folder: Path | str, progress: bool = False) -> Path:
+        """Writes `output.{sfc,pl}.2018MMDD` and, in `truth/`, `era5.YYYY` for each valid year.
+
+        The truth is made from the forecasts as decoded from the files.
+
+        Args:
+            folder: to write into; made if it is not there.
+            progress: show progress bars.
+
+        Raises:
+            FileError: the folder holds files already.
+        """
+        folder = Path(folder)
+        if folder.exists() and any(folder.iterdir()):
+            raise FileError(folder, "the folder is not empty", "Choose another one")
+        (folder / "truth").mkdir(parents=True)
+        days = self.month_days
+        for day in track(days, "forecasts", len(days), progress):
+            self._write_forecasts(folder, day)
+        for day in track(days, "truth", len(days), progress):
+            self._write_truth(folder, day)
+        (folder / _PARAMETERS).write_text(json.dumps(self._parameters, indent=1) + "\n")
+        self.folder = folder
+        return folder
+
+    def optimum(self, target: str, members: int | None = None) -> xr.Dataset:
+        """The best possible forecast from all members, in closed form, from the decoded files.
+
+        Args:
+            target: such as "t2m" or "z_500".
+            members: number of members that a forecast may use (all if None).
+
+        Returns:
+            `mu` and `sigma` over (time, latitude, longitude), with `valid_time`, in the form of a
+            normal forecast.
+
+        Raises:
+            ArgumentError: the world was not written yet, or fewer members are asked for.
+        """
+        if self.folder is None:
+            raise ArgumentError("World", "its files are not written yet", "Call write(folder)")
+        if members not in (None, self._members):
+            raise ArgumentError(
+                "members",
+                f"the optimum has no closed form for {members} of the {self._members} members",
+                "Compare with the optimum of all of them",
+            )
+        law = self._law(target)
+        parts = [self._best(self.folder, day, law) for day in self.month_days]
+        best = xr.concat(parts, "time", data_vars="minimal").sortby("time")
+        return best.assign_attrs(forecast_kind="normal", model="optimum")
+
+    def _starts(self, month_day: str) -> list[dt.date]:
+        return [dt.date(y, int(month_day[:2]), int(month_day[2:])) for y in self.years]
+
+    def _law(self, target: str) -> Law:
+        held = [f"{c.name}_{c.level}" if c.level else c.name for c in self._atmosphere.channels]
+        return law_of(resolve(target, held, "target"), held, self._atmosphere.region)
+
+    def _law_or_none(self, target: str) -> Law | None:
+        try:
+            return self._law(target)
+        except (ArgumentError, UnknownNameError):
+            return None
+
+    def _write_forecasts(self, folder: Path, month_day: str) -> None:
+        with ExitStack() as stack:
+            files: dict[str, BinaryIO] = {}
+            encoder = Encoder(self.grid, members=self._members)
+            for start in self._starts(month_day):
+                for step, channel, members in self._atmosphere.forecast(start):
+                    kind = catalog.VARIABLES[channel.name].kind
+                    if kind not in files:
+                        path = folder / _file_name(kind, month_day)
+                        files[kind] = stack.enter_context(path.open("wb"))
+                    for number, field in enumerate(members, 1):
+                        message = encoder.message(
+                            field,
+                            catalog.VARIABLES[channel.name],
+                            date=int(f"{start:%Y%m%d}"),
+                            step=step,
+                            number=number,
+                            level=channel.level or 0,
+                        )
+                        files[kind].write(message)
+
+    def _write_truth(self, folder: Path, month_day: str) -> None:
+        encoder = Encoder(self.grid, data_type="an", members=0)
+        for stream, target in enumerate(self.targets):
+            best = self._best(folder, month_day, self._law(target))
+            name, level = split(target) if target not in catalog.VARIABLES else (target, None)
+            for n, start in enumerate(self._starts(month_day)):
+                one = best.isel(time=n)
+                truth = one["mu"] + one["sigma"] * self._atmosphere.error(start, stream)
+                valid = str(one["valid_time"].dt.strftime("%Y%m%d").item())
+                message = encoder.message(
+                    truth.to_numpy(), catalog.VARIABLES[name], date=int(valid), level=level or 0
+                )
+                with (folder / "truth" / f"era5.{valid[:4]}").open("ab") as file:
+                    file.write(message)
+
+    def _best(self, folder: Path, month_day: str, law: Law) -> xr.Dataset:
+        """Mean and deviation of the truth given the files of one month-day."""
+        target, aux = (self._decoded(folder, month_day, c) for c in (law.channel, law.aux))
+        mean, spread = target.mean("number"), target.std("number", ddof=1)
+        days = target["valid_time"].dt.dayofyear.to_numpy()
+        moments = [
+            law.moments(mean[n].to_numpy(), spread[n].to_numpy(), wind, int(days[n]))
+            for n, wind in enumerate(aux.mean("number").to_numpy())
+        ]
+        attributes = {"units": target.attrs.get("units", "")}
+        mu, sigma = (mean.copy(data=np.stack(part)) for part in zip(*moments, strict=True))
+        return xr.Dataset(
+            {"mu": mu.assign_attrs(attributes), "sigma": sigma.assign_attrs(attributes)}
+        )
+
+    def _decoded(self, folder: Path, month_day: str, channel: str) -> xr.DataArray:
+        """Members of a channel at 48 h, (time, number, latitude, longitude), float64."""
+        kind = "sfc" if channel in catalog.VARIABLES else "pl"
+        dataset = open_source(folder / _file_name(kind, month_day))
+        field = field_of(dataset, channel).sel(step=TARGET_STEP)
+        return field.compute(scheduler="synchronous").astype(np.float64)
+
+
+def _file_name(kind: str, month_day: str) -> str:
+    return f"output.{kind}.{catalog.MODEL_YEAR}{month_day}"
+
+
+def _channels(names: Sequence[str], levels: Sequence[int]) -> Iterator[Channel]:
+    for name in names:
+        if catalog.VARIABLES[name].kind == "sfc":
+            yield Channel(name, None)
+        else:
+            yield from (Channel(name, int(level)) for level in levels)
+
+
+def _parse_grid(grid: str) -> tuple[int, int]:
+    rows, _, columns = grid.partition("x")
+    if not (rows.isdigit() and columns.isdigit()) or int(rows) < 4 or int(columns) < 8:
+        raise ArgumentError("grid", f"{grid!r} is no grid", "Give ROWSxCOLUMNS, at least 4x8")
+    return int(rows), int(columns)
+
+
+def _month_days(dates: Sequence[str] | int | None) -> list[str]:
+    known = catalog.month_days()
+    if dates is None:
+        return list(known)
+    if isinstance(dates, int):
+        if not 1 <= dates <= len(known):
+            raise ArgumentError("dates", f"{dates} of {len(known)} dates cannot be taken")
+        picked = np.linspace(0, len(known), dates, endpoint=False).astype(int)
+        return [known[i] for i in picked]
+    unknown = [d for d in dates if len(d) != 4 or not d.isdigit()]
+    if unknown:
+        raise ArgumentError("dates", f"{unknown[0]!r} is no MMDD", "Write 0104 for 4 January")
+    return sorted(dates)
