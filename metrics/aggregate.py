@@ -81,33 +81,35 @@ def merge_states(states: Iterable[xr.Dataset]) -> xr.Dataset:
 
 
 def _add(first: xr.Dataset, second: xr.Dataset) -> xr.Dataset:
-    for what, a, b in (
+    pairs: tuple[tuple[str, object, object], ...] = (
         ("variables", sorted(map(str, first)), sorted(map(str, second))),
         ("settings", first.attrs, second.attrs),
         ("units", _units(first), _units(second)),
-    ):
+        ("steps", _step(first), _step(second)),
+    )
+    for what, a, b in pairs:
         if a != b:
             raise ArgumentError("states", f"different {what}: {a} and {b}")
-    with xr.set_options(keep_attrs=True):
-        one, two = xr.align(first, second, join="outer", fill_value=0)
-        # A coordinate that is no index, such as valid_time, is known where its date is known.
-        added: xr.Dataset = one.reset_coords(drop=True) + two.reset_coords(drop=True)
-    loose = [str(c) for c in first.coords if c not in first.indexes]
-    known = {c: _joined(first[c], second[c], added) for c in loose if c in second.coords}
-    for name in added:
-        added[name] = added[name].astype(first[name].dtype)
+    bare = (first.reset_coords(drop=True), second.reset_coords(drop=True))
+    one, two = xr.align(*bare, join="outer", fill_value=0)
+    added: xr.Dataset = one + two
+    for name, field in first.items():
+        added[name] = added[name].astype(field.dtype).assign_attrs(field.attrs)
+    # A coordinate that is no index, such as valid_time, is known where one of them knows it.
+    loose = [str(c) for c in first.coords if c not in first.indexes and c in second.coords]
+    known = {
+        c: first[c].reset_coords(drop=True).combine_first(second[c].reset_coords(drop=True))
+        for c in loose
+    }
     return added.assign_coords(known).assign_attrs(first.attrs)
-
-
-def _joined(a: xr.DataArray, b: xr.DataArray, added: xr.Dataset) -> xr.DataArray:
-    """A loose coordinate of both states over the joined dimensions."""
-    if not a.dims:
-        return a.variable
-    return a.reset_coords(drop=True).combine_first(b.reset_coords(drop=True)).variable
 
 
 def _units(state: xr.Dataset) -> dict[str, tuple[object, object]]:
     return {str(k): (v.attrs.get("units"), v.attrs.get("estimator")) for k, v in state.items()}
+
+
+def _step(state: xr.Dataset) -> object:
+    return state["step"].item() if "step" in state.coords and not state["step"].dims else None
 
 
 def finish_mean(state: xr.Dataset, name: str) -> xr.DataArray:
@@ -119,5 +121,4 @@ def finish_mean(state: xr.Dataset, name: str) -> xr.DataArray:
 
 def total_over(state: xr.Dataset, dim: str) -> xr.Dataset:
     """The state with one dimension summed away."""
-    with xr.set_options(keep_attrs=True):
-        return state.sum(dim, skipna=False)
+    return state.sum(dim, skipna=False, keep_attrs=True)

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from ens10.errors import ArgumentError
 from ens10.metrics._dispatch import Array, backend_of, common_dtype
 from ens10.metrics._kernels_numpy import check_sigma, standardised
-from ens10.metrics.crps import check_observations
+from ens10.metrics.crps import check_observations, member_axis
 
 Counts = npt.NDArray[np.int64]
 
@@ -100,16 +100,17 @@ def rank_histogram(members: Any, y: Any, *, member_dim: int | str, seed: int) ->
         others = [d for d in members.dims if d != member_dim]
         if len(others) == members.ndim or not isinstance(y, xr.DataArray):
             raise ArgumentError("member_dim", f"no dimension {member_dim!r} in {members.dims}")
-        x, observed = xr.align(members, y, join="exact")
-        if member_dim in observed.dims or set(observed.dims) != set(others):
-            raise ArgumentError("y", f"dimensions {observed.dims} instead of {tuple(others)}")
-        M = members.sizes[member_dim]
-        x, observed = x.transpose(member_dim, *others), observed.transpose(*others)
-        counts = rank_histogram(x.values, observed.values, member_dim=0, seed=seed)
-        return xr.DataArray(counts, dims="rank", coords={"rank": np.arange(M + 1)})
-    axis = int(member_dim)
-    x, observed = np.moveaxis(np.asarray(members), axis, 0), np.asarray(y)
-    check_observations(np.shape(members), observed.shape, axis % x.ndim)
+        if set(y.dims) != set(others):
+            raise ArgumentError("y", f"dimensions {y.dims} instead of {tuple(others)}")
+        members, y = xr.align(members, y, join="exact")
+        first = members.transpose(member_dim, *others).to_numpy()
+        observed = y.transpose(*others).to_numpy()
+        counts = rank_histogram(first, observed, member_dim=0, seed=seed)
+        return xr.DataArray(counts, dims="rank", coords={"rank": np.arange(counts.size)})
+    members, observed = np.asarray(members), np.asarray(y)
+    axis = member_axis(members, member_dim)
+    check_observations(members.shape, observed.shape, axis)
+    x = np.moveaxis(members, axis, 0)
     ranks = observation_ranks(x, observed, np.random.default_rng(seed).random(x.shape[1:]))
     return np.bincount(ranks[ranks >= 0], minlength=x.shape[0] + 1).astype(np.int64)
 

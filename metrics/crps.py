@@ -93,7 +93,7 @@ def crps_ensemble(
     kind = backend_of({"members": members, "y": y})
     if kind == "xarray":
         return _crps_ensemble_xarray(members, y, estimator, member_dim, alpha)
-    axis = _axis(members, member_dim)
+    axis = member_axis(members, member_dim)
     check_observations(members.shape, getattr(y, "shape", ()), axis)
     factor = spread_factor(members.shape[axis], estimator, alpha)
     if kind == "torch":
@@ -163,7 +163,7 @@ def spread_factor(M: int, estimator: str, alpha: float = 0.95) -> float:
     return share * M / (M - 1) + 1.0 - share
 
 
-def _axis(members: Any, member_dim: int | str) -> int:
+def member_axis(members: Any, member_dim: int | str) -> int:
     ndim = getattr(members, "ndim", 0)
     if not isinstance(member_dim, int) or not -ndim <= member_dim < ndim:
         raise ArgumentError(

@@ -62,8 +62,8 @@ def spread_inflation(members: int | None) -> float:
 
 def _weighted_mean(values: Any, weights: Any) -> Any:
     if isinstance(values, xr.DataArray):
-        w = weights if isinstance(weights, xr.DataArray) else xr.DataArray(weights)
-        return (values * w).sum(skipna=False) / (xr.ones_like(values) * w).sum(skipna=False)
+        total = (values.astype(np.float64) * weights).sum(skipna=False)
+        return total / (xr.ones_like(values, dtype=np.float64) * weights).sum(skipna=False)
     array: Array = np.asarray(values)
     w = np.broadcast_to(weights, array.shape)
     return np.sum(array * w, dtype=np.float64) / np.sum(w, dtype=np.float64)

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 
@@ -82,8 +82,8 @@ def interval(
 
 
 def default_block_length(n: int) -> int:
-    """Dates in a block for n dates: the cube root of n, the growth that is optimal (Kuensch 1989)."""
-    return max(1, round(n ** (1 / 3)))
+    """Dates in a block for n dates: the cube root of n, the best growth (Kuensch 1989)."""
+    return max(1, round(float(np.cbrt(n))))
 
 
 def resample_counts(
@@ -113,7 +113,7 @@ def _student_half_width(sums: Sums, statistic: Statistic, confidence: float) -> 
     left_out = statistic({k: v.sum() - v for k, v in sums.items()})
     # The pseudo-values n value - (n - 1) left_out spread as left_out does, n - 1 times as far.
     deviation = (n - 1) * float(np.std(left_out, ddof=1))
-    return float(student_t.ppf(0.5 + confidence / 2, n - 1)) * deviation / n**0.5
+    return float(stdtrit(n - 1, 0.5 + confidence / 2)) * deviation / float(np.sqrt(n))
 
 
 def _some(values: Floats) -> bool:
@@ -135,25 +135,34 @@ def paired_sums(states: xr.Dataset, reference: xr.Dataset, name: str) -> dict[st
         MissingDataError: dates that only one of them has.
         ArgumentError: the two were scored on different points.
     """
-    mine, other = states.indexes["time"], reference.indexes["time"]
-    unpaired = [f"{t} only in the forecast" for t in mine.difference(other)]
-    unpaired += [f"{t} only in the reference" for t in other.difference(mine)]
-    if unpaired:
-        raise MissingDataError("paired dates", unpaired, "Score both forecasts on the same dates")
+    check_paired_dates(states, reference)
     ref = reference.sel(time=states["time"])
     for part in ("count", "weight"):
         if not np.allclose(states[f"{name}_{part}"], ref[f"{name}_{part}"], rtol=1e-9):
             raise ArgumentError(
                 "reference",
                 f"its {name} has other points than the forecast's (their {part}s differ)",
-                "Mask the truth where either forecast is missing, and score both with one weighting",
+                "Mask the truth where either is missing, and weight both alike",
             )
-    return {
-        "sum": states[f"{name}_sum"].to_numpy(),
-        "weight": states[f"{name}_weight"].to_numpy(),
-        "reference_sum": ref[f"{name}_sum"].to_numpy(),
-        "reference_weight": ref[f"{name}_weight"].to_numpy(),
-    }
+    return mean_sums(states, name) | {f"reference_{k}": v for k, v in mean_sums(ref, name).items()}
+
+
+def check_paired_dates(forecast: xr.Dataset, reference: xr.Dataset) -> None:
+    """Refuse a comparison of forecasts of different dates.
+
+    Raises:
+        MissingDataError: dates that only one of them has; it names them.
+    """
+    mine, other = forecast["time"].to_numpy(), reference["time"].to_numpy()
+    unpaired = [f"{str(t)[:19]} (only in the forecast)" for t in np.setdiff1d(mine, other)]
+    unpaired += [f"{str(t)[:19]} (only in the reference)" for t in np.setdiff1d(other, mine)]
+    if unpaired:
+        raise MissingDataError("paired dates", unpaired, "Score both forecasts on the same dates")
+
+
+def mean_sums(states: xr.Dataset, name: str) -> dict[str, Floats]:
+    """The states of one mean, date by date: `sum` and `weight`, each of shape (n,)."""
+    return {part: states[f"{name}_{part}"].to_numpy() for part in ("sum", "weight")}
 
 
 def mean_of(s: Sums) -> Floats:
@@ -174,4 +183,5 @@ def skill_of(s: Sums) -> Floats:
 def _ratio(above: Floats, below: Floats) -> Floats:
     above, below = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
     empty = np.full(np.broadcast_shapes(above.shape, below.shape), np.nan)
-    return np.divide(above, below, out=empty, where=below != 0)
+    np.divide(above, below, out=empty, where=below != 0)
+    return empty
