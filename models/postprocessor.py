@@ -9,12 +9,12 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
-from torchmetrics import MeanMetric
 
 from ens10.errors import ArgumentError, listing
 from ens10.loader.batch import Batch
 from ens10.models.heads import Head
 from ens10.models.losses import CRPSLoss, Loss
+from ens10.models.means import WeightedMean
 from ens10.models.networks.base import Network
 from ens10.models.predictive import Predictive
 from ens10.models.statistical.base import StatisticalMethod
@@ -43,7 +43,7 @@ class _ForecastModule(pl.LightningModule):
         super().__init__()
         self.loss = loss if loss is not None else CRPSLoss()
         # (sum of w loss, sum of w), so that batches and processes merge exactly
-        self.means = nn.ModuleDict({name: MeanMetric(nan_strategy="error") for name in _LOGGED})
+        self.means = nn.ModuleDict({name: WeightedMean() for name in _LOGGED})
 
     @abstractmethod
     def forward(self, batch: Batch) -> Predictive:
@@ -68,8 +68,8 @@ class _ForecastModule(pl.LightningModule):
             raise _not_finite(name, sums, batch["dates"])
         total = weights.sum()
         mean: Tensor = sums.sum() / total.clamp(min=torch.finfo(total.dtype).tiny)
-        metric = cast("MeanMetric", self.means[name])
-        metric.update(mean.detach(), total)
+        metric = cast("WeightedMean", self.means[name])
+        metric.update(sums.sum().detach(), total)
         prog_bar = name in ("train_loss", "val_loss")
         self.log(name, metric, on_step=False, on_epoch=True, prog_bar=prog_bar)
         return mean

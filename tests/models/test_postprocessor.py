@@ -1,0 +1,286 @@
+import pytest
+import pytorch_lightning as pl
+import torch
+from jsonargparse import ArgumentParser
+from pytorch_lightning.callbacks import ModelCheckpoint
+from torch.utils.data import DataLoader
+
+from ens10.errors import ArgumentError
+from ens10.models import (
+    CRPSLoss,
+    PostProcessor,
+    ResidualNormalHead,
+    StatisticalPostProcessor,
+)
+from ens10.models.losses import Loss
+from ens10.models.networks import MLP, UNet
+from ens10.models.statistical import EMOS, Climatology, Raw
+
+pytestmark = [
+    # Lightning 2.6 on torch 2.13
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*have no `val_dataloader`:UserWarning"),
+    # in-memory batches need no workers
+    pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
+    pytest.mark.filterwarnings("ignore:The dirpath has changed:UserWarning"),
+    # jsonargparse 4.53 renamed instantiate_classes, which Lightning's command line still calls
+    pytest.mark.filterwarnings("ignore:(?s).*JSONARGPARSE_DEPRECATION_WARNINGS:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:(?s).*instantiate_classes:DeprecationWarning"),
+]
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.05)
+
+
+def halving(optimizer):
+    return torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+
+
+def unet(seed=0):
+    torch.manual_seed(seed)
+    return PostProcessor(UNet(4), ResidualNormalHead(), optimizer=sgd, scheduler=halving)
+
+
+def statistical(method):
+    return lambda: StatisticalPostProcessor(method())
+
+
+MODELS = {
+    "unet": unet,
+    "emos": statistical(EMOS),
+    "emos-local": statistical(lambda: EMOS(local=True)),
+    "climatology": statistical(Climatology),
+    "raw": statistical(Raw),
+}
+
+
+def loader(batches):
+    return DataLoader(batches, batch_size=None)
+
+
+def trainer(folder, epochs=1):
+    saved = ModelCheckpoint(folder, filename="best", monitor="val_crps", save_last=True)
+    return pl.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[saved],
+        default_root_dir=folder,
+    )
+
+
+def weighted_crps(forecasts, batches):
+    """Mean over all dates and points, by hand."""
+    pairs = list(zip(forecasts, batches, strict=True))
+    valid = [torch.where(b["weights"] > 0, b["weights"], torch.nan) for _, b in pairs]
+    total = sum(
+        (v * p.forecast.crps(b["target"])).nansum() for v, (p, b) in zip(valid, pairs, strict=True)
+    )
+    return (total / sum(b["weights"].sum() for b in batches)).item()
+
+
+def same(first, second):
+    for one, two in zip(first, second, strict=True):
+        assert torch.equal(one.dates, two.dates)
+        for name, value in one.forecast.variables().items():
+            torch.testing.assert_close(
+                value, two.forecast.variables()[name], rtol=0, atol=0, equal_nan=True
+            )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fit_checkpoint_test_and_predict(name, make_batches, tmp_path):
+    batches = make_batches(missing=name != "raw")
+    if name == "climatology":
+        batches = make_batches()
+    model, train = MODELS[name](), trainer(tmp_path)
+    train.fit(model, loader(batches), loader(batches[:3]))
+    logged = dict(train.callback_metrics)
+    predicted = train.predict(model, loader(batches))
+    crps = weighted_crps(predicted[:3], batches[:3])
+    assert logged["val_crps"].item() == pytest.approx(crps, rel=1e-5)
+    assert logged["val_loss"].item() == pytest.approx(crps, rel=1e-5)
+
+    fresh, again = MODELS[name](), trainer(tmp_path / "again")
+    best = str(tmp_path / "best.ckpt")
+    loaded = again.predict(fresh, loader(batches), ckpt_path=best, weights_only=True)
+    same(predicted, loaded)
+    tested = again.test(fresh, loader(batches), ckpt_path=best, verbose=False, weights_only=True)
+    assert tested[0]["test_crps"] == pytest.approx(weighted_crps(loaded, batches), rel=1e-5)
+    validated = again.validate(
+        fresh, loader(batches[:3]), ckpt_path=best, verbose=False, weights_only=True
+    )
+    assert validated[0]["val_crps"] == pytest.approx(crps, rel=1e-5)
+
+
+def test_emos_beats_raw_and_climatology(make_batches, tmp_path):
+    batches, scores = make_batches(40), {}
+    for name in ("raw", "emos", "climatology"):
+        train = trainer(tmp_path / name)
+        train.fit(MODELS[name](), loader(batches[:30]), loader(batches[30:]))
+        scores[name] = train.callback_metrics["val_crps"].item()
+    assert scores["emos"] < 0.95 * scores["raw"] < scores["climatology"]
+
+
+def test_training_is_reproducible_and_resumes(make_batches, tmp_path):
+    batches = make_batches(missing=True)
+    whole = unet()
+    trainer(tmp_path / "whole", 3).fit(whole, loader(batches), loader(batches))
+    half = unet()
+    trainer(tmp_path / "half", 1).fit(half, loader(batches), loader(batches))
+    resumed, train = unet(seed=1), trainer(tmp_path / "rest", 3)
+    last = str(tmp_path / "half" / "last.ckpt")
+    train.fit(resumed, loader(batches), loader(batches), ckpt_path=last, weights_only=True)
+    assert train.global_step == 3 * len(batches)
+    for key, value in whole.state_dict().items():
+        torch.testing.assert_close(resumed.state_dict()[key], value, rtol=0, atol=0)
+    assert train.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.05 / 8)
+
+
+def test_a_finished_statistical_fit_resumes_to_nothing(make_batches, tmp_path):
+    batches = make_batches()
+    model = StatisticalPostProcessor(EMOS())
+    trainer(tmp_path).fit(model, loader(batches), loader(batches))
+    again = StatisticalPostProcessor(EMOS())
+    last = str(tmp_path / "last.ckpt")
+    trainer(tmp_path / "again").fit(again, loader(batches), ckpt_path=last, weights_only=True)
+    assert torch.equal(again.method.bias, model.method.bias)
+
+
+def test_training_lowers_the_loss(make_batches, tmp_path):
+    batches = make_batches(20)
+    torch.manual_seed(0)
+    model, train = PostProcessor(MLP(4, 16), ResidualNormalHead()), trainer(tmp_path, 3)
+    train.validate(model, loader(batches), verbose=False)
+    before = train.callback_metrics["val_crps"].item()
+    train.fit(model, loader(batches), loader(batches))
+    assert train.callback_metrics["val_crps"].item() < 0.97 * before
+    assert "train_loss" in train.callback_metrics
+
+
+class _AbsoluteError(Loss):
+    def forward(self, forecast, target):
+        return (forecast.mean - target).abs()
+
+
+def test_another_loss_is_logged_beside_the_crps(make_batches, tmp_path):
+    batches = make_batches(3)
+    model = PostProcessor(MLP(4), ResidualNormalHead(), loss=_AbsoluteError())
+    train = trainer(tmp_path)
+    predicted = train.predict(model, loader(batches))
+    train.validate(model, loader(batches), verbose=False)
+    crps = train.callback_metrics["val_crps"].item()
+    assert crps == pytest.approx(weighted_crps(predicted, batches), rel=1e-5)
+    assert train.callback_metrics["val_loss"].item() > 1.1 * crps
+
+
+def test_batches_of_unequal_size_weigh_as_their_points(make_batches, tmp_path):
+    large, small = make_batches(1, dates=5), make_batches(1, dates=1, base=250.0)
+    small[0]["target"] += 5
+    model, train = unet(), trainer(tmp_path)
+    model.eval()
+    train.validate(model, loader(large + small), verbose=False)
+    logged = train.callback_metrics["val_crps"].item()
+    predicted = train.predict(model, loader(large + small))
+    assert logged == pytest.approx(weighted_crps(predicted, large + small), rel=1e-5)
+
+
+def test_a_batch_without_valid_points_changes_nothing(make_batches):
+    batch = make_batches(1)[0]
+    batch["weights"].zero_()
+    model = unet()
+    model.log = lambda *args, **options: None
+    loss = model.training_step(batch)
+    loss.backward()
+    assert loss.item() == 0
+    assert all((p.grad == 0).all() for p in model.parameters())
+
+
+def test_missing_points_give_finite_gradients(make_batches):
+    batch = make_batches(1, missing=True)[0]
+    model = unet()
+    model.log = lambda *args, **options: None
+    model.training_step(batch).backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    assert any((p.grad != 0).any() for p in model.parameters())
+
+
+@pytest.mark.parametrize("key", ["features", "target", "raw_mean"])
+def test_a_nan_loss_stops_and_names_the_dates(key, make_batches, tmp_path):
+    batches = make_batches()
+    batches[1][key][1] = torch.nan  # fourth date, 1970-01-04
+    model = PostProcessor(MLP(4), ResidualNormalHead())
+    with pytest.raises(ArgumentError, match=r"train_loss: not finite for valid date 1970-01-04"):
+        trainer(tmp_path).fit(model, loader(batches))
+
+
+def test_a_batch_with_other_channels_is_refused(make_batches, tmp_path):
+    model = PostProcessor(MLP(7), ResidualNormalHead())
+    with pytest.raises(ArgumentError, match="MLP takes 7 channels"):
+        trainer(tmp_path).fit(model, loader(make_batches()))
+
+
+def test_a_network_that_does_not_fit_the_head_is_refused():
+    with pytest.raises(ArgumentError, match="MLP delivers 3 channels, ResidualNormalHead takes 2"):
+        PostProcessor(MLP(4, out_channels=3), ResidualNormalHead())
+
+
+def test_statistical_fits_refuse_several_processes(make_batches, tmp_path, monkeypatch):
+    monkeypatch.setattr(pl.Trainer, "world_size", property(lambda self: 2))
+    with pytest.raises(ArgumentError, match="devices: EMOS is fitted in one process, not 2"):
+        trainer(tmp_path).fit(StatisticalPostProcessor(EMOS()), loader(make_batches()))
+
+
+def test_yaml_builds_the_module():
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(pl.LightningModule, "model")
+    config = parser.parse_object(
+        {
+            "model": {
+                "class_path": "ens10.models.PostProcessor",
+                "init_args": {
+                    "network": {
+                        "class_path": "ens10.models.networks.UNet",
+                        "init_args": {"in_channels": 5, "periodic_longitude": True},
+                    },
+                    "head": {
+                        "class_path": "ens10.models.ResidualNormalHead",
+                        "init_args": {"floor": 0.01},
+                    },
+                    "loss": {"class_path": "ens10.models.CRPSLoss"},
+                    "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.01}},
+                    "scheduler": {
+                        "class_path": "torch.optim.lr_scheduler.StepLR",
+                        "init_args": {"step_size": 2},
+                    },
+                },
+            }
+        }
+    )
+    model = parser.instantiate_classes(config)["model"]
+    assert isinstance(model.network, UNet)
+    assert model.network.periodic_longitude
+    assert model.head.floor == 0.01
+    assert isinstance(model.loss, CRPSLoss)
+    made = model.configure_optimizers()
+    assert made["optimizer"].param_groups[0]["lr"] == 0.01
+    assert made["lr_scheduler"]["scheduler"].step_size == 2
+
+
+def test_yaml_builds_a_statistical_module():
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(StatisticalPostProcessor, "model")
+    config = parser.parse_args(
+        [
+            "--model=StatisticalPostProcessor",
+            "--model.method=ens10.models.statistical.EMOS",
+            "--model.method.local=true",
+        ]
+    )
+    model = parser.instantiate_classes(config)["model"]
+    assert model.method.local
