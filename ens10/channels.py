@@ -14,9 +14,18 @@ _WITH_LEVEL = re.compile(r"(?P<name>.+?)_?(?P<level>\d+)")
 
 
 def channel_names(dataset: xr.Dataset) -> list[str]:
-    """The channels that a dataset of forecasts or truth holds, surface variables first."""
+    """The channels that a dataset of forecasts or truth holds.
+
+    Surface variables come first, then levels; each in the catalogue's order, variables that it
+    does not have last. The order does not depend on how the dataset was stored.
+    """
     surface, upper = [], []
-    for name, field in dataset.data_vars.items():
+    rank = {name: n for n, name in enumerate(VARIABLES)}
+    ordered = sorted(
+        dataset.data_vars, key=lambda name: (rank.get(str(name), len(rank)), str(name))
+    )
+    for name in ordered:
+        field = dataset[name]
         if "level" not in field.dims:
             surface.append(str(name))
             continue

@@ -98,7 +98,8 @@ class Atmosphere:
 
     def error(self, start: dt.date, stream: int) -> npt.NDArray[np.float64]:
         """Standard normal field (H, W), correlated in space: what the truth adds."""
-        return self._error.draw(self._rng(_ERROR, start.toordinal(), stream), 1)[0].astype(float)
+        field = self._error.draw(self._rng(_ERROR, start.toordinal(), stream), 1)[0]
+        return np.asarray(field, dtype=np.float64)
 
     def _rng(self, stream: int, *key: int) -> np.random.Generator:
         return np.random.default_rng([self._seed, stream, *key])
@@ -147,4 +148,4 @@ class Atmosphere:
 def _mix(share: float, common: Fields, own: Fields) -> Fields:
     """Unit variance from a common part, with that share of the variance, and an own part."""
     mixed = np.sqrt(share) * common + np.sqrt(1 - share) * own
-    return mixed.astype(np.float32)
+    return np.asarray(mixed, dtype=np.float32)

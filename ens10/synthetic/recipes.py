@@ -117,4 +117,5 @@ def climatology(
     mean = recipe.equator + (recipe.pole - recipe.equator) * sine**2
     cycle = np.cos(2 * np.pi * (day - 200) / 365.25)
     amplitude = recipe.season * np.sign(sine) * np.minimum(1.0, 2 * np.abs(sine)) / 1.0
-    return mean + amplitude * cycle * np.where(land, recipe.land, 1.0)
+    centre: npt.NDArray[np.float64] = mean + amplitude * cycle * np.where(land, recipe.land, 1.0)
+    return centre

@@ -93,4 +93,5 @@ def recipe_of(channel: str) -> Recipe:
 
 def hidden_map(fields: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
     """Four regions from the signs of two smooth fields (2, H, W)."""
-    return (2 * (fields[0] > 0) + (fields[1] > 0)).astype(np.int64)
+    region: npt.NDArray[np.int64] = 2 * (fields[0] > 0) + (fields[1] > 0)
+    return region

@@ -1,0 +1,143 @@
+"""The Lightning data module around `Batches`."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pytorch_lightning as pl
+import torch
+
+from ens10.climate import Normaliser
+from ens10.loader.batch import Batch
+from ens10.loader.batches import Batches
+from ens10.loader.features import Extra
+from ens10.protocol import Protocol, Split
+
+
+class TorchBatches:
+    """`Batches` as torch tensors, in the order of the trainer's epoch.
+
+    Args:
+        batches: numpy batches.
+        trainer: whose `current_epoch` chooses the order; None for epoch 0.
+    """
+
+    def __init__(self, batches: Batches, trainer: pl.Trainer | None) -> None:
+        self.batches = batches
+        self._trainer = trainer
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.batches.set_epoch(self._trainer.current_epoch if self._trainer else 0)
+        for batch in self.batches:
+            yield _tensors(batch)
+
+
+class EnsembleDataModule(pl.LightningDataModule):
+    """Batches of a store for training, validation, test and prediction.
+
+    The checkpoint holds the normalisation statistics and the names of the features, in order, so
+    that a model predicts on other data exactly as it was trained.
+
+    Args:
+        store: path that `ens10 prepare` wrote.
+        target: channel to correct, such as "t2m" or "z500".
+        inputs: channels whose ensemble mean and deviation are features, "t2m@24" for another
+            step than the target's; None for all on the target's level.
+        protocol: "clean", "paper", or a protocol's own settings.
+        extras: "location" and "day_of_year" features.
+        members: whether batches carry the members of the target.
+        batch_size: dates in a batch.
+        seed: of the shuffling.
+        predict_split: the split that `predict` runs over.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        target: str = "t2m",
+        inputs: list[str] | None = None,
+        protocol: str | Protocol = "clean",
+        extras: list[Extra] | None = None,
+        members: bool = False,
+        batch_size: int = 1,
+        seed: int = 0,
+        predict_split: Split = "test",
+    ) -> None:
+        super().__init__()
+        self.store, self.target, self.inputs, self.protocol = store, target, inputs, protocol
+        self.extras, self.members, self.batch_size = extras or [], members, batch_size
+        self.seed, self.predict_split = seed, predict_split
+        self._normaliser: Normaliser | None = None
+        self._batches: dict[str, Batches] = {}
+
+    def batches(self, split: Split) -> Batches:
+        """The numpy batches of one split, made once."""
+        if split not in self._batches:
+            trainer = self.trainer
+            self._batches[split] = Batches(
+                self.store,
+                self.target,
+                self.inputs,
+                split,
+                protocol=self.protocol,
+                extras=self.extras,
+                members=self.members,
+                batch_size=self.batch_size,
+                seed=self.seed,
+                rank=trainer.global_rank if trainer else 0,
+                world=trainer.world_size if trainer else 1,
+                normaliser=self._normaliser,
+            )
+            self._normaliser = self._batches[split].normaliser
+        return self._batches[split]
+
+    def setup(self, stage: str) -> None:
+        """Opens the store, so that a wrong path or name fails before anything is trained."""
+        self.batches("train" if stage == "fit" else self.predict_split)
+
+    def train_dataloader(self) -> TorchBatches:
+        """Training batches, shuffled anew each epoch."""
+        return TorchBatches(self.batches("train"), self.trainer)
+
+    def val_dataloader(self) -> TorchBatches | list[TorchBatches]:
+        """Validation batches; none if the protocol keeps no years for it."""
+        batches = self.batches("val")
+        return TorchBatches(batches, None) if len(batches) else []
+
+    def test_dataloader(self) -> TorchBatches:
+        """Test batches."""
+        return TorchBatches(self.batches("test"), None)
+
+    def predict_dataloader(self) -> TorchBatches:
+        """Batches of `predict_split`."""
+        return TorchBatches(self.batches(self.predict_split), None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The normalisation statistics with the features' names, for the checkpoint."""
+        statistics = self._normaliser
+        if statistics is None:
+            return {}
+        return {
+            "channels": list(statistics.channels),
+            "mean": torch.from_numpy(statistics.mean),
+            "scale": torch.from_numpy(statistics.scale),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes the statistics of the checkpoint; batches made before are made again."""
+        if state_dict:
+            self._normaliser = Normaliser(
+                tuple(state_dict["channels"]),
+                state_dict["mean"].numpy().astype(np.float32),
+                state_dict["scale"].numpy().astype(np.float32),
+            )
+            self._batches.clear()
+
+
+def _tensors(batch: Batch) -> Batch:
+    arrays = cast("dict[str, npt.NDArray[Any]]", batch)
+    return cast("Batch", {key: torch.from_numpy(value) for key, value in arrays.items()})
