@@ -71,8 +71,12 @@ def crps_terms(x: Array) -> tuple[Array, Array]:
     """
     M = x.shape[0]
     spread = _spread_of_pairs(x) if M <= UNROLLED else _spread_sorted(x)
-    distance: Array = np.abs(x).mean(axis=0)
-    return distance, spread / x.dtype.type(M**2)
+    # Member by member: numpy's own sums round differently for other memory layouts, and so
+    # for other chunks.
+    distance: Array = np.abs(x[0])
+    for member in x[1:]:
+        distance = distance + np.abs(member)
+    return distance / x.dtype.type(M), spread / x.dtype.type(M**2)
 
 
 def _spread_of_pairs(x: Array) -> Array:
@@ -89,6 +93,7 @@ def _spread_of_pairs(x: Array) -> Array:
 def _spread_sorted(x: Array) -> Array:
     """The same from order statistics: the sum of (2k - M + 1) x_(k) over k = 0 .. M-1."""
     M = x.shape[0]
-    ranks = np.arange(1 - M, M, 2, dtype=x.dtype)
-    total: Array = np.einsum("m,m...->...", ranks, np.sort(x, axis=0))
+    total: Array = np.zeros(x.shape[1:], dtype=x.dtype)
+    for k, member in enumerate(np.sort(x, axis=0)):
+        total += member * x.dtype.type(2 * k - M + 1)
     return total

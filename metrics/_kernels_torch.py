@@ -110,6 +110,6 @@ def _check_sigma(sigma: Tensor) -> None:
         raise ArgumentError(
             "sigma",
             f"{int((sigma < 0).sum())} of {sigma.numel()} standard deviations are negative, "
-            f"the lowest is {float(sigma.min()):.6g}",
+            f"the lowest is {float(sigma.detach().min()):.6g}",
             "A standard deviation is 0 or more",
         )

@@ -55,12 +55,11 @@ def matched_truth(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
         raise ArgumentError("truth", f"dimensions {truth.dims} instead of {('time', *GRID)}")
     _check_grid(forecast, truth)
     when = truth["valid_time"] if "valid_time" in truth.coords else truth["time"]
-    flat = truth.reset_coords(drop=True)
+    flat = truth.reset_coords(drop=True).drop_vars(("time", "step"), errors="ignore")
     if "step" in truth.dims:
         when = when.broadcast_like(truth.isel(latitude=0, longitude=0, drop=True))
         when = when.transpose("time", "step")
-        flat = flat.stack(time_=("time", "step"), create_index=False).rename(time_="time")
-        flat = flat.drop_vars("step", errors="ignore")
+        flat = flat.stack(moment=("time", "step"), create_index=False).rename(moment="time")
     place = {moment: i for i, moment in enumerate(_moments(when))}
     moments = _moments(forecast["valid_time" if "valid_time" in forecast.coords else "time"])
     missing = [str(m)[:19] for m in moments if m not in place]
@@ -68,7 +67,7 @@ def matched_truth(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
         raise MissingDataError(
             "truth", missing, "The truth has to cover the valid date of every forecast"
         )
-    rows = flat.drop_vars("time", errors="ignore").isel(time=[place[m] for m in moments])
+    rows = flat.isel(time=[place[m] for m in moments])
     return rows.transpose("time", *GRID).assign_coords({d: forecast[d] for d in ("time", *GRID)})
 
 

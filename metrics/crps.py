@@ -47,7 +47,7 @@ def crps_normal(mu: Any, sigma: Any, y: Any, *, check: bool = True) -> Any:
         return on_numpy.crps_normal(mu, sigma, y, check=check)
     kernel, dtype = partial(on_numpy.crps_normal, check=check), common_dtype(mu, sigma, y)
     if kind == "dask":
-        return dask_array().map_blocks(kernel, mu, sigma, y, dtype=dtype)
+        return dask_array().core.elemwise(kernel, mu, sigma, y, dtype=dtype)
     score = xr.apply_ufunc(
         kernel,
         *(mu, sigma, y),
@@ -164,6 +164,11 @@ def spread_factor(M: int, estimator: str, alpha: float = 0.95) -> float:
 
 
 def member_axis(members: Any, member_dim: int | str) -> int:
+    """The number of the member axis, from 0.
+
+    Raises:
+        ArgumentError: the members have no such axis.
+    """
     ndim = getattr(members, "ndim", 0)
     if not isinstance(member_dim, int) or not -ndim <= member_dim < ndim:
         raise ArgumentError(

@@ -205,7 +205,7 @@ def _states_of(fields: Fields, counts: Counts, rows: xr.DataArray, nan: NanPolic
 
 def _writable(coordinate: xr.DataArray) -> xr.Variable:
     """The coordinate as netCDF keeps it: time differences as hours."""
-    variable = coordinate.variable
+    variable = coordinate.variable.compute()
     if variable.dtype.kind != "m":
         return variable
     hours = variable.to_numpy() / np.timedelta64(1, "h")
