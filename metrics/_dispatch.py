@@ -51,7 +51,8 @@ def common_dtype(*arrays: Any) -> np.dtype[np.floating[Any]]:
 
     Plain numbers do not widen float32 (numpy's promotion rules since 2.0).
     """
-    dtype = np.result_type(*(a if np.isscalar(a) else getattr(a, "dtype", a) for a in arrays))
+    held = (a if np.isscalar(a) or hasattr(a, "dtype") else np.asarray(a) for a in arrays)
+    dtype = np.result_type(*(a if np.isscalar(a) else a.dtype for a in held))
     return dtype if np.issubdtype(dtype, np.floating) else np.dtype(np.float64)
 
 

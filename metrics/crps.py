@@ -7,6 +7,7 @@ One function for torch tensors (differentiable), numpy arrays, xarray DataArrays
 from functools import partial
 from typing import Any, Literal, get_args
 
+import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
@@ -93,6 +94,8 @@ def crps_ensemble(
     kind = backend_of({"members": members, "y": y})
     if kind == "xarray":
         return _crps_ensemble_xarray(members, y, estimator, member_dim, alpha)
+    if kind == "numpy":
+        members, y = np.asarray(members), y if np.isscalar(y) else np.asarray(y)
     axis = member_axis(members, member_dim)
     check_observations(members.shape, getattr(y, "shape", ()), axis)
     factor = spread_factor(members.shape[axis], estimator, alpha)

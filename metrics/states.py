@@ -103,7 +103,7 @@ def _blocks(forecast: xr.Dataset) -> Iterator[slice]:
     """Dates that are read together: the chunks of lazy data, or as many as memory allows."""
     n = forecast.sizes["time"]
     each = max(1, _BLOCK_VALUES * n // max(1, sum(v.size for v in forecast.values())))
-    lengths = forecast.chunksizes.get("time", (each,) * -(-n // each))
+    lengths = forecast.unify_chunks().chunksizes.get("time", (each,) * -(-n // each))
     start = 0
     for length in lengths:
         yield slice(start, min(start + length, n))

@@ -255,6 +255,14 @@ def test_observations_with_a_member_axis_are_refused(shape, convert):
         crps_ensemble(x, y, estimator="plain", member_dim=0)
 
 
+def test_lists_are_arrays_and_plain_numbers_keep_single_precision():
+    assert crps_ensemble([1.0, 2.0, 3.0], 1.5, estimator="plain", member_dim=0).shape == ()
+    assert crps_normal([1, 2], [0, 0], 1).tolist() == [0.0, 1.0]
+    single = np.zeros(3, dtype="f4")
+    assert crps_normal(single, 1.0, 0.5).dtype == np.float32
+    assert crps_ensemble(single, 0.5, estimator="fair", member_dim=0).dtype == np.float32
+
+
 def test_bad_arguments_of_the_ensemble_are_named():
     x, y = np.zeros((1, 3)), np.zeros(3)
     for estimator in ("fair", "almost_fair"):
