@@ -140,3 +140,12 @@ def test_other_points_and_bad_arguments_are_refused():
         interval(sums, mean_of, confidence=95)
     with pytest.raises(ArgumentError, match="block_length"):
         interval(sums, mean_of, block_length=0)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9])
+def test_bootstrap_of_many_dates_is_the_normal_interval(confidence):
+    values = np.random.default_rng(7).normal(size=400)
+    got = interval(even(values), mean_of, confidence=confidence, block_length=1, replicates=4000)
+    error = values.std() / 20
+    wanted = values.mean() + error * stats.norm.ppf([0.5 - confidence / 2, 0.5 + confidence / 2])
+    np.testing.assert_allclose([got.lower, got.upper], wanted, atol=0.12 * error)
