@@ -56,11 +56,11 @@ def test_a_missing_raw_ensemble_gives_no_forecast_and_no_gradient():
     assert (outputs.grad[..., 1] != 0).all()
 
 
-def test_half_precision_outputs_keep_the_raw_mean():
-    forecast = ResidualNormalHead()(
-        torch.zeros(1, 2, 1, 1, dtype=torch.bfloat16), batch([[[54321.0]]], [[[80.0]]])
-    )
+def test_half_precision_outputs_keep_the_precision_of_the_raw_ensemble():
+    outputs = torch.tensor([0.0, 0.3125], dtype=torch.bfloat16).reshape(1, 2, 1, 1)
+    forecast = ResidualNormalHead()(outputs, batch([[[54321.0]]], [[[80.0]]]))
     assert forecast.mu.item() == 54321.0
+    assert forecast.sigma.item() == pytest.approx(80 * math.exp(0.3125), rel=1e-6)
 
 
 @pytest.mark.parametrize("floor", [0.0, -1.0, float("nan")])

@@ -89,6 +89,12 @@ def test_ensemble_agrees_with_numpy(seed, members, percent):
     np.testing.assert_allclose(forecast.crps(y).numpy(), plain, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3, 6, 7, 9, 10])
+def test_rounding_of_the_probability_does_not_move_the_rank(rank):
+    members = torch.arange(1.0, 11.0).reshape(1, 10, 1, 1)  # float32: 0.1 * 10 is above 1
+    assert Ensemble(members).quantile(rank / 10).item() == rank
+
+
 def test_ensemble_estimator():
     x = torch.tensor([1.0, 2.0, 3.0]).reshape(1, 3, 1, 1)
     y = torch.tensor(1.5).reshape(1, 1, 1)
