@@ -234,3 +234,15 @@ def test_bad_forecasts_and_scores_are_named(world):
     assert "crps_fair" not in single
     assert "spread_error" not in single
     assert float(single["crps"]) > 0
+
+
+def test_dates_without_truth_do_not_count_in_the_bounds(world):
+    _, normal, truth = world
+    gaps = truth.copy(deep=True)
+    gaps[7] = np.nan
+    got = verify(normal, gaps, method="student")
+    rest = np.arange(N) != 7
+    wanted = verify(normal.isel(time=rest), truth.isel(time=rest), method="student")
+    assert int(got["dates"]) == N - 1
+    for name in ("crps_lower", "crps_upper", "rmse_lower", "spread_error_upper"):
+        assert float(got[name]) == pytest.approx(float(wanted[name]), rel=1e-12)
