@@ -10,7 +10,8 @@ import xarray as xr
 from ens10.catalog import VARIABLES, variable
 from ens10.errors import Ens10Error, UnknownNameError
 
-_WITH_LEVEL = re.compile(r"(?P<name>.+?)_?(?P<level>\d+)")
+_WITH_LEVEL = re.compile(r"(?P<name>.+?)_?(?P<level>\d+(\.\d+)?)")
+_CANONICAL = re.compile(r"(?P<name>.+)_(?P<level>\d+(\.\d+)?)")
 
 
 def channel_names(dataset: xr.Dataset) -> list[str]:
@@ -53,10 +54,13 @@ def resolve(channel: str, known: list[str], argument: str = "channel") -> str:
     raise UnknownNameError(argument, channel, known)
 
 
-def split(channel: str) -> tuple[str, int | None]:
+def split(channel: str) -> tuple[str, float | None]:
     """Variable and level (hPa) of a canonical channel name; the level is None at the surface."""
-    name, _, level = channel.rpartition("_")
-    return (name, int(float(level))) if name and level.isdigit() else (channel, None)
+    match = _CANONICAL.fullmatch(channel)
+    if not match:
+        return channel, None
+    level = float(match["level"])
+    return match["name"], int(level) if level.is_integer() else level
 
 
 def field_of(dataset: xr.Dataset, channel: str, argument: str = "channel") -> xr.DataArray:
@@ -79,5 +83,5 @@ def attributes_of(channel: str) -> Mapping[str, Any]:
     attributes: dict[str, Any] = dict(VARIABLES[name].attributes)
     if level is not None:
         attributes["level_hpa"] = level
-        attributes["long_name"] += f" at {level} hPa"
+        attributes["long_name"] += f" at {level:g} hPa"
     return attributes

@@ -19,6 +19,8 @@ Epsilon = Literal["relative", "paper"]
 # Points whose deviation is far below that of the field (sea surface temperature under ice, rain in
 # a desert) are scaled by this share of the field's root mean square deviation instead.
 _RELATIVE_FLOOR = 0.05
+# A deviation below this share of the mean is what rounding leaves of a constant.
+_ROUNDING = 1e-6
 _PAPER_EPSILON = 0.1  # in the units of the variable, as in the ENS-10 authors' code
 
 
@@ -111,6 +113,7 @@ def normaliser(
     dates = np.maximum(count, 1)
     mean = total / dates
     deviation = np.sqrt(np.maximum(square / dates - mean**2, 0.0))
+    deviation[deviation < _ROUNDING * np.abs(mean)] = 0.0
     if epsilon == "paper":
         scale = deviation + _PAPER_EPSILON
     else:

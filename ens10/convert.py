@@ -6,27 +6,23 @@ and gets its name when it is complete, so a store that exists is whole.
 
 import shutil
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 import xarray as xr
-import zarr
 
 from ens10.catalog import VARIABLES
-from ens10.channels import channel_names, field_of
-from ens10.climate import Sums, blocks
-from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.layout import FORECAST_DIMS, tidy
 from ens10.names import Names
 from ens10.pairing import pair_truth
-from ens10.progress import track
 from ens10.source import open_source
-from ens10.store import FORMAT_VERSION, Codec, create_array, write_coordinates
+from ens10.store import Codec, store_kinds
+from ens10.writing import ensemble_moments, write_store
+
+__all__ = ["Missing", "ensemble_moments", "prepare"]
 
 Missing = Literal["error", "nan", "skip"]
-_STATISTICS = ("mean", "std")
 
 
 def prepare(
@@ -52,7 +48,7 @@ def prepare(
         codec: "none", or "lz4" for compressed chunks.
         missing: what to do about missing fields and truth: "error", "nan" (fill with NaN) or
             "skip" (leave out the dates concerned).
-        force: replace a store that exists.
+        force: replace a store that exists (nothing but a store is ever replaced).
         progress: show a progress bar.
 
     Returns:
@@ -64,190 +60,96 @@ def prepare(
         ArgumentError: the truth is on another grid.
     """
     store, names = Path(store), names or Names()
-    if store.exists() and not force:
-        raise FileError(store, "exists already", "Choose another folder, or give --force")
-    dataset = _forecasts(src, names, variables, missing)
+    _check_free(store, force)
+    dataset = _forecasts(src, _forecast_names(names, truth), variables, missing)
     paired = None
     if truth is not None or names.truth:
-        paired = pair_truth(dataset, _truth(src, truth, names), missing)
+        paired = pair_truth(dataset, _truth(src, truth, names, missing), missing)
         dataset = dataset.sel(time=paired["time"])
     partial = store.with_name(store.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    _write(partial, dataset, paired, codec, progress)
+    write_store(partial, dataset, paired, codec, progress)
     if store.exists():
         shutil.rmtree(store)
     partial.rename(store)
     return store
 
 
+def _check_free(store: Path, force: bool) -> None:
+    if not store.exists() or (store.is_dir() and not any(store.iterdir())):
+        return
+    if not force:
+        raise FileError(store, "exists already", "Choose another folder, or give --force")
+    try:
+        store_kinds(store)
+    except FileError as error:
+        raise FileError(
+            store,
+            "exists and is no store of ens10, so --force does not replace it",
+            "Choose another folder",
+        ) from error
+
+
+def _forecast_names(names: Names, truth: Path | str | xr.Dataset | None) -> Names:
+    """The names that concern the forecasts: those of a truth kept apart do not."""
+    held = {} if truth is not None else names.truth
+    return Names(names.variables, held, names.dimensions, names.step_units, names.first_step)
+
+
 def _forecasts(
     src: Path | str | xr.Dataset, names: Names, variables: Sequence[str] | None, missing: Missing
 ) -> xr.Dataset:
-    dataset = src if isinstance(src, xr.Dataset) else open_source(src, names, missing)
+    """Forecasts with all dimensions, and the variables wanted."""
+    if isinstance(src, xr.Dataset):
+        dataset = tidy(src, names, "the dataset")
+    else:
+        dataset = open_source(src, names, missing)
     for dim in ("number", "step"):
         if dim not in dataset.dims:
-            default = {"number": [0], "step": [0]}[dim]
-            dataset = dataset.expand_dims({dim: default})
-    for name in variables or ():
-        if name not in dataset:
-            raise UnknownNameError("variables", name, dataset.data_vars)
-    return dataset[list(variables)] if variables else dataset
+            dataset = dataset.expand_dims({dim: [0]})
+    dataset = dataset.transpose(*FORECAST_DIMS, missing_dims="ignore")
+    if "step" not in dataset["valid_time"].dims:
+        dataset = dataset.assign_coords(
+            valid_time=dataset["valid_time"].expand_dims(step=[0], axis=1)
+        )
+    if variables:
+        dataset = dataset[[_variable(name, dataset) for name in variables]]
+    _check_whole(dataset, src)
+    return dataset
+
+
+def _variable(name: str, dataset: xr.Dataset) -> str:
+    """The dataset's name of a variable, which may be given by its GRIB short name."""
+    known = {v.short_name: v.name for v in VARIABLES.values()}
+    for candidate in (name, known.get(name, name)):
+        if candidate in dataset.data_vars:
+            return candidate
+    raise UnknownNameError("variables", name, dataset.data_vars)
+
+
+def _check_whole(dataset: xr.Dataset, src: Path | str | xr.Dataset) -> None:
+    empty = [dim for dim, size in dataset.sizes.items() if not size]
+    if empty:
+        raise ArgumentError("src", f"nothing along {', '.join(map(str, empty))}", "Give more data")
+    lacking = [
+        f"{dim} of {name}"
+        for name, field in dataset.data_vars.items()
+        for dim in ("time", "step", "number")
+        if dim not in field.dims
+    ]
+    if lacking:
+        where = "the dataset" if isinstance(src, xr.Dataset) else src
+        raise MissingDataError(where, lacking, "Leave these variables out with --variables")
 
 
 def _truth(
-    src: Path | str | xr.Dataset, truth: Path | str | xr.Dataset | None, names: Names
+    src: Path | str | xr.Dataset,
+    truth: Path | str | xr.Dataset | None,
+    names: Names,
+    missing: Missing,
 ) -> xr.Dataset:
-    if isinstance(truth, xr.Dataset):
-        return truth
     within = Names(names.truth, {}, names.dimensions, names.step_units, names.first_step)
-    if truth is not None:
-        return open_source(truth, within)
-    if isinstance(src, xr.Dataset):
-        raise ArgumentError("truth", "a lazy dataset needs its truth given apart", "Give truth=")
-    return open_source(src, within)
-
-
-def _write(
-    path: Path, dataset: xr.Dataset, truth: xr.Dataset | None, codec: Codec, progress: bool
-) -> None:
-    root = zarr.open_group(str(path), mode="w")
-    root.attrs["ens10_format"] = FORMAT_VERSION
-    fields = _create_forecasts(root, dataset, codec)
-    channels = channel_names(dataset)
-    moments = _create_moments(root, dataset, channels)
-    units = list(product(range(dataset.sizes["time"]), range(dataset.sizes["step"])))
-    for i, j in track(units, "prepare", len(units), progress):
-        _convert_unit(dataset, fields, moments, channels, i, j)
-    _write_sums(root["statistics"], dataset, moments)  # type: ignore[arg-type]
-    if truth is not None:
-        _write_truth(root, truth)
-
-
-def _create_forecasts(
-    root: zarr.Group, dataset: xr.Dataset, codec: Codec
-) -> dict[str, zarr.Array[Any]]:
-    created = {}
-    for kind in ("sfc", "pl"):
-        chosen = dataset[[n for n, f in dataset.items() if ("level" in f.dims) == (kind == "pl")]]
-        if not chosen.data_vars:
-            continue
-        group = root.create_group(kind)
-        level = ["level"] if kind == "pl" else []
-        coordinates = ["time", "step", *level, "number", "latitude", "longitude", "valid_time"]
-        write_coordinates(group, dataset, coordinates)
-        for name, field in chosen.data_vars.items():
-            full = {"number", "latitude", "longitude"}
-            created[str(name)] = create_array(
-                group,
-                str(name),
-                field.shape,
-                [str(d) for d in field.dims],
-                chunks=[field.sizes[d] if d in full else 1 for d in field.dims],
-                attributes=_attributes(str(name), field),
-                codec=codec,
-            )
-    return created
-
-
-def _attributes(name: str, field: xr.DataArray) -> dict[str, Any]:
-    catalogued = VARIABLES[name].attributes if name in VARIABLES else {}
-    return {**catalogued, **{str(k): v for k, v in field.attrs.items()}}
-
-
-def _create_moments(
-    root: zarr.Group, dataset: xr.Dataset, channels: list[str]
-) -> dict[str, zarr.Array[Any]]:
-    group = root.create_group("statistics")
-    named = dataset.assign_coords(
-        channel=("channel", np.array(channels, dtype=np.dtypes.StringDType()))
-    )
-    write_coordinates(
-        group, named, ["time", "step", "channel", "latitude", "longitude", "valid_time"]
-    )
-    sizes = dataset.sizes
-    grid = (sizes["latitude"], sizes["longitude"])
-    return {
-        kind: create_array(
-            group,
-            f"ensemble_{kind}",
-            (sizes["time"], sizes["step"], len(channels), *grid),
-            ("time", "step", "channel", "latitude", "longitude"),
-            chunks=(1, 1, len(channels), *grid),
-            attributes={"long_name": f"ensemble {kind} of each channel, in its own units"},
-        )
-        for kind in _STATISTICS
-    }
-
-
-def _convert_unit(
-    dataset: xr.Dataset,
-    fields: dict[str, zarr.Array[Any]],
-    moments: dict[str, zarr.Array[Any]],
-    channels: list[str],
-    i: int,
-    j: int,
-) -> None:
-    """Reads one date and step once, and writes its members, mean and deviation."""
-    unit = dataset.isel(time=i, step=j).astype(np.float32).compute(scheduler="synchronous")
-    for name, array in fields.items():
-        array[i, j] = unit[name].to_numpy()
-    members = np.stack([field_of(unit, channel).to_numpy() for channel in channels])
-    mean, std = ensemble_moments(members, axis=1)
-    moments["mean"][i, j], moments["std"][i, j] = mean, std
-
-
-def ensemble_moments(
-    members: npt.NDArray[np.float32], axis: int
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Mean and unbiased (n - 1) standard deviation over the member axis, NaN where any is NaN.
-
-    A single member has deviation 0.
-    """
-    wide = members.astype(np.float64)
-    mean = wide.mean(axis=axis)
-    spread = wide.std(axis=axis, ddof=1 if members.shape[axis] > 1 else 0)
-    return mean.astype(np.float32), spread.astype(np.float32)
-
-
-def _write_sums(
-    group: zarr.Group, dataset: xr.Dataset, moments: dict[str, zarr.Array[Any]]
-) -> None:
-    """Sums over dates, in date order and float64, so that they depend on the data alone."""
-    years, block_of = blocks(dataset["valid_time"].to_numpy())
-    array = create_array(group, "valid_year", years.shape, ("block", "step"), dtype=np.int64)
-    array[...] = years
-    dims = ("block", "step", "channel", "latitude", "longitude")
-    for kind, values in moments.items():
-        shape = values.shape[1:]
-        parts = {"count": np.int64, "sum": np.float64, "square_sum": np.float64}
-        created = {
-            part: create_array(
-                group, f"{kind}_{part}", (len(years), *shape), dims, chunks=(1, *shape), dtype=dtype
-            )
-            for part, dtype in parts.items()
-        }
-        for block in range(len(years)):
-            sums = Sums(shape)
-            for i in (i for i, member in enumerate(block_of) if member == block):
-                sums.add(np.asarray(values[i]))
-            created["count"][block] = sums.count
-            created["sum"][block] = sums.total
-            created["square_sum"][block] = sums.square
-
-
-def _write_truth(root: zarr.Group, truth: xr.Dataset) -> None:
-    group = root.create_group("truth")
-    level = ["level"] if "level" in truth.dims else []
-    write_coordinates(group, truth, ["time", "step", *level, "latitude", "longitude", "valid_time"])
-    for name, field in truth.data_vars.items():
-        chunks = [1 if d in ("time", "step", "level") else field.sizes[d] for d in field.dims]
-        array = create_array(
-            group,
-            str(name),
-            field.shape,
-            [str(d) for d in field.dims],
-            chunks=chunks,
-            attributes=_attributes(str(name), field),
-        )
-        for i in range(truth.sizes["time"]):
-            array[i] = field.isel(time=i).compute(scheduler="synchronous").to_numpy()
+    held = src if truth is None else truth
+    if isinstance(held, xr.Dataset):
+        return tidy(held, within, "truth", optional_dimensions=True)
+    return open_source(held, within, missing, optional_dimensions=True)

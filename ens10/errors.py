@@ -8,12 +8,17 @@ not fit it) or an `OSError` (a file).
 import difflib
 from collections.abc import Iterable, Sequence
 from os import PathLike
+from typing import Any
 
 _MOST_LISTED = 20
 
 
 class Ens10Error(Exception):
     """Base of all errors that a user of ens10 can mend."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The constructors do not take the message, which is what pickle would call them with.
+        return _restore, (type(self), str(self), self.__dict__)
 
 
 class ArgumentError(Ens10Error, ValueError):
@@ -130,6 +135,14 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     """'; did you mean X?' for the known name nearest to `name`, or an empty string."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _restore(kind: type[Ens10Error], message: str, attributes: dict[str, Any]) -> Ens10Error:
+    """An error as it was pickled (by a worker process)."""
+    error = kind.__new__(kind)
+    Exception.__init__(error, message)
+    error.__dict__.update(attributes)
+    return error
 
 
 def _sentence(problem: str, remedy: str) -> str:

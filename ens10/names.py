@@ -42,23 +42,40 @@ def read_names(path: Path | str) -> Names:
     """The mapping in a YAML file.
 
     Raises:
-        FileError: the file is missing, or no mapping of names.
+        FileError: the file is missing, no YAML, or no mapping of names.
         UnknownNameError: a key or a unit that is not known.
     """
     path = Path(path)
     if not path.is_file():
         raise FileError(path, "no such file", "Give the path of a YAML file with a name mapping")
-    content = yaml.safe_load(path.read_text())
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise FileError(path, f"no YAML ({error})", "Mend the file") from error
     if not isinstance(content, dict):
         raise FileError(path, "not a mapping of names", f"Give it the keys {', '.join(_KEYS)}")
     _check_known(path, content, _KEYS)
-    step: dict[str, Any] = content.get("step") or {}
+    tables = {key: _table(path, content, key) for key in _KEYS}
+    step = tables.pop("step")
     _check_known(path, step, _STEP_KEYS)
     units = str(step.get("units", "h"))
     if units not in STEP_UNITS:
         raise UnknownNameError(f"step.units in {path}", units, STEP_UNITS)
-    tables = {key: content.get(key) or {} for key in ("variables", "truth", "dimensions")}
-    return Names(**tables, step_units=units, first_step=int(step.get("first", 0)))
+    first = step.get("first", 0)
+    if not isinstance(first, int):
+        raise FileError(path, f"step.first is {first!r}, not a whole number", "Give one")
+    return Names(
+        **{key: {str(k): str(v) for k, v in table.items()} for key, table in tables.items()},
+        step_units=units,
+        first_step=first,
+    )
+
+
+def _table(path: Path, content: dict[str, Any], key: str) -> dict[str, Any]:
+    table = content.get(key) or {}
+    if not isinstance(table, dict):
+        raise FileError(path, f"{key} is no mapping", f"Write it as {key}: {{theirs: ours}}")
+    return table
 
 
 def _check_known(path: Path, content: dict[str, Any], known: tuple[str, ...]) -> None:

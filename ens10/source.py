@@ -8,18 +8,26 @@ from pathlib import Path
 
 import xarray as xr
 
-from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.cubes import Missing
+from ens10.errors import FileError
 from ens10.grib import is_grib
-from ens10.gribsource import Missing, grib_dataset
+from ens10.gribsource import grib_dataset
+from ens10.layout import FORECAST_DIMS, as_truth, tidy, with_valid_time
 from ens10.names import Names
 
-FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
+__all__ = ["FORECAST_DIMS", "as_truth", "open_source", "tidy", "with_valid_time"]
+
 _NETCDF_MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
+_OUTER = ("time", "step", "level")
 _IGNORED_SUFFIXES = {".idx", ".txt", ".md", ".json", ".yaml", ".yml"}
 
 
 def open_source(
-    path: Path | str, names: Names | None = None, missing: Missing = "error"
+    path: Path | str,
+    names: Names | None = None,
+    missing: Missing = "error",
+    *,
+    optional_dimensions: bool = False,
 ) -> xr.Dataset:
     """A file, folder or Zarr store as one lazy dataset.
 
@@ -27,28 +35,48 @@ def open_source(
         path: a GRIB or netCDF file, a folder of such files (not searched in depth), or a Zarr
             store, which may also be a URL that fsspec reads.
         names: how the file's names map to ours; see `ens10.names`.
-        missing: "error" to refuse GRIB files that lack fields, "nan" to fill with NaN.
+        missing: "error" to refuse files that lack fields, "nan" to fill with NaN, "skip" to leave
+            out the dates of GRIB files that lack any.
+        optional_dimensions: accept a mapping of dimensions that the file lacks, as truth may.
 
     Returns:
         Dataset over the dimensions of `FORECAST_DIMS` that the data have, with the coordinate
-        `valid_time` over (time, step).
+        `valid_time` over (time, step), or (time,) where there are no steps.
 
     Raises:
         FileError: nothing there, or neither GRIB, netCDF nor Zarr.
         MissingDataError: fields or dimensions are missing.
+        ArgumentError: the data have dimensions that mean nothing here.
     """
     names = names or Names()
+    dataset = _open(path, names, missing)
+    return tidy(dataset, names, path, optional_dimensions=optional_dimensions)
+
+
+def _open(path: Path | str, names: Names, missing: Missing) -> xr.Dataset:
     if "://" in str(path):
-        return tidy(xr.open_zarr(str(path)), names, str(path))
+        return _zarr(path)
     path = Path(path)
     if not path.exists():
         raise FileError(path, "no such file or folder", "Check the path")
-    if (path / "zarr.json").exists() or (path / ".zgroup").exists():
-        return tidy(xr.open_zarr(path), names, path)
+    if any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zmetadata")):
+        return _zarr(path)
     files = _files(path)
     if all(is_grib(file) for file in files):
-        return tidy(grib_dataset(files, missing), names, path)
-    return tidy(_netcdf(path, files), names, path)
+        return grib_dataset(files, missing)
+    return _netcdf(path, files, names, missing)
+
+
+def _zarr(path: Path | str) -> xr.Dataset:
+    try:
+        dataset: xr.Dataset = xr.open_zarr(str(path), decode_timedelta=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise FileError(path, f"no Zarr store that can be read ({error})", "Check it") from error
+    if "ens10_format" in dataset.attrs:
+        raise FileError(
+            path, "a store of ens10, which is prepared already", "Open it with ens10.open_store"
+        )
+    return dataset
 
 
 def _files(path: Path) -> list[Path]:
@@ -74,78 +102,40 @@ def _is_netcdf(path: Path) -> bool:
         return file.read(4) in _NETCDF_MAGICS
 
 
-def _netcdf(path: Path, files: list[Path]) -> xr.Dataset:
+def _netcdf(path: Path, files: list[Path], names: Names, missing: Missing) -> xr.Dataset:
     if any(is_grib(file) for file in files):
         raise FileError(
             path, "the folder mixes GRIB and netCDF files", "Prepare the two kinds separately"
         )
-    if len(files) == 1:
-        return xr.open_dataset(files[0], engine="netcdf4", chunks={})
-    return xr.open_mfdataset(
-        files, engine="netcdf4", combine="by_coords", join="outer", data_vars="all"
-    )
-
-
-def tidy(dataset: xr.Dataset, names: Names, source: Path | str) -> xr.Dataset:
-    """The dataset in this package's names, order of dimensions and orientation.
-
-    Raises:
-        MissingDataError: names of the mapping, or a horizontal dimension, are missing.
-        ArgumentError: dimensions that this package does not know.
-    """
-    renamed = _rename(dataset, names, source)
-    lacking = [d for d in ("latitude", "longitude") if d not in renamed.dims]
-    if lacking:
-        raise MissingDataError(source, lacking, "Map the file's dimensions with --names FILE")
-    unknown = [str(d) for d in renamed.dims if d not in FORECAST_DIMS]
-    if unknown:
-        raise ArgumentError(
-            "names",
-            f"{source} has dimensions that mean nothing here: {', '.join(unknown)}",
-            f"Map them to {', '.join(FORECAST_DIMS)} with --names FILE",
+    parts = [_netcdf_file(file, names) for file in files]
+    if len(parts) == 1:
+        return parts[0]
+    try:
+        whole = xr.combine_by_coords(
+            parts,
+            join="outer" if missing == "nan" else "exact",
+            data_vars="all",
+            coords="minimal",
+            compat="equals",
+            combine_attrs="override",
         )
-    if "time" not in renamed.dims:
-        renamed = renamed.expand_dims("time")
-    ordered = renamed.transpose(*FORECAST_DIMS, missing_dims="ignore")
-    ordered = ordered.sortby("latitude", ascending=False).sortby("longitude")
-    return with_valid_time(ordered, names)
+    except ValueError as error:
+        raise FileError(
+            path,
+            f"its files do not make one whole dataset ({error})",
+            "Complete them, or accept the gaps with --missing nan",
+        ) from error
+    return whole.to_dataset() if isinstance(whole, xr.DataArray) else whole
 
 
-def _rename(dataset: xr.Dataset, names: Names, source: Path | str) -> xr.Dataset:
-    table = {**names.variables, **names.truth, **names.dimensions}
-    lacking = [name for name in table if name not in dataset.variables and name not in dataset.dims]
-    if lacking:
-        held = ", ".join(map(str, dataset.variables))
-        raise MissingDataError(source, lacking, f"The file holds {held}")
-    if names.variables:
-        dataset = dataset[list(names.variables)]
-    wanted = {old: new for old, new in table.items() if old in dataset.variables}
-    return dataset.rename({old: new for old, new in wanted.items() if old != new})
-
-
-def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
-    """The dataset with the coordinate `valid_time`, over (time, step) or (time,)."""
-    if "valid_time" in dataset.coords:
-        return dataset
-    if "step" not in dataset.dims:
-        return dataset.assign_coords(valid_time=dataset["time"])
-    start, step = dataset["time"].to_numpy(), dataset["step"].to_numpy()
-    ahead = (step - names.first_step)[None, :]
-    if names.step_units == "months":
-        months = start.astype("datetime64[M]")
-        valid = months[:, None] + ahead.astype("timedelta64[M]")
-        within = start - months.astype(start.dtype)  # day and hour within the month
-        valid_time = valid.astype(start.dtype) + within[:, None]
-    else:
-        valid_time = start[:, None] + ahead.astype("timedelta64[h]").astype("timedelta64[ns]")
-    dated = dataset.assign_coords(
-        valid_time=(("time", "step"), valid_time.astype("datetime64[ns]"))
-    )
-    dated["step"].attrs["units"] = names.step_units
-    return dated
-
-
-def as_truth(dataset: xr.Dataset) -> xr.Dataset:
-    """A dataset without dimensions of size 1 that truth has no use for (step, number)."""
-    drop = [d for d in ("step", "number") if d in dataset.dims and dataset.sizes[d] == 1]
-    return dataset.squeeze(drop, drop=True) if drop else dataset
+def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
+    try:
+        dataset = xr.open_dataset(file, engine="netcdf4", chunks={}, decode_timedelta=True)
+        if not any(field.encoding.get("contiguous") for field in dataset.data_vars.values()):
+            return dataset  # by the chunks of the file
+        # A variable in one piece would be read whole for each date.
+        outer = [d for d in dataset.dims if names.dimensions.get(str(d), d) in _OUTER]
+        chunks = dict.fromkeys(outer, 1)
+        return xr.open_dataset(file, engine="netcdf4", chunks=chunks, decode_timedelta=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise FileError(file, f"no netCDF file that can be read ({error})", "Check it") from error

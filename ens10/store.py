@@ -112,9 +112,14 @@ def create_array(
         dtype=np.dtype(dtype),
         fill_value=np.nan if floating else 0,
         dimension_names=list(dims),
-        attributes=dict(attributes or {}),
+        attributes={str(k): _plain(v) for k, v in (attributes or {}).items()},
         compressors=[lz4] if codec == "lz4" else None,
     )
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as JSON can hold it: netCDF files keep numbers as numpy ones."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def write_coordinates(group: zarr.Group, dataset: xr.Dataset, names: Sequence[str]) -> None:

@@ -11,7 +11,8 @@ from ens10.errors import DamagedFileError
 from ens10.grib.grid import LatLonGrid
 from ens10.grib.message import Message
 
-MISSING_VALUE = 9999.0  # as in the ENS-10 files
+_BITS = 16
+_GAP = 1e30  # the mark of gaps on encoding: ecCodes aborts on larger ones if all is a gap
 _MARK = float(np.finfo(np.float64).max)  # no field reaches it, so it marks a gap beyond doubt
 
 
@@ -30,24 +31,34 @@ def decode(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
         DamagedFileError: ecCodes cannot unpack the values.
     """
     file.seek(message.offset)
-    handle = eccodes.codes_new_from_message(file.read(message.length))
     try:
-        eccodes.codes_set(handle, "missingValue", _MARK)
-        values = eccodes.codes_get_values(handle)
-        if eccodes.codes_get_long(handle, "bitmapPresent"):
-            values[values == _MARK] = np.nan
+        values = _unpack(file.read(message.length))
     except eccodes.CodesInternalError as error:
         raise DamagedFileError(message.path, message.offset, f"cannot unpack ({error})") from error
+    points = message.grid.rows * message.grid.columns
+    if values.size != points:
+        raise DamagedFileError(
+            message.path, message.offset, f"{values.size} values for {points} grid points"
+        )
+    return np.ascontiguousarray(message.scan.orient(values, message.grid), dtype=np.float32)
+
+
+def _unpack(message: bytes) -> npt.NDArray[np.float64]:
+    handle = eccodes.codes_new_from_message(message)
+    try:
+        eccodes.codes_set(handle, "missingValue", _MARK)
+        values: npt.NDArray[np.float64] = eccodes.codes_get_values(handle)
     finally:
         eccodes.codes_release(handle)
-    return np.ascontiguousarray(message.scan.orient(values, message.grid), dtype=np.float32)
+    values[values == _MARK] = np.nan
+    return values
 
 
 class Encoder:
     """Writes fields as GRIB edition 1 messages the way the ENS-10 files hold them.
 
     Centre ecmf, regular latitude-longitude grid, north to south, 16-bit simple packing, gaps as a
-    bitmap with missing value 9999.
+    bitmap (readers of GRIB see 9999 there, their default).
 
     Args:
         grid: the grid of every field.
@@ -62,7 +73,7 @@ class Encoder:
         self._set({"class": "od" if members else "ea", "type": data_type})
         self._set({"stream": "enfh" if members else "oper", "expver": "0001"})
         self._set(_grid_keys(grid))
-        self._set({"bitsPerValue": 16, "numberOfForecastsInEnsemble": members, "stepUnits": "h"})
+        self._set({"numberOfForecastsInEnsemble": members, "stepUnits": "h"})
 
     def message(
         self,
@@ -88,9 +99,14 @@ class Encoder:
         self._set({"indicatorOfTypeOfLevel": 100 if variable.kind == "pl" else 1})
         self._set({"level": level, "paramId": variable.param_id, "dataDate": date, "dataTime": 0})
         self._set({"step": step, "perturbationNumber": number})
-        self._set({"bitmapPresent": int(gaps.any()), "missingValue": MISSING_VALUE})
-        flat = np.where(gaps, MISSING_VALUE, values).astype(np.float64).ravel()
+        self._set({"bitmapPresent": int(gaps.any()), "missingValue": _GAP})
+        self._set({"bitsPerValue": _BITS})
+        flat = np.where(gaps, _GAP, values).astype(np.float64).ravel()
         eccodes.codes_set_values(self._handle, flat)
+        known = values[~gaps]
+        if not known.size or known.min() == known.max():
+            # ecCodes packs a constant field with 0 bits, and the next one with 24 unless told.
+            del self._current["bitsPerValue"]
         return bytes(eccodes.codes_get_message(self._handle))
 
     def _set(self, keys: dict[str, str | int | float]) -> None:
@@ -116,5 +132,6 @@ def _grid_keys(grid: LatLonGrid) -> dict[str, str | int | float]:
         "longitudeOfFirstGridPointInDegrees": float(longitude[0]),
         "longitudeOfLastGridPointInDegrees": float(longitude[-1]),
         "iDirectionIncrementInDegrees": grid.spacing,
-        "jDirectionIncrementInDegrees": abs(float(latitude[1] - latitude[0])),
+        "jDirectionIncrementInDegrees": abs(float(latitude[-1] - latitude[0]))
+        / max(grid.rows - 1, 1),
     }

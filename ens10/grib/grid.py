@@ -41,7 +41,8 @@ class LatLonGrid:
 
     def longitude(self) -> npt.NDArray[np.float64]:
         """Shape (columns,), degrees east, rising."""
-        return (self.west + self.spacing * np.arange(self.columns)).round(_DIGITS)
+        columns = np.arange(self.columns, dtype=np.float64)
+        return (self.west + self.spacing * columns).round(_DIGITS)
 
     def __str__(self) -> str:
         east = self.west + self.spacing * (self.columns - 1)
@@ -94,7 +95,7 @@ def from_header(
     """
     rows, columns = shape
     west, east = longitudes[::-1] if westward else longitudes
-    spacing = ((east - west) % 360.0) / max(columns - 1, 1)
+    spacing = _spacing(west, east, columns)
     roll = _columns_to_greenwich(west, spacing, columns)
     grid = LatLonGrid(
         rows=rows,
@@ -105,6 +106,15 @@ def from_header(
         spacing=round(spacing, _DIGITS + 3),
     )
     return grid, Scan(by_column, latitudes[0] < latitudes[1], westward, roll % columns)
+
+
+def _spacing(west: float, east: float, columns: int) -> float:
+    """Degrees between columns; exact for round grids, whose corners the header has rounded."""
+    if columns == 1:
+        return 0.0
+    span = (east - west) % 360.0 or 360.0  # 360: both 0 and 360 degrees are columns
+    spacing = span / (columns - 1)
+    return 360.0 / columns if _is_round(spacing, columns) else spacing
 
 
 def _is_round(spacing: float, columns: int) -> bool:
@@ -121,5 +131,6 @@ def _westmost(west: float, spacing: float, columns: int, roll: int) -> float:
     if _is_round(spacing, columns):
         first = (west + roll * spacing) % 360.0
         return 0.0 if 360.0 - first < 1e-3 * spacing else first
-    crosses_greenwich = west > 180.0 and west + spacing * (columns - 1) >= 360.0
+    west %= 360.0
+    crosses_greenwich = west > 0.0 and west + spacing * (columns - 1) >= 360.0 - 1e-3 * spacing
     return west - 360.0 if crosses_greenwich else west

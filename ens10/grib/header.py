@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import eccodes
 import numpy as np
@@ -25,6 +25,21 @@ _meanings: dict[bytes, Message] = {}
 
 
 def describe(path: Path, view: Any, offset: int, length: int, edition: int) -> Message:
+    """The index entry of one framed message.
+
+    Raises:
+        FileError: a grid that is not supported.
+        DamagedFileError: the header makes no sense.
+    """
+    try:
+        return _described(path, view, offset, length, edition)
+    except (ValueError, TypeError, eccodes.CodesInternalError) as error:
+        raise DamagedFileError(
+            path, offset, f"the message's header makes no sense ({error})"
+        ) from error
+
+
+def _described(path: Path, view: Any, offset: int, length: int, edition: int) -> Message:
     """The index entry of one framed message.
 
     ecCodes is asked once for each distinct header. The date and the member of an ECMWF edition 1
@@ -77,16 +92,26 @@ def _section(view: Any, start: int) -> bytes:
 def _ask_eccodes(path: Path, offset: int) -> Message:
     with path.open("rb") as file:
         file.seek(offset)
-        try:
-            handle = eccodes.codes_grib_new_from_file(file, headers_only=True)
-        except eccodes.CodesInternalError as error:
-            raise DamagedFileError(
-                path, offset, f"ecCodes cannot read the header ({error})"
-            ) from error
+        handle = open_header(path, file, offset)
     try:
         return _message(handle, path, offset)
     finally:
         eccodes.codes_release(handle)
+
+
+def open_header(path: Path, file: BinaryIO, offset: int) -> int:
+    """The ecCodes handle of the header of the message at which the file stands.
+
+    Raises:
+        DamagedFileError: ecCodes finds no message there.
+    """
+    try:
+        handle = eccodes.codes_grib_new_from_file(file, headers_only=True)
+    except eccodes.CodesInternalError as error:
+        raise DamagedFileError(path, offset, f"ecCodes cannot read the header ({error})") from error
+    if handle is None:
+        raise DamagedFileError(path, offset, "ecCodes finds no message here")
+    return int(handle)
 
 
 def _message(handle: int, path: Path, offset: int) -> Message:
@@ -143,6 +168,13 @@ def _grid(handle: int, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
             path,
             f"the message at byte {offset} lies on a {kind!r} grid",
             "Interpolate the file to a regular latitude-longitude grid first",
+        )
+
+    if _get(handle, "alternativeRowScanning"):
+        raise FileError(
+            path,
+            f"the message at byte {offset} scans every second row backwards",
+            "Write the file again with all rows in one direction",
         )
 
     def corner(which: str, axis: str) -> float:

@@ -7,12 +7,13 @@ from pathlib import Path
 import eccodes
 
 from ens10.errors import DamagedFileError, FileError
-from ens10.grib.header import describe
+from ens10.grib.header import describe, open_header
 from ens10.grib.message import Message
 
 MAGIC = b"GRIB"
 _END = b"7777"
 _PADDING = b"\0\r\n "
+_SHORTEST = 24  # bytes; no message with a product section is shorter
 
 
 def is_grib(path: Path) -> bool:
@@ -26,7 +27,8 @@ def scan(path: Path) -> list[Message]:
 
     Raises:
         FileError: the file is empty, is no GRIB file, or uses a grid that is not supported.
-        DamagedFileError: a message is cut short, does not end in 7777, or is no GRIB.
+        DamagedFileError: a message is cut short, does not end in 7777, has a header that makes no
+            sense, or is no GRIB.
     """
     if not path.stat().st_size:
         raise FileError(path, "the file is empty", "Fetch or write it again")
@@ -41,9 +43,11 @@ def _frames(path: Path, view: mmap.mmap) -> Iterator[tuple[int, int, int]]:
     offset, size = 0, len(view)
     while offset >= 0:
         length, edition = _length(path, view, offset)
+        if length < _SHORTEST:
+            raise DamagedFileError(path, offset, f"the message gives its length as {length} bytes")
         end = offset + length
         if end > size:
-            raise DamagedFileError(path, offset, f"the last message lacks {end - size} bytes")
+            raise DamagedFileError(path, offset, f"the message lacks {end - size} bytes")
         if view[end - 4 : end] != _END:
             raise DamagedFileError(path, offset, "the message does not end in 7777")
         yield offset, length, edition
@@ -70,7 +74,7 @@ def _length(path: Path, view: mmap.mmap, offset: int) -> tuple[int, int]:
 def _length_from_eccodes(path: Path, offset: int) -> int:
     with path.open("rb") as file:
         file.seek(offset)
-        handle = eccodes.codes_grib_new_from_file(file, headers_only=True)
-        length = int(eccodes.codes_get_long(handle, "totalLength"))
-        eccodes.codes_release(handle)
+        handle = open_header(path, file, offset)
+    length = int(eccodes.codes_get_long(handle, "totalLength"))
+    eccodes.codes_release(handle)
     return length

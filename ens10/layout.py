@@ -1,0 +1,233 @@
+"""One layout for all gridded data: names and order of dimensions, orientation, valid times."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.names import Names
+
+FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
+_HORIZONTAL = ("latitude", "longitude")
+_KNOWN = (*FORECAST_DIMS, "valid_time")
+_REMEDY = "Map the file's dimensions with --names FILE"
+
+
+def tidy(
+    dataset: xr.Dataset, names: Names, source: Path | str, *, optional_dimensions: bool = False
+) -> xr.Dataset:
+    """The dataset in this package's names, order of dimensions and orientation.
+
+    Rows run north to south, columns eastward: a round grid from the first column at or east of
+    Greenwich, a regional one from its western edge, in [0, 360), or negative where it crosses 0.
+
+    Args:
+        dataset: fields over at least latitude and longitude; other variables are left out.
+        names: how the dataset's names map to ours.
+        source: where it comes from, for errors.
+        optional_dimensions: accept a mapping of dimensions that the dataset lacks (truth need not
+            have members or steps).
+
+    Raises:
+        MissingDataError: names of the mapping, or dimensions or their coordinates, are missing.
+        ArgumentError: dimensions that this package does not know.
+        FileError: a coordinate holds a value twice.
+    """
+    renamed = _rename(dataset, names, source, optional_dimensions)
+    fields = _with_all_dims(_fields(renamed, names, source), source)
+    ordered = fields.transpose(*FORECAST_DIMS, missing_dims="ignore")
+    _check_unique(ordered, source)
+    return with_valid_time(_oriented(ordered), names)
+
+
+def _rename(dataset: xr.Dataset, names: Names, source: Path | str, lenient: bool) -> xr.Dataset:
+    for ours in names.dimensions.values():
+        if ours not in _KNOWN:
+            raise UnknownNameError("names: dimension", ours, _KNOWN)
+    held = _held(dataset)
+    needed = {**names.variables, **names.truth, **({} if lenient else names.dimensions)}
+    lacking = [name for name in needed if name not in held]
+    if lacking:
+        raise MissingDataError(source, lacking, f"The file holds {', '.join(sorted(held))}")
+    if names.variables:
+        unwanted = set(dataset.data_vars) - set(names.variables) - set(names.dimensions)
+    else:
+        unwanted = set(names.truth)
+    table = {**names.variables, **names.dimensions}
+    kept = dataset.drop_vars(unwanted)
+    left = _held(kept)
+    return kept.rename({old: new for old, new in table.items() if old in left and old != new})
+
+
+def _held(dataset: xr.Dataset) -> set[str]:
+    return {str(name) for name in (*dataset.variables, *dataset.dims)}
+
+
+def _fields(dataset: xr.Dataset, names: Names, source: Path | str) -> xr.Dataset:
+    """The variables over latitude and longitude, with the coordinates that mean something."""
+    dataset = dataset.set_coords([name for name in _KNOWN if name in dataset.data_vars])
+    dataset = dataset.drop_vars([name for name in dataset.coords if name not in _KNOWN])
+    lacking = [d for d in _HORIZONTAL if d not in dataset.dims]
+    if lacking:
+        raise MissingDataError(source, lacking, _REMEDY)
+    flat = [
+        str(name)
+        for name, field in dataset.data_vars.items()
+        if not set(_HORIZONTAL) <= set(field.dims)
+    ]
+    asked = [name for name in flat if name in names.variables.values()]
+    if asked or len(flat) == len(dataset.data_vars):
+        lost = [f"latitude or longitude of {name}" for name in asked] or ["fields over the grid"]
+        raise MissingDataError(source, lost, _REMEDY)
+    fields = dataset.drop_vars(flat)
+    unknown = [str(d) for d in fields.dims if d not in FORECAST_DIMS]
+    if unknown:
+        raise ArgumentError(
+            "names",
+            f"{source} has dimensions that mean nothing here: {', '.join(unknown)}",
+            f"Map them to {', '.join(FORECAST_DIMS)} with --names FILE",
+        )
+    return fields
+
+
+def _with_all_dims(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
+    """The dataset with scalar coordinates as dimensions, numbered members, and steps as numbers."""
+    for dim in ("time", "step", "level", "number"):
+        if dim in dataset.coords and dim not in dataset.dims:
+            dataset = dataset.expand_dims(dim)
+    if "number" in dataset.dims and "number" not in dataset.coords:
+        dataset = dataset.assign_coords(number=np.arange(1, dataset.sizes["number"] + 1))
+    required = ("time", *(d for d in FORECAST_DIMS if d in dataset.dims))
+    lacking = [d for d in dict.fromkeys(required) if d not in dataset.coords]
+    if lacking:
+        raise MissingDataError(source, [f"the coordinate {d}" for d in lacking], _REMEDY)
+    if not np.issubdtype(dataset["time"].dtype, np.datetime64):
+        raise ArgumentError(
+            "time",
+            f"the times of {source} are no dates of the standard calendar",
+            "Give the time coordinate units such as 'hours since 1900-01-01'",
+        )
+    if "step" not in dataset.dims:
+        return dataset
+    return dataset.assign_coords(step=("step", _step_numbers(dataset["step"].to_numpy())))
+
+
+def _step_numbers(step: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Steps as numbers, hours if they were durations, integers where all are whole."""
+    if np.issubdtype(step.dtype, np.timedelta64):
+        step = step / np.timedelta64(1, "h")
+    whole = step.round().astype(np.int64)
+    return whole if np.array_equal(whole, step) else step
+
+
+def _check_unique(dataset: xr.Dataset, source: Path | str) -> None:
+    for dim in dataset.dims:
+        values, counts = np.unique(dataset[dim].to_numpy(), return_counts=True)
+        if counts.max() > 1:
+            twice = ", ".join(str(value) for value in values[counts > 1][:5])
+            raise FileError(source, f"{dim} holds {twice} more than once", "Remove one of the two")
+
+
+def _oriented(dataset: xr.Dataset) -> xr.Dataset:
+    """Times rising, rows north to south, columns eastward; what is so already is left alone."""
+    if not dataset.indexes["time"].is_monotonic_increasing:
+        dataset = dataset.sortby("time")
+    if not dataset.indexes["latitude"].is_monotonic_decreasing:
+        dataset = dataset.sortby("latitude", ascending=False)
+    held = dataset["longitude"].to_numpy()
+    order, longitude = eastward(held)
+    if not np.array_equal(order, np.arange(order.size)):
+        dataset = dataset.isel(longitude=order)
+    if np.array_equal(longitude, held):
+        return dataset
+    return dataset.assign_coords(longitude=("longitude", longitude, dataset["longitude"].attrs))
+
+
+def eastward(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """The order of columns from west to east, and their longitudes in that order.
+
+    Args:
+        longitude: shape (W,), degrees east, in any order and counted from anywhere.
+
+    Returns:
+        Indices, shape (W,), and rising longitudes, shape (W,); see `tidy` for where they begin.
+    """
+    held = np.asarray(longitude)
+    east = held.astype(np.float64).round(6) % 360.0
+    if np.unique(east).size < east.size:  # both 0 and 360 degrees
+        order = np.argsort(held, kind="stable")
+        return order, held[order]
+    order = np.argsort(east)
+    gaps = np.diff(east[order], append=east[order[0]] + 360.0)
+    aim = east[order]
+    if gaps.max() > 1.5 * gaps.min() or gaps.size == 1:
+        first = (int(gaps.argmax()) + 1) % gaps.size
+        aim[first:] -= 360.0 if first else 0.0
+        order, aim = np.roll(order, -first), np.roll(aim, -first)
+    turns = np.round((aim - held[order]) / 360.0)
+    return order, held[order] + (360.0 * turns).astype(held.dtype)
+
+
+def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
+    """The dataset with the coordinate `valid_time`, over (time, step) or (time,)."""
+    dims = [d for d in ("time", "step") if d in dataset.dims]
+    if "valid_time" in dataset.coords:
+        valid = dataset["valid_time"].to_numpy()
+        held = dataset["valid_time"].dims
+        indices = [slice(None) if d in held else None for d in dims]
+        if set(held) <= set(dims) and np.issubdtype(valid.dtype, np.datetime64):
+            valid = valid.transpose([held.index(d) for d in dims if d in held])[tuple(indices)]
+        else:
+            raise ArgumentError("valid_time", "expected dates over time and step", _REMEDY)
+    elif "step" in dataset.dims:
+        valid = _valid_times(dataset["time"].to_numpy(), dataset["step"].to_numpy(), names)
+    else:
+        valid = dataset["time"].to_numpy()
+    shape = [dataset.sizes[d] for d in dims]
+    valid = np.broadcast_to(valid, shape).astype("datetime64[ns]")
+    dated = dataset.assign_coords(valid_time=(dims, valid))
+    if "step" in dims:
+        units = dataset["step"].attrs.get("units", names.step_units)
+        dated = dated.assign_coords(step=("step", dataset["step"].to_numpy(), {"units": units}))
+    return dated
+
+
+def _valid_times(
+    start: npt.NDArray[Any], step: npt.NDArray[Any], names: Names
+) -> npt.NDArray[np.datetime64]:
+    start = start.astype("datetime64[s]")
+    ahead = step - names.first_step
+    if names.step_units == "h":
+        seconds = np.round(ahead * 3600).astype("timedelta64[s]")
+        hours: npt.NDArray[np.datetime64] = start[:, None] + seconds[None, :]
+        return hours
+    if not np.issubdtype(ahead.dtype, np.integer):
+        raise ArgumentError("step", "months must be whole numbers", "Give the steps in hours")
+    months = start.astype("datetime64[M]")
+    valid = months[:, None] + ahead.astype("timedelta64[M]")[None, :]
+    within = (start - months.astype(start.dtype))[:, None]  # day and hour within the month
+    length = (valid + 1).astype("datetime64[D]") - valid.astype("datetime64[D]")
+    days = np.minimum(within.astype("timedelta64[D]"), length - 1)  # 31 January + 1: 28 February
+    hour = within - within.astype("timedelta64[D]")
+    dates: npt.NDArray[np.datetime64] = valid.astype("datetime64[s]") + days + hour
+    return dates
+
+
+def as_truth(dataset: xr.Dataset) -> xr.Dataset:
+    """A dataset without the dimensions that truth has no use for (step, number), if of size 1.
+
+    Raises:
+        ArgumentError: the dataset holds several members.
+    """
+    if dataset.sizes.get("number", 1) > 1:
+        raise ArgumentError(
+            "truth",
+            f"it holds {dataset.sizes['number']} members, and truth is one field",
+            "Give an analysis, or choose one member",
+        )
+    drop: Sequence[str] = [d for d in ("step", "number") if dataset.sizes.get(d) == 1]
+    return dataset.squeeze(drop, drop=True) if drop else dataset
