@@ -5,6 +5,7 @@ GRIB files, netCDF files, folders of either, and Zarr stores become a Dataset ov
 """
 
 from pathlib import Path
+from typing import Any
 
 import xarray as xr
 
@@ -129,13 +130,21 @@ def _netcdf(path: Path, files: list[Path], names: Names, missing: Missing) -> xr
 
 
 def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
+    """One file by its own chunks, or by date where a variable would be read in one piece."""
+
+    def opened(chunks: dict[Any, int], without: list[Any]) -> xr.Dataset:
+        return xr.open_dataset(
+            file, engine="netcdf4", chunks=chunks, drop_variables=without, decode_timedelta=True
+        )
+
     try:
-        dataset = xr.open_dataset(file, engine="netcdf4", chunks={}, decode_timedelta=True)
-        if not any(field.encoding.get("contiguous") for field in dataset.data_vars.values()):
-            return dataset  # by the chunks of the file
-        # A variable in one piece would be read whole for each date.
+        dataset = opened({}, [])
+        fields = dataset.data_vars
+        whole = [name for name, field in fields.items() if field.encoding.get("contiguous")]
+        if not whole:
+            return dataset
         outer = [d for d in dataset.dims if names.dimensions.get(str(d), d) in _OUTER]
-        chunks = dict.fromkeys(outer, 1)
-        return xr.open_dataset(file, engine="netcdf4", chunks=chunks, decode_timedelta=True)
+        by_date = opened(dict.fromkeys(outer, 1), [name for name in fields if name not in whole])
     except (OSError, ValueError, RuntimeError) as error:
         raise FileError(file, f"no netCDF file that can be read ({error})", "Check it") from error
+    return dataset.assign({name: by_date[name] for name in whole})
