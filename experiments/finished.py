@@ -1,0 +1,174 @@
+"""What a report needs to know of a finished run: its scores, where it comes from, how it learned.
+
+Only small files of the run folder are read, and no torch is needed: a report can be made where
+nothing could be trained.
+"""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import xarray as xr
+
+from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.metrics.uncertainty import check_paired_dates
+
+Kind = Literal["model", "reference", "optimum"]
+SCORES, PROVENANCE, LOG = "scores.nc", "provenance.json", "log/metrics.csv"
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch of a training: mean losses, None where the log holds none."""
+
+    number: int
+    train_loss: float | None
+    val_loss: float | None
+    val_crps: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """A scored run.
+
+    Args:
+        name: unique among the runs that are compared.
+        kind: "model", "reference" (such as the raw ensemble) or "optimum" (the known best).
+        states: of its test dates, as `ens10.metrics.score_states` made them.
+        provenance: the content of `provenance.json`; any key may be absent.
+        log: its epochs, in order; empty for what was not trained by epochs.
+    """
+
+    name: str
+    kind: Kind
+    states: xr.Dataset
+    provenance: Mapping[str, Any]
+    log: tuple[Epoch, ...] = ()
+
+    @property
+    def units(self) -> str:
+        """Units of its CRPS; "" if unknown."""
+        return str(self.states["crps_sum"].attrs.get("units", ""))
+
+
+def read_run(folder: Path | str) -> FinishedRun:
+    """The finished run in a folder.
+
+    Raises:
+        FileError: no such folder, not scored yet, or a file that cannot be read.
+        MissingDataError: it was scored without the CRPS.
+        UnknownNameError: its provenance tells another kind.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise FileError(path, "no such folder", "Give the folder of a run")
+    states = _states(path)
+    provenance = _provenance(path / PROVENANCE)
+    kind: Any = provenance.get("kind") or "model"
+    if kind not in get_args(Kind):
+        raise UnknownNameError(f"kind in {path / PROVENANCE}", kind, get_args(Kind))
+    name = str(provenance.get("name") or path.resolve().name)
+    return FinishedRun(name, kind, states, provenance, _epochs(path / LOG))
+
+
+def read_runs(folders: Sequence[Path | str]) -> list[FinishedRun]:
+    """The finished runs in folders, which can be compared with each other.
+
+    Raises:
+        FileError: as for `read_run`.
+        ArgumentError: no folders, a name twice, or runs that cannot be compared.
+        MissingDataError: runs of different dates; it lists them.
+    """
+    if not folders:
+        raise ArgumentError("runs", "there are none", "Give the folders of one or more runs")
+    runs = [read_run(folder) for folder in folders]
+    places: dict[str, Path | str] = {}
+    for run, folder in zip(runs, folders, strict=True):
+        if run.name in places:
+            raise ArgumentError(
+                "runs",
+                f"{places[run.name]} and {folder} are both called {run.name!r}",
+                f"Give each its own name in {PROVENANCE}",
+            )
+        places[run.name] = folder
+    check_comparable(runs)
+    return runs
+
+
+def check_comparable(runs: Sequence[FinishedRun]) -> None:
+    """Refuses runs of different targets, units, steps, weights or dates.
+
+    Raises:
+        ArgumentError: a difference other than the dates.
+        MissingDataError: dates that only some of the runs have.
+    """
+    first = runs[0]
+    for other in runs[1:]:
+        for what, mine, its in zip(
+            ("target", "units", "step", "weights"), _settings(first), _settings(other), strict=True
+        ):
+            if mine is not None and its is not None and mine != its:
+                raise ArgumentError(
+                    "runs",
+                    f"different {what}: {mine} in {first.name}, {its} in {other.name}",
+                    "Make one report for each",
+                )
+        try:
+            check_paired_dates(first.states, other.states)
+        except MissingDataError as error:
+            pair = f"paired dates of {first.name} (the forecast) and {other.name} (the reference)"
+            raise MissingDataError(pair, error.missing, "Score both on the same dates") from None
+
+
+def _settings(run: FinishedRun) -> tuple[Any, ...]:
+    step = run.states["step"].item() if "step" in run.states.coords else None
+    weights = run.states.attrs.get("weights")
+    return run.provenance.get("target"), run.units or None, step, weights
+
+
+def _states(path: Path) -> xr.Dataset:
+    file = path / SCORES
+    if not file.is_file():
+        raise FileError(path, f"not scored yet (it has no {SCORES})", f"Run `ens10 score {path}`")
+    try:
+        # step is a plain number with units: as a time difference it would lose the months
+        states = xr.load_dataset(file, engine="netcdf4", decode_timedelta=False)
+    except (OSError, ValueError) as error:
+        remedy = f"Run `ens10 score {path}` again"
+        raise FileError(file, f"cannot be read as netCDF ({error})", remedy) from error
+    if "crps_sum" not in states:
+        raise MissingDataError(file, ["crps"], f"Run `ens10 score {path}` with the CRPS")
+    return states
+
+
+def _provenance(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FileError(file, f"no valid JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise FileError(file, "expected a JSON object of names and values")
+    return content
+
+
+def _epochs(file: Path) -> tuple[Epoch, ...]:
+    """The last value of each loss in each epoch: the log has a row for each stage."""
+    if not file.is_file():
+        return ()
+    found: dict[int, dict[str, float]] = {}
+    names = ("train_loss", "val_loss", "val_crps")
+    with file.open(newline="", encoding="utf-8") as lines:
+        reader = csv.DictReader(lines)
+        for row in reader:
+            try:
+                values = found.setdefault(int(float(row["epoch"] or "nan")), {})
+                values |= {name: float(row[name]) for name in names if row.get(name)}
+            except (KeyError, ValueError, TypeError) as error:
+                reason = f"line {reader.line_num} is no row of losses ({error})"
+                raise FileError(file, reason, "Delete the log, or train again") from error
+    return tuple(Epoch(n, *(found[n].get(name) for name in names)) for n in sorted(found))

@@ -1,0 +1,242 @@
+"""The words of a report: what was compared, what came out, how to read it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ens10.experiments.finished import FinishedRun
+from ens10.experiments.maps import degrees
+from ens10.experiments.tables import Row
+from ens10.experiments.writers import ABSENT, Column, columns
+from ens10.grid import is_global
+
+_SPLITS = {"train": "Training dates", "val": "Validation dates", "test": "Test dates"}
+_WEIGHTS = {"cell": "exact cell areas", "cos": "cosine of latitude", "none": "none"}
+
+
+class Texts(NamedTuple):
+    """What stands in place of a figure, and what stands below it."""
+
+    alt: str
+    caption: str
+
+
+def lead(rows: Sequence[Row], reference: str) -> str:
+    """One sentence that says what came out."""
+    models = [row for row in rows if row.kind == "model" and row.model != reference]
+    if not models:
+        return f"{len(rows)} forecast{'s' * (len(rows) > 1)}, scored on {rows[0].dates} dates."
+    best = min(models, key=lambda row: row.crps.value)
+    cells = {c.heading.split(" (")[0]: c.cells[rows.index(best)] for c in columns(rows)}
+    text = f"Lowest CRPS of {len(models)} model{'s' * (len(models) > 1)}: {best.model}, "
+    text += f"{cells['CRPS'].split(' [')[0]} {best.units}".rstrip()
+    if best.crpss is not None:
+        text += f"; skill {cells['CRPSS'].split(' [')[0]} % against {reference}"
+    if best.attained is not None:
+        text += f", {cells['Attained skill'].split(' [')[0]} % of what is possible here"
+    return f"{text}. Scored on {best.dates} test dates."
+
+
+def compared(runs: Sequence[FinishedRun]) -> dict[str, str]:
+    """Target, lead, dates, grid, weights and protocol; what is not known is shown as –."""
+    first = runs[0].states
+    told = {"Target": _target(runs), "Lead time": _lead(runs)}
+    told |= {
+        label: _agreed(runs, lambda run, split=split: _split(run, split))  # type: ignore[misc]
+        for split, label in _SPLITS.items()
+    }
+    told["Scored"] = _scored(runs[0])
+    told["Grid"] = _grid(runs[0])
+    told["Weights of grid points"] = _WEIGHTS.get(str(first.attrs.get("weights")), ABSENT)
+    told["Protocol"] = _agreed(runs, lambda run: run.provenance.get("protocol"))
+    return told
+
+
+def _target(runs: Sequence[FinishedRun]) -> str:
+    name = _agreed(runs, lambda run: run.provenance.get("target"))
+    units = _agreed(runs, lambda run: run.provenance.get("target_units") or run.units or None)
+    return name if units == ABSENT else f"{name} ({units})"
+
+
+def _lead(runs: Sequence[FinishedRun]) -> str:
+    def told(run: FinishedRun) -> str | None:
+        step, units = run.provenance.get("step"), run.provenance.get("step_units")
+        if step is None and "step" in run.states.coords:
+            coordinate = run.states["step"]
+            step, units = coordinate.item(), coordinate.attrs.get("units")
+        return None if step is None else f"{step} {units or ''}".strip()
+
+    return _agreed(runs, told)
+
+
+def _split(run: FinishedRun, split: str) -> str | None:
+    count = (run.provenance.get("dates") or {}).get(split)
+    if count is None:
+        return None
+    years = (run.provenance.get("years") or {}).get(split) or []
+    return f"{count} ({_ranges(years)})" if years else str(count)
+
+
+def _ranges(years: Sequence[int]) -> str:
+    """Years with runs of neighbours drawn together: 1998–2003, 2005."""
+    parts: list[list[int]] = []
+    for year in sorted(set(years)):
+        if parts and year == parts[-1][-1] + 1:
+            parts[-1].append(year)
+        else:
+            parts.append([year])
+    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
+
+
+def _scored(run: FinishedRun) -> str:
+    when = run.states["valid_time" if "valid_time" in run.states.coords else "time"].to_numpy()
+    days = np.sort(when).astype("datetime64[D]")
+    what = "valid" if "valid_time" in run.states.coords else "started"
+    return f"{days.size} dates, {what} {days[0]} to {days[-1]}"
+
+
+def _grid(run: FinishedRun) -> str:
+    if "latitude" not in run.states.coords or "longitude" not in run.states.coords:
+        return ABSENT
+    lat, lon = run.states["latitude"].to_numpy(), run.states["longitude"].to_numpy()
+    north, south = (degrees(round(float(edge), 2), "NS") for edge in (lat.max(), lat.min()))
+    where = f"{north} to {south}"
+    where += ", global" if is_global(lon) else ", regional"
+    return f"{lat.size} × {lon.size} (latitude × longitude), {where}"
+
+
+def provenance(runs: Sequence[FinishedRun]) -> list[Column]:
+    """Seed, commit and data of each run."""
+
+    def told(heading: str, value: Callable[[FinishedRun], Any]) -> Column:
+        return Column(heading, tuple(_text(value(run)) for run in runs), numeric=False)
+
+    return [
+        told("Run", lambda run: run.name),
+        told("Kind", lambda run: run.kind),
+        told("Seed", lambda run: run.provenance.get("seed")),
+        told("Commit", lambda run: run.provenance.get("commit")),
+        told("Data", lambda run: (run.provenance.get("data") or {}).get("store")),
+        told("Checksum of data", lambda run: (run.provenance.get("data") or {}).get("checksum")),
+    ]
+
+
+def versions(runs: Sequence[FinishedRun]) -> dict[str, str]:
+    """Versions of the packages, by package."""
+    packages: list[str] = []
+    for run in runs:
+        found = run.provenance.get("versions") or {}
+        packages += [name for name in found if name not in packages]
+    return {
+        f"Version of {name}": _agreed(
+            runs,
+            lambda run, name=name: (run.provenance.get("versions") or {}).get(name),  # type: ignore[misc]
+        )
+        for name in packages
+    } or {"Versions": ABSENT}
+
+
+def _agreed(runs: Sequence[FinishedRun], value: Callable[[FinishedRun], Any]) -> str:
+    """The one value that all who tell it tell; else each with the runs that tell it."""
+    who: dict[str, list[str]] = {}
+    for run in runs:
+        if (told := value(run)) is not None:
+            who.setdefault(str(told), []).append(run.name)
+    if len(who) < 2:
+        return next(iter(who), ABSENT)
+    return "; ".join(f"{text} ({', '.join(names)})" for text, names in who.items())
+
+
+def _text(value: Any) -> str:
+    return ABSENT if value is None else str(value)
+
+
+def captions(runs: Sequence[FinishedRun], rows: Sequence[Row], reference: str) -> dict[str, Texts]:
+    """Alternative text and caption of each figure, by its name."""
+    made = {c.heading.split(" (")[0]: c.cells for c in columns(rows)}
+    names = made["Model"]
+
+    def listed(heading: str) -> str:
+        cells = made.get(heading, ())
+        pairs = zip(names, cells, strict=False)
+        return "; ".join(f"{n} {c.split(' [')[0]}" for n, c in pairs if c != ABSENT)
+
+    before = f"Before ({reference}, orange) and after. " * any(r.name == reference for r in runs)
+    learned = ", ".join(run.name for run in runs if len(run.log) > 1)
+    pits = ", ".join(run.name for run in runs if "pit_count" in run.states)
+    return {
+        "crps": Texts(
+            f"CRPS{_in(rows[0].units)} of each forecast: {listed('CRPS')}",
+            "CRPS with its interval; lower is better. These intervals hold what all forecasts "
+            "find hard alike, so they may overlap where the paired differences of the table are "
+            "clear.",
+        ),
+        "crpss-maps": Texts(
+            f"Maps of the CRPSS in percent against {reference}; over all points: {listed('CRPSS')}",
+            f"Blue: better than {reference}; red: worse; grey: no truth. One point has only "
+            f"{rows[0].dates} dates, so small patches of colour are chance.",
+        ),
+        "calibration": Texts(
+            f"Histograms of where the truth falls in the forecast: {pits}; 1 is calibrated",
+            f"{before}Calibrated forecasts follow the dashed "
+            "line; a U has too little spread, a dome too much, a slope a bias. No band of chance "
+            "is drawn: neighbouring points err together, so the number of points does not tell it.",
+        ),
+        "learning-curves": Texts(
+            f"Loss by epoch in training and validation: {learned}",
+            "The dot is the epoch with the lowest validation loss.",
+        ),
+    }
+
+
+def absent(name: str, reference: str) -> str:
+    """Why a figure is not there."""
+    if name == "crpss-maps":
+        return f"No maps: they need a run called {reference} beside another, both with maps."
+    if name == "calibration":
+        return "No histograms: these runs were scored without them."
+    return "No curves: no run here was trained for more than one epoch."
+
+
+def no_reference(reference: str) -> str:
+    """Why there is no skill in the table."""
+    return (
+        f"No run is called {reference}, so there is nothing to measure skill against: CRPSS and "
+        "attained skill are left out. Add that run to the report to see them."
+    )
+
+
+def reading(rows: Sequence[Row], reference: str) -> list[str]:
+    """What the numbers mean, in a few paragraphs."""
+    told = [
+        "The CRPS (continuous ranked probability score) is the distance between the forecast "
+        "distribution and what happened, in the units of the target: for a forecast without "
+        "spread it is the absolute error. Lower is better.",
+        "The plain CRPS of an ensemble takes its members as the whole forecast; the fair CRPS "
+        "estimates the score of an ensemble of infinitely many such members, and is lower. A "
+        "normal forecast is compared with the plain one, which is what a user of these members "
+        "gets.",
+        "Intervals say how far the numbers might move with other test dates from the same "
+        "climate, not with another training seed. Comparisons are paired: both forecasts are "
+        "resampled on the same dates, so what is hard for both cancels.",
+        "Spread/error is 1 where the spread tells the size of the error.",
+    ]
+    if any(row.crpss for row in rows):
+        told.insert(
+            2,
+            f"CRPSS = 1 − CRPS / CRPS of {reference}: 0 % is no better than it, 100 % perfect.",
+        )
+    if any(row.attained for row in rows):
+        told.insert(
+            3,
+            f"Attained skill = (CRPS of {reference} − CRPS) / (CRPS of {reference} − CRPS of the "
+            "optimum): the "
+            "share of the possible improvement that was made. The optimum is known because the "
+            "data are synthetic.",
+        )
+    return told
+
+
+def _in(units: str) -> str:
+    return f" ({units})" if units else ""
