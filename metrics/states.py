@@ -100,14 +100,20 @@ def _wanted(scores: Sequence[str] | None, forecast: xr.Dataset) -> tuple[str, ..
 
 
 def _blocks(forecast: xr.Dataset) -> Iterator[slice]:
-    """Dates that are read together: the chunks of lazy data, or as many as memory allows."""
+    """Dates that are read together: whole chunks of lazy data, as many as memory allows."""
     n = forecast.sizes["time"]
     each = max(1, _BLOCK_VALUES * n // max(1, sum(v.size for v in forecast.values())))
-    lengths = forecast.unify_chunks().chunksizes.get("time", (each,) * -(-n // each))
-    start = 0
+    parts = [v.variable.chunksizes for v in forecast.values()]
+    chunks = {part["time"] for part in parts if "time" in part}
+    lengths = min(chunks, key=len) if chunks else (1,) * n
+    start = stop = 0
     for length in lengths:
-        yield slice(start, min(start + length, n))
-        start += length
+        if stop > start and stop + length - start > each:
+            yield slice(start, stop)
+            start = stop
+        stop += length
+    if stop > start:
+        yield slice(start, stop)
 
 
 Fields = dict[str, xr.DataArray]

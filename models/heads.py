@@ -61,4 +61,5 @@ class ResidualNormalHead(Head):
         spread = torch.where(missing, 1, raw_std).clamp(min=self.floor)
         mu = raw_mean + spread * shift
         sigma = spread * log_scale.clamp(-self.max_log_scale, self.max_log_scale).exp()
-        return Normal(mu.masked_fill(missing, torch.nan), sigma.masked_fill(missing, torch.nan))
+        nan = torch.nan
+        return Normal(mu.masked_fill(missing, nan), sigma.masked_fill(missing, nan), positive=True)

@@ -100,6 +100,8 @@ class Normal(Predictive):
         mu: mean, (N, H, W), target units.
         sigma: standard deviation, at least 0, (N, H, W), target units. At 0 the distribution is
             the value `mu` itself.
+        positive: whether the maker guarantees that no sigma is negative, so that `crps` need not
+            look (on a GPU a look waits for all work before it).
 
     Raises:
         ArgumentError: the shapes differ.
@@ -110,6 +112,7 @@ class Normal(Predictive):
 
     mu: Tensor
     sigma: Tensor
+    positive: bool = False
 
     def __post_init__(self) -> None:
         if self.mu.shape != self.sigma.shape:
@@ -126,7 +129,7 @@ class Normal(Predictive):
         Raises:
             ArgumentError: a negative sigma.
         """
-        score: Tensor = crps_normal(self.mu, self.sigma, y)
+        score: Tensor = crps_normal(self.mu, self.sigma, y, check=not self.positive)
         return score
 
     @property

@@ -10,7 +10,8 @@ class Batch(TypedDict, total=False):
 
     Keys:
         features: (N, C, H, W) normalised inputs, gaps filled with 0; see `Batches.channels`.
-        raw_mean: (N, H, W) mean of the raw ensemble of the target at the target's step.
+        raw_mean: (N, H, W) mean of the raw ensemble of the target at the target's step, NaN where
+            it has none.
         raw_std: (N, H, W) its standard deviation (n - 1, or n under the paper's protocol).
         target: (N, H, W) truth at the valid date; 0 where `weights` is 0.
         weights: (N, H, W) area weight, 0 where target or raw ensemble is missing.

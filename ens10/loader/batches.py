@@ -142,8 +142,8 @@ class Batches:
         valid = np.isfinite(truth) & np.isfinite(raw_mean)
         sample = {
             "features": np.concatenate([features, *self._extra_fields(i)]),
-            "raw_mean": np.where(valid, raw_mean, 0.0),
-            "raw_std": np.where(valid, raw_std, 0.0),
+            "raw_mean": raw_mean,
+            "raw_std": raw_std,
             "target": np.where(valid, truth, 0.0),
             "weights": np.where(valid, self._weights[:, None], 0.0),
         }

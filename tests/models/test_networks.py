@@ -26,8 +26,8 @@ def test_mlp_is_two_linear_layers_at_each_point():
     network, x = MLP(5, hidden=7), noise(2, 5, 3, 4)
     first, last = network.layers[0], network.layers[2]
     points = x.permute(0, 2, 3, 1)
-    hidden = nn.functional.linear(points, first.weight[:, :, 0, 0], first.bias).relu()
-    expected = nn.functional.linear(hidden, last.weight[:, :, 0, 0], last.bias)
+    hidden = nn.functional.linear(points, first.weight, first.bias).relu()
+    expected = nn.functional.linear(hidden, last.weight, last.bias)
     torch.testing.assert_close(network(x), expected.permute(0, 3, 1, 2))
 
 
