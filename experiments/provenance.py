@@ -1,0 +1,84 @@
+"""Where a result comes from: versions, commit, seed, data. No times of day, no machine's paths."""
+
+import hashlib
+import json
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ens10.errors import FileError
+
+FILE = "provenance.json"
+_PACKAGES = ("ens10", "torch", "pytorch-lightning", "numpy", "xarray", "zarr", "eccodes")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a result depends on."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str | None:
+    """The commit of the source tree this package runs from, with "+" if it was changed."""
+    top = Path(__file__).resolve().parents[1]
+    if not (top / ".git").exists():
+        return None
+    try:
+        head = _git(top, "rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git(top, "status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def checksum(store: Path | str) -> str:
+    """SHA-256 over a store's metadata and the sums of its statistics, which all its fields enter.
+
+    A changed field changes a sum; reading the whole store again is left to `ens10 verify`.
+    """
+    digest = hashlib.sha256()
+    root = Path(store)
+    files = [
+        root / "zarr.json",
+        *sorted(root.glob("*/zarr.json")),
+        *sorted(root.glob("*/*/zarr.json")),
+    ]
+    files += sorted(f for f in root.glob("statistics/*_sum/**/*") if f.is_file())
+    files += sorted(f for f in root.glob("truth/*/**/*") if f.is_file())
+    for file in dict.fromkeys(files):
+        digest.update(str(file.relative_to(root)).encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def write(run: Path, content: dict[str, Any]) -> None:
+    """Writes, or completes, a run's provenance."""
+    merged = {**(read(run) if (run / FILE).exists() else {}), **content}
+    run.mkdir(parents=True, exist_ok=True)
+    (run / FILE).write_text(json.dumps(merged, indent=1, sort_keys=True) + "\n")
+
+
+def read(run: Path) -> dict[str, Any]:
+    """A run's provenance.
+
+    Raises:
+        FileError: the folder holds no run.
+    """
+    path = run / FILE
+    if not path.is_file():
+        raise FileError(run, f"no run (it has no {FILE})", "Give a folder that `ens10 fit` wrote")
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def _git(top: Path, *arguments: str) -> str:
+    result = subprocess.run(
+        ["git", "-C", str(top), *arguments], check=True, capture_output=True, text=True, timeout=10
+    )
+    return result.stdout.strip()

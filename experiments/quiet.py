@@ -1,0 +1,38 @@
+"""Keeps Lightning's asides away from the user, who has not asked for them.
+
+What is silenced is named one by one; every other warning still shows.
+"""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_ASIDES = (
+    r".*does not have many workers which may be a bottleneck.*",
+    r".*Checkpoint directory .* exists and is not empty.*",
+    r".*Experiment logs directory .* exists and is not empty.*",
+    r".*The number of training batches .* is smaller than the logging interval.*",
+    r".*LightningCLI's args parameter is intended to run from within Python.*",
+    r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",
+    r".*Be aware that when using `ckpt_path`, callbacks used to create the checkpoint.*",
+    r".*Couldn't infer the batch indices fetched from your dataloader.*",
+)
+
+
+@contextmanager
+def few_words() -> Iterator[None]:
+    """Within it Lightning logs warnings only, and the asides are not shown."""
+    logger = logging.getLogger("pytorch_lightning")
+    seeding = logging.getLogger("lightning_fabric.utilities.seed")
+    levels = [(log, log.level) for log in (logger, seeding)]
+    try:
+        for log, _ in levels:
+            log.setLevel(logging.WARNING)
+        with warnings.catch_warnings():
+            for aside in _ASIDES:
+                warnings.filterwarnings("ignore", aside)
+            yield
+    finally:
+        for log, level in levels:
+            log.setLevel(level)

@@ -1,0 +1,205 @@
+"""One YAML in, one run folder out: Lightning's command line, with a folder that explains itself.
+
+RUN/config.yaml             the resolved configuration
+RUN/provenance.json         seed, versions, commit, data, dates, parameters
+RUN/log/metrics.csv         losses by epoch
+RUN/checkpoints/            best.ckpt and last.ckpt, with normalisation statistics inside
+RUN/predictions.zarr        after `ens10 predict`
+RUN/scores.nc, scores.csv   after `ens10 score`
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import yaml
+from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.loggers import CSVLogger
+
+from ens10.errors import ArgumentError, FileError
+from ens10.experiments import provenance
+from ens10.experiments.predictions import FILE as PREDICTIONS
+from ens10.experiments.predictions import PredictionWriter
+from ens10.experiments.quiet import few_words
+from ens10.experiments.usage import parser_class
+from ens10.loader.datamodule import EnsembleDataModule
+
+Stage = Literal["fit", "validate", "test", "predict"]
+STAGES: tuple[Stage, ...] = ("fit", "validate", "test", "predict")
+CONFIG = "config.yaml"
+_KEPT = ("seed_everything", "trainer", "model", "data")
+
+
+def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
+    """Runs one stage as the command line does.
+
+    Args:
+        stage: "fit", "validate", "test" or "predict".
+        arguments: what follows the stage on the command line; all but `fit` take the
+            configuration from the run folder.
+
+    Raises:
+        ArgumentError: no run folder is given.
+        FileError: the folder holds a run already, or none, or no checkpoint.
+        SystemExit: an option or key that is not known.
+    """
+    run = _run_folder(arguments)
+    resume = "--resume" in arguments
+    config, checkpoint = run / CONFIG, None
+    if stage == "fit" and not resume:
+        if run.exists() and any(run.iterdir()):
+            remedy = "Choose another --run, or go on with it by --resume"
+            raise FileError(run, "holds files already", remedy)
+        before: list[str] = []
+    else:
+        if not config.is_file():
+            raise FileError(run, f"no run (it has no {CONFIG})", "Make one with `ens10 fit`")
+        before = ["--config", str(config)]
+        checkpoint = _checkpoint_path(run, "last" if stage == "fit" else "best")
+    if checkpoint is not None and "--ckpt_path" not in arguments:
+        before += ["--ckpt_path", str(checkpoint)]
+    with few_words():
+        return RunCLI(args=[stage, *before, *arguments])
+
+
+class RunCLI(LightningCLI):
+    """Lightning's command line with `--run FOLDER`, `--resume` and `--quiet`.
+
+    Args:
+        args: stage and options.
+    """
+
+    def __init__(self, args: Sequence[str]) -> None:
+        self.started = time.perf_counter()
+        super().__init__(
+            model_class=pl.LightningModule,
+            subclass_mode_model=True,
+            datamodule_class=EnsembleDataModule,
+            save_config_callback=None,
+            seed_everything_default=0,
+            parser_class=parser_class(LightningArgumentParser),
+            parser_kwargs={"prog": "ens10"},
+            auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,
+            args=list(args),
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Adds the run folder, and one seed for everything."""
+        parser.add_argument("--run", type=str, required=True, help="folder of the run")
+        parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+        parser.add_argument("--quiet", action="store_true", help="no progress bar")
+        parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
+
+    @property
+    def run_folder(self) -> Path:
+        """The folder of the run."""
+        return Path(str(self._options.run))
+
+    @property
+    def _options(self) -> Any:
+        return self.config[str(self.subcommand)]
+
+    def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
+        """A trainer that keeps everything in the run folder."""
+        callbacks: list[pl.Callback] = list(self._options.trainer.callbacks or [])
+        logger: CSVLogger | bool = False
+        if self.subcommand == "fit":
+            callbacks.append(self._checkpoints())
+            logger = CSVLogger(save_dir=self.run_folder, name="", version="log")
+        elif self.subcommand == "predict":
+            callbacks.append(PredictionWriter(self.run_folder / PREDICTIONS, self.datamodule))
+        if not self._options.quiet:
+            callbacks.append(RichProgressBar(leave=False))
+        return super().instantiate_trainer(
+            logger=logger,
+            callbacks=callbacks,
+            default_root_dir=str(self.run_folder),
+            enable_progress_bar=not self._options.quiet,
+            enable_model_summary=False,
+            **kwargs,
+        )
+
+    def before_fit(self) -> None:
+        """Writes the configuration and what is known of the run before anything is trained."""
+        self.run_folder.mkdir(parents=True, exist_ok=True)
+        text = self._parser("fit").dump(self._options, skip_none=False)
+        kept = {key: value for key, value in yaml.safe_load(text).items() if key in _KEPT}
+        kept["data"].pop("seed", None)  # it is the seed of everything
+        (self.run_folder / CONFIG).write_text(yaml.safe_dump(kept, sort_keys=False))
+        self._note()
+
+    def after_fit(self) -> None:
+        """Adds how long it took, and the number of fitted parameters."""
+        seconds = time.perf_counter() - self.started
+        trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        method = getattr(self.model, "method", None)
+        fitted = (
+            sum(b.numel() for b in method.buffers() if b.dtype.is_floating_point) if method else 0
+        )
+        facts = {"seconds": round(seconds, 1), "parameters": trained + fitted}
+        provenance.write(self.run_folder, facts)
+
+    def predict(self, **kwargs: Any) -> None:
+        """Predicts into the run folder, keeping nothing in memory."""
+        kwargs["return_predictions"] = False
+        self.trainer.predict(**kwargs)
+
+    def _checkpoints(self) -> ModelCheckpoint:
+        has_validation = bool(len(self.datamodule.batches("val")))
+        return ModelCheckpoint(
+            dirpath=self.run_folder / "checkpoints",
+            filename="best",
+            monitor="val_loss" if has_validation else None,
+            save_last=True,
+            enable_version_counter=False,
+        )
+
+    def _note(self) -> None:
+        batches = self.datamodule.batches("train")
+        splits, samples = batches.splits, batches.samples
+        name = self.run_folder.resolve().name
+        facts = {
+            "name": name,
+            "kind": "reference" if name == "raw" else "model",
+            "seed": int(self._options.seed_everything),
+            "target": samples.target,
+            "target_units": samples.attributes.get("units", ""),
+            "step": samples.step,
+            "step_units": samples.step_units,
+            "protocol": batches.protocol.name,
+            "weights": batches.protocol.weighting,
+            "channels": list(batches.channels),
+            "years": splits.years,
+            "dates": {split: len(index) for split, index in splits.index.items()},
+            "dates_in_no_split": len(splits.outside),
+            "versions": provenance.versions(),
+            "commit": provenance.commit(),
+            "data": {
+                "store": Path(self.datamodule.store).name,
+                "checksum": provenance.checksum(self.datamodule.store),
+            },
+        }
+        provenance.write(self.run_folder, facts)
+
+
+def _run_folder(arguments: Sequence[str]) -> Path:
+    for n, argument in enumerate(arguments):
+        if argument == "--run" and n + 1 < len(arguments):
+            return Path(arguments[n + 1])
+        if argument.startswith("--run="):
+            return Path(argument.removeprefix("--run="))
+    raise ArgumentError("--run", "no folder is given for the run", "Add --run FOLDER")
+
+
+def _checkpoint_path(run: Path, which: str) -> Path | None:
+    """A checkpoint of the run; None if a fit is to resume that has not reached its first."""
+    path = run / "checkpoints" / f"{which}.ckpt"
+    if path.is_file():
+        return path
+    if which == "last":
+        return None
+    raise FileError(path, "no such checkpoint", f"Train first: `ens10 fit --run {run} --resume`")
