@@ -18,6 +18,7 @@ WIDTH = 7.2  # inches: a text column, at 9 pt
 BLUE, ORANGE, GREY, INK = "#0072B2", "#D55E00", "#7F7F7F", "#222222"
 # Okabe and Ito (2008): told apart with any colour vision
 COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LINES = ("-", "--", "-.")  # of validation, when the colours come round again
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
@@ -137,7 +138,8 @@ def learning_curves(runs: Sequence[FinishedRun]) -> Figure | None:
         figure = new_figure(2.9)
         axes = figure.subplots()
         for n, run in enumerate(learned):
-            _curves(axes, run, COLOURS[n % len(COLOURS)])
+            cycle, place = divmod(n, len(COLOURS))
+            _curves(axes, run, COLOURS[place], LINES[cycle % len(LINES)])
         axes.plot([], [], color=GREY, label="validation")
         axes.plot([], [], color=GREY, linestyle=":", label="training")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -149,8 +151,8 @@ def learning_curves(runs: Sequence[FinishedRun]) -> Figure | None:
     return figure
 
 
-def _curves(axes: Axes, run: FinishedRun, colour: str) -> None:
-    for name, line in (("train_loss", ":"), ("val_loss", "-")):
+def _curves(axes: Axes, run: FinishedRun, colour: str, solid: str) -> None:
+    for name, line in (("train_loss", ":"), ("val_loss", solid)):
         points = [(e.number, v) for e in run.log if (v := getattr(e, name)) is not None]
         if not points:
             continue
