@@ -127,7 +127,7 @@ def _step_numbers(step: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _check_unique(dataset: xr.Dataset, source: Path | str) -> None:
     for dim in dataset.dims:
         values, counts = np.unique(dataset[dim].to_numpy(), return_counts=True)
-        if counts.max() > 1:
+        if (counts > 1).any():
             twice = ", ".join(str(value) for value in values[counts > 1][:5])
             raise FileError(source, f"{dim} holds {twice} more than once", "Remove one of the two")
 

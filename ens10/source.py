@@ -4,6 +4,7 @@ GRIB files, netCDF files, folders of either, and Zarr stores become a Dataset ov
 [level,] number, latitude, longitude), rows north to south, columns eastward, with `valid_time`.
 """
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,9 @@ def _open(path: Path | str, names: Names, missing: Missing) -> xr.Dataset:
 
 def _zarr(path: Path | str) -> xr.Dataset:
     try:
-        dataset: xr.Dataset = xr.open_zarr(str(path), decode_timedelta=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
+            dataset: xr.Dataset = xr.open_zarr(str(path), decode_timedelta=True)
     except (OSError, ValueError, KeyError) as error:
         raise FileError(path, f"no Zarr store that can be read ({error})", "Check it") from error
     if "ens10_format" in dataset.attrs:

@@ -33,13 +33,15 @@ def decode(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
     file.seek(message.offset)
     try:
         values = _unpack(file.read(message.length))
-    except eccodes.CodesInternalError as error:
+    except (eccodes.CodesInternalError, ValueError, MemoryError) as error:
         raise DamagedFileError(message.path, message.offset, f"cannot unpack ({error})") from error
     points = message.grid.rows * message.grid.columns
     if values.size != points:
         raise DamagedFileError(
             message.path, message.offset, f"{values.size} values for {points} grid points"
         )
+    if np.nanmax(np.abs(values), initial=0.0) > np.finfo(np.float32).max:
+        raise DamagedFileError(message.path, message.offset, "values that no float32 holds")
     return np.ascontiguousarray(message.scan.orient(values, message.grid), dtype=np.float32)
 
 

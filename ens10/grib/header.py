@@ -1,6 +1,7 @@
 """What the header of a GRIB message means, as ecCodes reads it."""
 
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -72,7 +73,7 @@ def _edition1_head(view: Any, offset: int) -> tuple[bytes, np.datetime64, int] |
         return None
     year, month, day, hour, minute = product[_YEAR_TO_MINUTE]
     year += 100 * (product[_CENTURY] - 1)
-    time = np.datetime64(f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{minute:02d}", "s")
+    time = np.datetime64(datetime(year, month, day, hour, minute), "s")
     number = product[_MEMBER]
     product[_YEAR_TO_MINUTE] = bytes(5)
     product[_CENTURY] = product[_MEMBER] = 0
@@ -151,9 +152,9 @@ def _get(handle: int, key: str) -> Any:
 
 
 def _time(day: int, hour_minute: int) -> np.datetime64:
-    text = f"{day:08d}{hour_minute:04d}"
-    stamp = f"{text[:4]}-{text[4:6]}-{text[6:8]}T{text[8:10]}:{text[10:12]}"
-    return np.datetime64(stamp, "s")
+    year, month_day = divmod(day, 10000)
+    moment = datetime(year, *divmod(month_day, 100), *divmod(hour_minute, 100))
+    return np.datetime64(moment, "s")
 
 
 def _step_hours(handle: int) -> int:

@@ -1,0 +1,76 @@
+import warnings
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from conftest import cube
+
+from ens10 import open_store, prepare
+from ens10.errors import FileError, MissingDataError, UnknownNameError
+from ens10.source import open_source
+from ens10.store import forecasts, store_kinds
+
+
+@pytest.fixture
+def store(write, tmp_path):
+    return prepare(write(cube()), tmp_path / "s")
+
+
+def test_any_reader_of_zarr_sees_the_same(store, write):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kind in store_kinds(store):
+            plain = xr.open_zarr(store, group=kind, consolidated=False)
+            xr.testing.assert_identical(plain, open_store(store, kind))
+    want = open_source(write(cube(), "again.grib"))
+    for kind, name in (("sfc", "t2m"), ("pl", "z")):
+        plain = xr.open_zarr(store, group=kind, consolidated=False)
+        np.testing.assert_array_equal(plain[name], want[name])
+        for coordinate in plain[name].coords:
+            np.testing.assert_array_equal(plain[coordinate], want[coordinate])
+            assert plain[coordinate].dtype.kind == want[coordinate].dtype.kind
+        assert plain.latitude.attrs["units"] == "degrees_north"
+        assert plain.step.attrs["units"] == "h"
+        assert "valid_time" in plain.coords
+    assert plain.z.attrs["units"] == "m2 s-2"
+    assert plain.z.data.chunksize == (1, 1, 1, 3, 5, 8)
+
+
+def test_lz4_equals_none(store, write, tmp_path):
+    packed = prepare(write(cube()), tmp_path / "p", codec="lz4")
+    for kind in store_kinds(store):
+        xr.testing.assert_identical(open_store(packed, kind), open_store(store, kind))
+    assert "lz4" in str(zarr.open_group(packed, mode="r")["sfc/t2m"].metadata)
+
+
+def test_forecasts_are_surface_and_levels_together(store):
+    both = forecasts(store)
+    assert set(both.data_vars) == {"t2m", "z"}
+    assert both.sizes["time"] == 3
+
+
+def test_what_is_no_store(store, tmp_path):
+    with pytest.raises(UnknownNameError, match="did you mean 'sfc'"):
+        open_store(store, "sfcc")
+    with pytest.raises(MissingDataError, match=r"truth .*--truth"):
+        open_store(store, "truth")
+    with pytest.raises(FileError, match="no such store"):
+        open_store(tmp_path / "none", "sfc")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FileError, match="not a store"):
+        open_store(tmp_path / "folder", "sfc")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileError, match="not a store"):
+        open_store(tmp_path / "file", "sfc")
+    zarr.open_group(tmp_path / "other", mode="w")
+    with pytest.raises(FileError, match="not a store of ens10"):
+        open_store(tmp_path / "other", "sfc")
+    zarr.open_group(store, mode="a").attrs["ens10_format"] = 99
+    with pytest.raises(FileError, match=r"format 99.*Update"):
+        open_store(store, "sfc")
+
+
+def test_a_store_is_no_source(store):
+    with pytest.raises(FileError, match="prepared already"):
+        open_source(store)
