@@ -54,13 +54,16 @@ def resolve(channel: str, known: list[str], argument: str = "channel") -> str:
     raise UnknownNameError(argument, channel, known)
 
 
-def split(channel: str) -> tuple[str, float | None]:
-    """Variable and level (hPa) of a canonical channel name; the level is None at the surface."""
+def split(channel: str) -> tuple[str, int | None]:
+    """Variable and level (whole hPa) of a canonical channel name; None at the surface."""
+    name, _, level = channel.rpartition("_")
+    return (name, int(float(level))) if name and level.isdigit() else (channel, None)
+
+
+def split_exactly(channel: str) -> tuple[str, float | None]:
+    """Like `split`, with levels that are no whole hPa as well (`z_0.5`)."""
     match = _CANONICAL.fullmatch(channel)
-    if not match:
-        return channel, None
-    level = float(match["level"])
-    return match["name"], int(level) if level.is_integer() else level
+    return (match["name"], float(match["level"])) if match else (channel, None)
 
 
 def field_of(dataset: xr.Dataset, channel: str, argument: str = "channel") -> xr.DataArray:
@@ -70,7 +73,9 @@ def field_of(dataset: xr.Dataset, channel: str, argument: str = "channel") -> xr
         UnknownNameError: the dataset lacks the channel; the message lists those it has.
     """
     canonical = resolve(channel, channel_names(dataset), argument)
-    name, level = split(canonical) if canonical not in dataset.data_vars else (canonical, None)
+    name, level = (
+        split_exactly(canonical) if canonical not in dataset.data_vars else (canonical, None)
+    )
     field = dataset[name]
     return field.sel(level=level, drop=True) if level is not None else field
 

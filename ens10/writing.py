@@ -11,7 +11,7 @@ import xarray as xr
 import zarr
 
 from ens10.catalog import VARIABLES
-from ens10.channels import channel_names, split
+from ens10.channels import channel_names, split_exactly
 from ens10.climate import Sums, blocks
 from ens10.progress import track
 from ens10.store import FORMAT_VERSION, Codec, create_array, write_coordinates
@@ -103,7 +103,7 @@ def _create_moments(
 
 def _pick(dataset: xr.Dataset, channel: str) -> tuple[str, int | None]:
     """Variable and place among the dataset's levels of a channel."""
-    name, level = (channel, None) if channel in dataset.data_vars else split(channel)
+    name, level = (channel, None) if channel in dataset.data_vars else split_exactly(channel)
     return name, None if level is None else dataset["level"].to_numpy().tolist().index(level)
 
 

@@ -176,3 +176,14 @@ def test_an_interrupted_write_leaves_no_store_and_keeps_the_old(
     np.testing.assert_array_equal(open_store(store, "sfc").t2m, open_source(source).t2m)
     assert [p.name for p in tmp_path.iterdir() if p.is_dir()] == ["s"]
     assert GRID.rows == open_store(store, "sfc").sizes["latitude"]
+
+
+def test_levels_may_be_fractions_of_a_hectopascal(tmp_path):
+    field = np.arange(48.0).reshape(1, 1, 2, 2, 3, 4)
+    dims = ("time", "step", "level", "number", "latitude", "longitude")
+    coordinates = {"time": np.array(["2016-01-01"], "M8[ns]"), "step": [0], "level": [0.5, 1.0]}
+    grid = {"number": [1, 2], "latitude": [2.0, 1.0, 0.0], "longitude": [0.0, 90.0, 180.0, 270.0]}
+    prepare(xr.Dataset({"z": (dims, field)}, {**coordinates, **grid}), tmp_path / "s")
+    statistics = open_store(tmp_path / "s", "statistics")
+    assert statistics.channel.to_numpy().tolist() == ["z_0.5", "z_1"]
+    np.testing.assert_array_equal(statistics.ensemble_mean[0, 0], field[0, 0].mean(1))
