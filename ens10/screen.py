@@ -1,0 +1,132 @@
+"""What the commands print."""
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from ens10 import catalog
+
+_PIPED_WIDTH = 120
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from ens10.inspection import Row
+
+
+def print_info() -> None:
+    """What ENS-10 is: variables, levels, dates, size, licence, citation."""
+    console = _console()
+    rows, columns = catalog.GRID_SHAPE
+    days = catalog.month_days()
+    first, last = catalog.HINDCAST_YEARS[0], catalog.HINDCAST_YEARS[-1]
+    console.print(
+        "[bold]ENS-10[/]: ECMWF ensemble re-forecasts for post-processing, with ERA5 as truth"
+    )
+    facts = {
+        "members": f"{len(catalog.MEMBERS)}, exchangeable",
+        "start dates": f"{len(days)} a year (MMDD {days[0]} to {days[-1]}), {first}-{last}, 00 UTC:"
+        f" {len(days) * len(catalog.HINDCAST_YEARS)} in all",
+        "lead times": ", ".join(map(str, catalog.STEPS_HOURS)) + " h",
+        "grid": f"{rows} x {columns} (0.5 degree), 90N to 90S, 0E to 359.5E",
+        "levels": ", ".join(map(str, catalog.LEVELS_HPA)) + " hPa",
+        "targets": "geopotential at 500 hPa, temperature at 850 hPa, 2 m temperature, at 48 h",
+        "files": f"output.{{sfc,pl}}.{catalog.MODEL_YEAR}MMDD, GRIB edition 1, about 3 TB",
+        "data licence": catalog.DATA_LICENCE,
+    }
+    for name, fact in facts.items():
+        console.print(f"  {name:<13}{fact}", highlight=False)
+    table = Table("name", "GRIB", "param", "kind", "units", "what it is", box=None, padding=(0, 2))
+    for v in catalog.VARIABLES.values():
+        table.add_row(v.name, v.short_name, str(v.param_id), v.kind, v.units, v.long_name)
+    console.print(table)
+    console.print(f"Cite: {catalog.CITATION}", highlight=False)
+
+
+def print_rows(title: str, rows: "Sequence[Row]") -> None:
+    """The table of `ens10 inspect`; what is wrong is printed in full below it."""
+    console = _console()
+    header = ("variable", "level", "dates", "steps", "members", "missing", "min", "mean", "max",
+              "units", "status")  # fmt: skip
+    table = Table(*header, box=None, padding=(0, 1))
+    fields = [row for row in rows if row.dates]
+    for row in fields:
+        numbers = [f"{value:.6g}" for value in (row.minimum, row.mean, row.maximum)]
+        steps = ",".join(map(str, row.steps[:4])) + ("..." if len(row.steps) > 4 else "")
+        table.add_row(
+            row.name, row.level, str(row.dates), steps, str(row.members), str(row.missing),
+            *numbers, row.units, "ok" if row.status == "ok" else "look below",
+        )  # fmt: skip
+    console.print(title, style="bold", highlight=False)
+    console.print(table)
+    for line in dict.fromkeys(f"dates: {row.first} to {row.last}" for row in fields):
+        console.print(line, highlight=False)
+    for line in dict.fromkeys(f"grid: {row.grid}" for row in fields):
+        console.print(line, highlight=False)
+    for row in rows:
+        place = f"{row.name} {row.level}".strip()
+        if row.note:
+            console.print(f"{place}: {row.note}", highlight=False)
+        if row.status != "ok":
+            console.print(f"{place}: {row.status}", style="red", highlight=False)
+
+
+def _console() -> Console:
+    """A console that does not squeeze tables into 80 columns when the output is piped."""
+    plain = Console()
+    return plain if plain.is_terminal else Console(width=_PIPED_WIDTH)
+
+
+def print_store(path: Path) -> None:
+    """What `ens10 prepare` made."""
+    from ens10.store import forecasts, open_store, store_kinds
+
+    dataset = forecasts(path)
+    sizes = ", ".join(f"{n} {name}" for name, n in dataset.sizes.items())
+    print(f"Wrote {path}: {', '.join(map(str, dataset.data_vars))}; {sizes}")
+    if "truth" not in store_kinds(path):
+        print("No truth: a model needs it (--truth)")
+        return
+    truth = open_store(path, "truth")
+    steps = ", ".join(map(str, truth["step"].to_numpy().tolist()))
+    print(f"Truth: {', '.join(map(str, truth.data_vars))} at step {steps}, "
+          f"{truth.sizes['time']} dates")  # fmt: skip
+
+
+def print_scores(path: Path, states: "xr.Dataset") -> None:
+    """Scores of one run with their confidence intervals."""
+    from ens10.metrics import summarise
+
+    scores = summarise(states)
+    parts = []
+    for name in ("crps", "crps_fair", "rmse", "spread_error"):
+        if name in scores:
+            value, low, high = (float(scores[name + s]) for s in ("", "_lower", "_upper"))
+            units = scores[name].attrs.get("units", "").replace("1", "")
+            parts.append(f"{name} {value:.4g} [{low:.4g}, {high:.4g}] {units}".strip())
+    print(f"{path}: {'; '.join(parts)}; {int(scores['dates'])} dates")
+
+
+def print_environment() -> None:
+    """Versions of this package and what it needs, and the machine."""
+    print(f"ens10 {version('ens10')}")
+    print(f"python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores")
+    names = {requirement.split(";")[0] for requirement in requires("ens10") or ()}
+    for name in sorted({_bare(name) for name in names} - {"ens10"}):
+        try:
+            print(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            print(f"{name} not installed")
+
+
+def _bare(requirement: str) -> str:
+    for n, character in enumerate(requirement):
+        if character in "[<>=!~ ":
+            return requirement[:n]
+    return requirement
