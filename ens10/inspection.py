@@ -150,11 +150,11 @@ def _grib_row(key: tuple[str, str, int, str], group: Sequence[Message], moments:
     times, steps = {m.time for m in group}, {m.step for m in group}
     numbers = {m.number for m in group}
     places = {(m.time, m.step, m.number) for m in group}
-    missing = len(times) * len(steps) * len(numbers) - len(places)
-    twice = len(group) - len(places)
-    problems = [f"{missing} fields missing"] * bool(missing) + [f"{twice} given twice"] * bool(
-        twice
-    )
+    whole = len(times) * len(steps) * len(numbers)
+    lagged = len(places) < _SPARSE * whole
+    missing, twice = 0 if lagged else whole - len(places), len(group) - len(places)
+    problems = [f"{missing} fields missing"] if missing else []
+    problems += [f"{twice} given twice"] if twice else []
     units = {"isobaricInhPa": "hPa", "isobaricInPa": "Pa"}.get(level_type)
     row = Row(
         name=name,

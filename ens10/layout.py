@@ -84,6 +84,8 @@ def _fields(dataset: xr.Dataset, names: Names, source: Path | str) -> xr.Dataset
         lost = [f"latitude or longitude of {name}" for name in asked] or ["fields over the grid"]
         raise MissingDataError(source, lost, _REMEDY)
     fields = dataset.drop_vars(flat)
+    used = {dim for field in fields.data_vars.values() for dim in field.dims}
+    fields = fields.drop_dims(set(fields.dims) - used)  # of variables that were left out
     unknown = [str(d) for d in fields.dims if d not in FORECAST_DIMS]
     if unknown:
         raise ArgumentError(

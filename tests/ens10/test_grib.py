@@ -225,3 +225,20 @@ def test_real_members_equal_eccodes():
             want = eccodes.codes_get_values(handle).reshape(61, 120).astype("f4")
             eccodes.codes_release(handle)
             np.testing.assert_array_equal(decode(m, again), want)
+
+
+def test_a_field_with_gaps_after_one_without_keeps_its_gaps(tmp_path):
+    encoder = Encoder(LatLonGrid(4, 8, 90.0, -90.0, 0.0, 45.0))
+    whole, holed = np.full((4, 8), 280.0) + np.arange(8), np.full((4, 8), 290.0) + np.arange(8)
+    holed[1:3, 2:5] = np.nan
+    path = tmp_path / "mixed"
+    order = [("t2m", whole), ("sst", holed), ("t2m", whole), ("sst", holed)]
+    path.write_bytes(
+        b"".join(
+            encoder.message(field, VARIABLES[name], date=20010101 + n)
+            for n, (name, field) in enumerate(order)
+        )
+    )
+    with path.open("rb") as file:
+        for message, (_, field) in zip(scan(path), order, strict=True):
+            np.testing.assert_allclose(decode(message, file), field, atol=1e-3)

@@ -1,0 +1,97 @@
+"""All of it on a synthetic world: GRIB files, store, five models, scores, one page."""
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from rich.console import Console
+
+from ens10.convert import prepare
+from ens10.errors import FileError
+from ens10.experiments import provenance
+from ens10.experiments.optimum import score_optimum
+from ens10.experiments.report import write_report
+from ens10.experiments.run import run_stage
+from ens10.experiments.score import STATES, score_run
+from ens10.synthetic import World
+
+MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
+YEARS = range(1998, 2008)
+DATES = 40
+_CONSOLE = Console(stderr=True)
+
+
+def run_demo(
+    out: Path | str, *, seed: int = 0, models: Sequence[str] = MODELS, quiet: bool = False
+) -> Path:
+    """Runs the demonstration; what a folder holds already is not done again.
+
+    Args:
+        out: folder for everything.
+        seed: of the world and of the training.
+        models: configurations in `experiments/configs`; "raw" among them.
+        quiet: no progress bars.
+
+    Returns:
+        The path of the report's page.
+
+    Raises:
+        FileError: the folder holds something else, or a demonstration with another seed.
+    """
+    out = Path(out)
+    world = _world(out, seed, quiet)
+    store = out / "store.zarr"
+    if not store.exists():
+        prepare(out / "world", store, truth=out / "world" / "truth", progress=not quiet)
+    runs = [out / "runs" / name for name in models]
+    for run in runs:
+        _run(run, store, seed, quiet)
+    optimum = out / "runs" / "optimum"
+    if not (optimum / STATES).exists():
+        score_optimum(world, runs[0], optimum)
+    page = write_report([*runs, optimum], out / "report", progress=not quiet)
+    if not quiet:
+        print((out / "report" / "table.md").read_text())
+        print(f"Report: {page}")
+    return page
+
+
+def config_path(name: str) -> Path:
+    """The path of a configuration that comes with the package."""
+    return Path(str(files("ens10.experiments"))) / "configs" / f"{name}.yaml"
+
+
+def _world(out: Path, seed: int, quiet: bool) -> World:
+    folder = out / "world"
+    if not out.exists() or not any(out.iterdir()):
+        world = World("46x96", YEARS, DATES, seed=seed, steps=(48,))
+        partial = out / "world.partial"
+        world.write(partial, progress=not quiet)
+        partial.rename(folder)
+    elif not (folder / "world.json").exists():
+        remedy = "Remove it, or choose another --out"
+        raise FileError(out, "holds files, but no demonstration that could be gone on with", remedy)
+    world = World.load(folder)
+    written = json.loads((folder / "world.json").read_text())["seed"]
+    if written != seed:
+        raise FileError(out, f"holds the demonstration of seed {written}", "Choose another --out")
+    return world
+
+
+def _run(run: Path, store: Path, seed: int, quiet: bool) -> None:
+    """Fits, predicts and scores one model; goes on where an earlier call was interrupted."""
+    if (run / STATES).exists():
+        return
+    if not quiet:
+        _CONSOLE.print(f"[bold]{run.name}[/]")
+    silent = ["--quiet"] if quiet else []
+    begun = run.exists() and (run / "config.yaml").exists()
+    if not begun:
+        options = ["--data.store", str(store), "--seed_everything", str(seed)]
+        config = ["--config", str(config_path(run.name))]
+        run_stage("fit", [*config, *options, "--run", str(run), *silent])
+    elif "seconds" not in provenance.read(run):
+        run_stage("fit", ["--run", str(run), "--resume", *silent])
+    run_stage("predict", ["--run", str(run), *silent])
+    score_run(run)

@@ -1,0 +1,43 @@
+"""The best possible forecast of a synthetic world, as a run folder beside those of the models.
+
+It is reported and never used in training.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from ens10.errors import MissingDataError
+from ens10.experiments import provenance
+from ens10.experiments.predictions import open_predictions
+from ens10.experiments.score import write_states
+from ens10.metrics import score_states
+from ens10.synthetic import World
+
+_SHARED = ("target", "target_units", "step", "step_units", "protocol", "weights", "dates", "years")
+
+
+def score_optimum(world: World, model: Path, folder: Path) -> None:
+    """Scores the optimum on the dates of a model's predictions.
+
+    Args:
+        world: that the data come from, written.
+        model: run folder with predictions, whose dates, truth and weights count.
+        folder: run folder to write.
+
+    Raises:
+        MissingDataError: the world lacks dates of the predictions.
+    """
+    known = provenance.read(model)
+    _, truth = open_predictions(model)
+    best = world.optimum(known["target"])
+    wanted = truth["time"].to_numpy()
+    lacking = np.setdiff1d(wanted, best["time"].to_numpy())
+    if lacking.size:
+        raise MissingDataError(
+            "World", [str(t)[:13] for t in lacking], "Give the world that the store was made from"
+        )
+    states = score_states(best.sel(time=wanted), truth, weights=known["weights"])
+    shared = {key: known[key] for key in _SHARED if key in known}
+    provenance.write(folder, {**shared, "name": "optimum", "kind": "optimum"})
+    write_states(states, folder)
