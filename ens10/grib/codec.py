@@ -101,11 +101,10 @@ class Encoder:
         self._set({"indicatorOfTypeOfLevel": 100 if variable.kind == "pl" else 1})
         self._set({"level": level, "paramId": variable.param_id, "dataDate": date, "dataTime": 0})
         self._set({"step": step, "perturbationNumber": number})
-        self._set({"bitmapPresent": int(gaps.any())})
-        if gaps.any():  # ecCodes forgets the mark whenever the bitmap comes or goes
-            eccodes.codes_set(self._handle, "missingValue", _GAP)
+        self._set({"bitmapPresent": int(gaps.any()), "missingValue": _GAP})
         self._set({"bitsPerValue": _BITS})
-        flat = np.where(gaps, _GAP, values).astype(np.float64).ravel()
+        # In double precision before the mark goes in: as float32 it would be another number.
+        flat = np.where(gaps, _GAP, values.astype(np.float64)).ravel()
         eccodes.codes_set_values(self._handle, flat)
         known = values[~gaps]
         if not known.size or known.min() == known.max():

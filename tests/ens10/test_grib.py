@@ -227,7 +227,8 @@ def test_real_members_equal_eccodes():
             np.testing.assert_array_equal(decode(m, again), want)
 
 
-def test_a_field_with_gaps_after_one_without_keeps_its_gaps(tmp_path):
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_field_with_gaps_after_one_without_keeps_its_gaps(tmp_path, dtype):
     encoder = Encoder(LatLonGrid(4, 8, 90.0, -90.0, 0.0, 45.0))
     whole, holed = np.full((4, 8), 280.0) + np.arange(8), np.full((4, 8), 290.0) + np.arange(8)
     holed[1:3, 2:5] = np.nan
@@ -235,7 +236,7 @@ def test_a_field_with_gaps_after_one_without_keeps_its_gaps(tmp_path):
     order = [("t2m", whole), ("sst", holed), ("t2m", whole), ("sst", holed)]
     path.write_bytes(
         b"".join(
-            encoder.message(field, VARIABLES[name], date=20010101 + n)
+            encoder.message(field.astype(dtype), VARIABLES[name], date=20010101 + n)
             for n, (name, field) in enumerate(order)
         )
     )
