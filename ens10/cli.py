@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given and given[0] in _LIGHTNING:
             return _lightning(given[0], given[1:])
-        options = _parser().parse_args(given)
+        options = _parser().read(given)
         return int(options.command(options) or 0)
     except Ens10Error as error:
         print(f"ens10: {error}", file=sys.stderr)
@@ -47,7 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are two lines, with a suggestion for a name that is not known."""
 
+    def read(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Like `parse_args`, but the command's own parser answers for options unknown to it."""
+        options, unknown = self.parse_known_args(arguments)
+        if unknown:
+            options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options
+
     def error(self, message: str) -> NoReturn:
+        """Prints the two lines and exits with 2."""
         known = [option for action in self._actions for option in action.option_strings]
         for action in self._actions:
             known += [str(choice) for choice in action.choices or ()]
@@ -75,6 +83,9 @@ def _parser() -> _Parser:
     for add in (_add_info, _add_synth, _add_inspect, _add_prepare, _add_stages, _add_score,
                 _add_report, _add_demo, _add_env):  # fmt: skip
         add(commands)
+    for command in commands.choices.values():
+        command.allow_abbrev = False
+        command.set_defaults(parser=command)
     return parser
 
 

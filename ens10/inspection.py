@@ -1,6 +1,6 @@
 """What a GRIB file, netCDF file, folder or store holds, and whether it is whole."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +15,10 @@ from ens10.progress import track
 from ens10.source import open_source
 from ens10.store import StoreKind, open_store, store_kinds
 
-# Below this share of dates x steps x members the fields were never meant to fill the whole cube:
-# the members of a lagged ensemble have start dates and steps of their own.
+# Below this share of dates x steps x members the fields may never have been meant to fill the
+# whole cube: the members of a lagged ensemble have start dates and steps of their own.
 _SPARSE = 0.5
+_NETCDF_SUFFIXES = (".nc", ".nc4")
 
 
 @dataclass
@@ -86,10 +87,14 @@ def inspect_path(path: Path | str, *, values: bool = True, progress: bool = Fals
         try:
             if is_grib(file):
                 messages += scan(file)
-            elif path.is_file() or file.suffix in (".nc", ".nc4"):
+            elif path.is_file() or file.suffix in _NETCDF_SUFFIXES:
                 rows += _dataset_rows(open_source(file), values)
         except Ens10Error as error:
             rows.append(Row(file.name, status=str(error)))
+    if not (messages or rows):
+        raise FileError(
+            path, "the folder holds no GRIB or netCDF files", "Give a folder of such files"
+        )
     return [*_grib_rows(messages, values, progress), *rows]
 
 
@@ -151,7 +156,7 @@ def _grib_row(key: tuple[str, str, int, str], group: Sequence[Message], moments:
     numbers = {m.number for m in group}
     places = {(m.time, m.step, m.number) for m in group}
     whole = len(times) * len(steps) * len(numbers)
-    lagged = len(places) < _SPARSE * whole
+    lagged = len(places) < _SPARSE * whole and _is_lagged(places)
     missing, twice = 0 if lagged else whole - len(places), len(group) - len(places)
     problems = [f"{missing} fields missing"] if missing else []
     problems += [f"{twice} given twice"] if twice else []
@@ -173,6 +178,12 @@ def _grib_row(key: tuple[str, str, int, str], group: Sequence[Message], moments:
     return moments.into(row)
 
 
+def _is_lagged(places: set[tuple[Any, int, Any]]) -> bool:
+    """Whether every valid time has equally many fields, from starts and steps that differ."""
+    fields = Counter(time + np.timedelta64(step, "h") for time, step, _ in places)
+    return len(set(fields.values())) == 1
+
+
 def _store_rows(path: Path, values: bool) -> list[Row]:
     rows: list[Row] = []
     kinds: dict[str, StoreKind] = {"sfc": "sfc", "pl": "pl", "truth": "truth"}
@@ -189,9 +200,14 @@ def _dataset_rows(dataset: xr.Dataset, values: bool, kind: str = "") -> list[Row
         for level in levels:
             one = variable if level is None else variable.sel(level=level)
             moments = _Moments()
+            row = _dataset_row(str(name), kind, level, one)
             for i in range(one.sizes.get("time", 1) if values else 0):
-                moments.add(one.isel(time=i).to_numpy())
-            rows.append(moments.into(_dataset_row(str(name), kind, level, one)))
+                date = one.isel(time=i).to_numpy()
+                moments.add(date)
+                row.missing += int(np.isnan(date).all(axis=(-2, -1)).sum())
+            if row.missing:
+                row.status = f"{row.missing} fields missing"
+            rows.append(moments.into(row))
     return rows
 
 

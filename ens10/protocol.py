@@ -5,16 +5,17 @@ by the year of the target's valid date.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from ens10.climate import Epsilon
-from ens10.errors import ArgumentError, OverlapError, UnknownNameError
+from ens10.errors import ArgumentError, OverlapError, UnknownNameError, listing
 from ens10.grid import Weighting
 
 Split = Literal["train", "val", "test"]
+NormaliseOn = Literal["train", "all"]
 Years = list[int] | int
 
 
@@ -33,17 +34,36 @@ class Protocol:
         masks: whether variables with gaps (sst over land) get a mask channel.
         weighting: area weights: "cell", "cos" or "none".
         unbiased: ensemble standard deviation with n - 1 (True) or n.
+
+    Raises:
+        UnknownNameError: a choice that is not known.
+        ArgumentError: a negative number of years.
     """
 
     name: str = "custom"
     test: Years = 2
     val: Years | Literal["test"] = 1
     train: list[int] | None = None
-    normalise_on: Literal["train", "all"] = "train"
+    normalise_on: NormaliseOn = "train"
     epsilon: Epsilon = "relative"
     masks: bool = True
     weighting: Weighting = "cell"
     unbiased: bool = True
+
+    def __post_init__(self) -> None:
+        choices: dict[str, tuple[str, tuple[str, ...]]] = {
+            "normalise_on": (self.normalise_on, get_args(NormaliseOn)),
+            "epsilon": (self.epsilon, get_args(Epsilon)),
+            "weighting": (self.weighting, get_args(Weighting)),
+        }
+        if isinstance(self.val, str):
+            choices["val"] = (self.val, ("test",))
+        for argument, (choice, known) in choices.items():
+            if choice not in known:
+                raise UnknownNameError(argument, choice, known)
+        for argument, years in (("test", self.test), ("val", self.val)):
+            if isinstance(years, int) and years < 0:
+                raise ArgumentError(argument, f"{years} years cannot be taken", "Give 0 or more")
 
 
 PROTOCOLS = {
@@ -134,21 +154,21 @@ def _years(protocol: Protocol, held: list[int]) -> dict[str, list[int]]:
     if not train:
         raise ArgumentError(
             f"protocol {protocol.name}",
-            f"no years are left to train on: the data have {len(held)} ({held}), of which "
-            f"{len(test)} are for test",
+            f"no years are left to train on: the data have {listing([str(y) for y in held])}; "
+            f"the test split takes {len(test)} years, the validation split {len(val)}",
             "Use more years, or give the protocol's years",
         )
     return {"train": sorted(train), "val": sorted(val), "test": sorted(test)}
 
 
 def _take(wanted: Years | str, left: list[int]) -> list[int]:
-    """Explicit years, or the last few of those left, which are taken away."""
+    """Explicit years, or the last few of those left (all if they are too few): taken away."""
     if isinstance(wanted, list):
         left[:] = [year for year in left if year not in wanted]
         return wanted
-    count = int(wanted)
-    taken = left[len(left) - count :] if count else []
-    left[:] = left[: len(left) - len(taken)]
+    first = max(len(left) - int(wanted), 0)
+    taken = left[first:]
+    del left[first:]
     return taken
 
 

@@ -63,18 +63,23 @@ def print_rows(title: str, rows: "Sequence[Row]") -> None:
             row.name, row.level, str(row.dates), steps, str(row.members), str(row.missing),
             *numbers, row.units, "ok" if row.status == "ok" else "look below",
         )  # fmt: skip
-    console.print(title, style="bold", highlight=False)
+    _line(console, title, "bold")
     console.print(table)
     for line in dict.fromkeys(f"dates: {row.first} to {row.last}" for row in fields):
-        console.print(line, highlight=False)
+        _line(console, line)
     for line in dict.fromkeys(f"grid: {row.grid}" for row in fields):
-        console.print(line, highlight=False)
+        _line(console, line)
     for row in rows:
         place = f"{row.name} {row.level}".strip()
         if row.note:
-            console.print(f"{place}: {row.note}", highlight=False)
+            _line(console, f"{place}: {row.note}")
         if row.status != "ok":
-            console.print(f"{place}: {row.status}", style="red", highlight=False)
+            _line(console, f"{place}: {row.status}", "red")
+
+
+def _line(console: Console, text: str, style: str = "") -> None:
+    """One line as it is: paths may hold brackets, which are markup to rich, and be long."""
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _console() -> Console:

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytorch_lightning as pl
 import torch
+import xarray as xr
 
 from ens10.climate import Normaliser
 from ens10.loader.batch import Batch
@@ -43,7 +44,7 @@ class EnsembleDataModule(pl.LightningDataModule):
     that a model predicts on other data exactly as it was trained.
 
     Args:
-        store: path that `ens10 prepare` wrote.
+        store: path that `ens10 prepare` wrote, or (in Python) any lazy dataset, streamed as it is.
         target: channel to correct, such as "t2m" or "z500".
         inputs: channels whose ensemble mean and deviation are features, "t2m@24" for another
             step than the target's; None for all on the target's level.
@@ -53,11 +54,12 @@ class EnsembleDataModule(pl.LightningDataModule):
         batch_size: dates in a batch.
         seed: of the shuffling.
         predict_split: the split that `predict` runs over.
+        truth: (in Python) of a lazy dataset.
     """
 
     def __init__(
         self,
-        store: str,
+        store: str | xr.Dataset,
         target: str = "t2m",
         inputs: list[str] | None = None,
         protocol: str | Protocol = "clean",
@@ -66,11 +68,12 @@ class EnsembleDataModule(pl.LightningDataModule):
         batch_size: int = 1,
         seed: int = 0,
         predict_split: Split = "test",
+        truth: xr.Dataset | None = None,
     ) -> None:
         super().__init__()
         self.store, self.target, self.inputs, self.protocol = store, target, inputs, protocol
         self.extras, self.members, self.batch_size = extras or [], members, batch_size
-        self.seed, self.predict_split = seed, predict_split
+        self.seed, self.predict_split, self.truth = seed, predict_split, truth
         self._normaliser: Normaliser | None = None
         self._batches: dict[str, Batches] = {}
 
@@ -84,6 +87,7 @@ class EnsembleDataModule(pl.LightningDataModule):
                 self.inputs,
                 split,
                 protocol=self.protocol,
+                truth=self.truth,
                 extras=self.extras,
                 members=self.members,
                 batch_size=self.batch_size,
@@ -132,8 +136,8 @@ class EnsembleDataModule(pl.LightningDataModule):
         if state_dict:
             self._normaliser = Normaliser(
                 tuple(state_dict["channels"]),
-                state_dict["mean"].numpy().astype(np.float32),
-                state_dict["scale"].numpy().astype(np.float32),
+                state_dict["mean"].numpy(force=True).astype(np.float32),
+                state_dict["scale"].numpy(force=True).astype(np.float32),
             )
             self._batches.clear()
 

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ens10.channels import resolve, split
+from ens10.channels import resolve
 from ens10.climate import Normaliser, normaliser
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.samples import Moment, Samples
@@ -39,8 +39,8 @@ def parse_inputs(inputs: Sequence[str] | None, samples: Samples) -> list[Input]:
         ArgumentError: no channel at all.
     """
     if inputs is None:
-        level = split(samples.target)[1]
-        return [(c, samples.step) for c in samples.channels if split(c)[1] == level]
+        level = samples.levels[samples.target]
+        return [(c, samples.step) for c in samples.channels if samples.levels[c] == level]
     parsed: list[Input] = []
     for text in inputs:
         name, _, step = text.partition("@")

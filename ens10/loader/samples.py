@@ -10,10 +10,12 @@ import numpy.typing as npt
 import xarray as xr
 import zarr
 
-from ens10.channels import attributes_of, channel_names, field_of, resolve, split
+from ens10.channels import attributes_of, channel_names, field_of, resolve, split_exactly
 from ens10.climate import Sums, sums_of_years
 from ens10.convert import ensemble_moments
 from ens10.errors import ArgumentError, MissingDataError
+from ens10.layout import FORECAST_DIMS, tidy
+from ens10.names import Names
 from ens10.pairing import pair_truth
 from ens10.store import forecasts, open_store
 
@@ -26,6 +28,7 @@ class Samples(ABC):
 
     Attributes:
         channels: all channels, canonical names.
+        levels: the level of each channel in hPa, None at the surface.
         steps: lead times of the forecasts.
         target: canonical name of the target channel.
         step: lead time of the target.
@@ -42,6 +45,10 @@ class Samples(ABC):
         name, _, step = target.partition("@")
         held = channel_names(dataset)
         self.channels = held
+        self.levels = {
+            channel: None if channel in dataset.data_vars else split_exactly(channel)[1]
+            for channel in held
+        }
         self.target = resolve(name, held, "target")
         self.steps = [int(s) for s in np.atleast_1d(dataset["step"].to_numpy())]
         self.step = _target_step(step, truth)
@@ -104,12 +111,13 @@ class StoreSamples(Samples):
             "std": root["statistics/ensemble_std"],
         }
         self._truth_array, self._truth_place = self._array(root, "truth", open_store(path, "truth"))
-        kind = "sfc" if self.target in dataset else "pl"
+        kind = "sfc" if self.levels[self.target] is None else "pl"
         self._members_array, self._members_place = self._array(root, kind, dataset)
 
     def _array(self, root: zarr.Group, kind: str, part: xr.Dataset) -> tuple[Any, tuple[int, ...]]:
         """The target's array in one part, and its position along step (and level)."""
-        name, level = split(self.target) if self.target not in part else (self.target, None)
+        level = self.levels[self.target]
+        name = self.target if level is None else split_exactly(self.target)[0]
         place = [part.get_index("step").get_loc(self.step)]
         if level is not None:
             place.append(part.get_index("level").get_loc(level))
@@ -142,8 +150,8 @@ class DatasetSamples(Samples):
     """Samples of any lazy dataset in this package's layout, streamed as it is.
 
     Args:
-        dataset: forecasts over (time, step[, level], number, latitude, longitude); see
-            `ens10.source.open_source`.
+        dataset: forecasts with the dimensions time, step, level, number, latitude and longitude,
+            in any order; see `ens10.source.open_source`.
         truth: over (time, ...) at analysis times, or over (time, step, ...).
         target: channel, with `@step` if the truth has several steps.
 
@@ -153,6 +161,8 @@ class DatasetSamples(Samples):
     """
 
     def __init__(self, dataset: xr.Dataset, truth: xr.Dataset, target: str) -> None:
+        dataset = _with_all_dims(tidy(dataset, Names(), "data"))
+        truth = tidy(truth, Names(), "truth", optional_dimensions=True)
         super().__init__(dataset, pair_truth(dataset, truth), target)
         self._dataset = dataset
 
@@ -199,6 +209,18 @@ def open_samples(
     if not isinstance(data, str | Path):
         raise ArgumentError("data", f"{type(data).__name__} is neither a path nor a Dataset")
     return StoreSamples(data, target)
+
+
+def _with_all_dims(dataset: xr.Dataset) -> xr.Dataset:
+    """Forecasts with steps and members, which a dataset with one of them may lack."""
+    for dim in ("step", "number"):
+        if dim not in dataset.dims:
+            dataset = dataset.expand_dims({dim: [0]})
+    dataset = dataset.transpose(*FORECAST_DIMS, missing_dims="ignore")
+    if "step" in dataset["valid_time"].dims:
+        return dataset
+    valid = dataset["valid_time"].expand_dims(step=[0], axis=1)
+    return dataset.assign_coords(valid_time=valid)
 
 
 def _target_step(step: str, truth: xr.Dataset) -> int:

@@ -3,8 +3,8 @@
     member i at one step = climatology(day) + signal(start, step) + spread(start, step) * e_i
 
 The signal is correlated in space, over the steps, from one start date to the next, and between the
-channels of one family; the spread depends on the flow. Everything is a function of the seed and
-the start date alone, so files can be written in any order.
+channels of one family; the spread depends on the flow. Everything is a function of the seed, the
+start date and its place among the world's start dates, so files can be written in any order.
 """
 
 import datetime as dt

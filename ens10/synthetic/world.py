@@ -21,6 +21,8 @@ from ens10.synthetic.atmosphere import Atmosphere, Channel
 from ens10.synthetic.truth import TARGET_STEP, Law, law_of
 
 _PARAMETERS = "world.json"
+_MOST_MEMBERS = 254  # one byte in GRIB edition 1, 255 of which means "missing"
+_LONGEST_STEP = 240
 
 
 class World:
@@ -53,13 +55,15 @@ class World:
         steps: Sequence[int] = catalog.STEPS_HOURS,
         members: int = len(catalog.MEMBERS),
     ) -> None:
-        if TARGET_STEP not in steps:
-            raise ArgumentError("steps", f"{TARGET_STEP} is missing", "The truth belongs to 48 h")
+        _check(steps, members, seed)
         rows, columns = _parse_grid(grid)
-        names = [catalog.variable(v).name for v in variables or catalog.names_of_kind("sfc")]
+        wanted = variables or catalog.names_of_kind("sfc")
+        names = list(dict.fromkeys(catalog.variable(v).name for v in wanted))
         self.grid = LatLonGrid(rows, columns, 90.0, -90.0, 0.0, 360.0 / columns)
         self.month_days = _month_days(dates)
-        self.years = sorted(int(year) for year in years)
+        self.years = sorted({int(year) for year in years})
+        if not self.years:
+            raise ArgumentError("years", "none is given", "Give at least one, such as 1998")
         self.folder: Path | None = None
         self._parameters = {
             "grid": grid,
@@ -87,12 +91,17 @@ class World:
         """The world that wrote a folder.
 
         Raises:
-            FileError: no world was written there.
+            FileError: no world was written there, or its parameters are damaged.
         """
         path = Path(folder) / _PARAMETERS
         if not path.is_file():
             raise FileError(path, "no such file", "Give a folder that `ens10 synth` wrote")
-        world = cls(**json.loads(path.read_text()))
+        try:
+            world = cls(**json.loads(path.read_text()))
+        except (TypeError, ValueError) as error:
+            raise FileError(
+                path, f"no parameters of a world ({error})", "Write it again"
+            ) from error
         world.folder = Path(folder)
         return world
 
@@ -120,8 +129,8 @@ class World:
             FileError: the folder holds files already.
         """
         folder = Path(folder)
-        if folder.exists() and any(folder.iterdir()):
-            raise FileError(folder, "the folder is not empty", "Choose another one")
+        if folder.is_file() or (folder.exists() and any(folder.iterdir())):
+            raise FileError(folder, "no empty folder", "Choose another one")
         (folder / "truth").mkdir(parents=True)
         days = self.month_days
         for day in track(days, "forecasts", len(days), progress):
@@ -132,12 +141,15 @@ class World:
         self.folder = folder
         return folder
 
-    def optimum(self, target: str, members: int | None = None) -> xr.Dataset:
+    def optimum(
+        self, target: str, members: int | None = None, progress: bool = False
+    ) -> xr.Dataset:
         """The best possible forecast from all members, in closed form, from the decoded files.
 
         Args:
             target: such as "t2m" or "z_500".
             members: number of members that a forecast may use (all if None).
+            progress: show a progress bar.
 
         Returns:
             `mu` and `sigma` over (time, latitude, longitude), with `valid_time`, in the form of a
@@ -155,12 +167,17 @@ class World:
                 "Compare with the optimum of all of them",
             )
         law = self._law(target)
-        parts = [self._best(self.folder, day, law) for day in self.month_days]
+        days = track(self.month_days, "optimum", len(self.month_days), progress)
+        parts = [self._best(self.folder, day, law) for day in days]
         best = xr.concat(parts, "time", data_vars="minimal").sortby("time")
         return best.assign_attrs(forecast_kind="normal", model="optimum")
 
     def _starts(self, month_day: str) -> list[dt.date]:
-        return [dt.date(y, int(month_day[:2]), int(month_day[2:])) for y in self.years]
+        try:
+            return [dt.date(y, int(month_day[:2]), int(month_day[2:])) for y in self.years]
+        except ValueError as error:
+            reason = f"{month_day} is no date in all of the years ({error})"
+            raise ArgumentError("dates", reason, "Write MMDD, 0104 for 4 January") from error
 
     def _law(self, target: str) -> Law:
         held = [f"{c.name}_{c.level}" if c.level else c.name for c in self._atmosphere.channels]
@@ -231,6 +248,17 @@ class World:
         return field.compute(scheduler="synchronous").astype(np.float64)
 
 
+def _check(steps: Sequence[int], members: int, seed: int) -> None:
+    if TARGET_STEP not in steps:
+        raise ArgumentError("steps", f"{TARGET_STEP} is missing", "The truth belongs to 48 h")
+    if min(steps) < 0 or max(steps) > _LONGEST_STEP or len(set(steps)) < len(steps):
+        raise ArgumentError("steps", f"hours from 0 to {_LONGEST_STEP}, each once, are possible")
+    if not 2 <= members <= _MOST_MEMBERS:
+        raise ArgumentError("members", f"2 to {_MOST_MEMBERS} members are possible, not {members}")
+    if seed < 0:
+        raise ArgumentError("seed", f"{seed} is negative", "Give 0 or more")
+
+
 def _file_name(kind: str, month_day: str) -> str:
     return f"output.{kind}.{catalog.MODEL_YEAR}{month_day}"
 
@@ -262,4 +290,6 @@ def _month_days(dates: Sequence[str] | int | None) -> list[str]:
     unknown = [d for d in dates if len(d) != 4 or not d.isdigit()]
     if unknown:
         raise ArgumentError("dates", f"{unknown[0]!r} is no MMDD", "Write 0104 for 4 January")
-    return sorted(dates)
+    if not dates:
+        raise ArgumentError("dates", "none is given", "Leave them out for all of ENS-10's")
+    return sorted(set(dates))
