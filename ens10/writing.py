@@ -40,9 +40,9 @@ def write_store(
     units = list(product(range(dataset.sizes["time"]), range(dataset.sizes["step"])))
     for i, j in track(units, "prepare", len(units), progress):
         _convert_unit(dataset.isel(time=i, step=j), fields, moments, picks, (i, j))
-    _write_sums(root["statistics"], dataset, moments)  # type: ignore[arg-type]
+    _write_sums(root["statistics"], dataset, moments, progress)  # type: ignore[arg-type]
     if truth is not None:
-        _write_truth(root, truth)
+        _write_truth(root, truth, progress)
 
 
 def _create_forecasts(
@@ -138,7 +138,7 @@ def ensemble_moments(
 
 
 def _write_sums(
-    group: zarr.Group, dataset: xr.Dataset, moments: dict[str, zarr.Array[Any]]
+    group: zarr.Group, dataset: xr.Dataset, moments: dict[str, zarr.Array[Any]], progress: bool
 ) -> None:
     """Sums over dates, in date order and float64, so that they depend on the data alone."""
     years, block_of = blocks(dataset["valid_time"].to_numpy())
@@ -154,7 +154,7 @@ def _write_sums(
             )
             for part, dtype in parts.items()
         }
-        for block in range(len(years)):
+        for block in track(range(len(years)), f"sums of {kind}", len(years), progress):
             sums = Sums(shape)
             for i in (i for i, member in enumerate(block_of) if member == block):
                 sums.add(np.asarray(values[i]))
@@ -163,7 +163,7 @@ def _write_sums(
             created["square_sum"][block] = sums.square
 
 
-def _write_truth(root: zarr.Group, truth: xr.Dataset) -> None:
+def _write_truth(root: zarr.Group, truth: xr.Dataset, progress: bool) -> None:
     group = root.create_group("truth")
     level = ["level"] if "level" in truth.dims else []
     write_coordinates(group, truth, ["time", "step", *level, "latitude", "longitude", "valid_time"])
@@ -177,5 +177,6 @@ def _write_truth(root: zarr.Group, truth: xr.Dataset) -> None:
             chunks=chunks,
             attributes=_attributes(str(name), field),
         )
-        for i in range(truth.sizes["time"]):
+        dates = truth.sizes["time"]
+        for i in track(range(dates), f"truth {name}", dates, progress):
             array[i] = field.isel(time=i).compute(scheduler="synchronous").to_numpy()

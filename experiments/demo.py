@@ -49,7 +49,7 @@ def run_demo(
         _run(run, store, seed, quiet)
     optimum = out / "runs" / "optimum"
     if not (optimum / STATES).exists():
-        score_optimum(world, runs[0], optimum)
+        score_optimum(world, runs[0], optimum, progress=not quiet)
     page = write_report([*runs, optimum], out / "report", progress=not quiet)
     if not quiet:
         print((out / "report" / "table.md").read_text())

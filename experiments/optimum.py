@@ -17,20 +17,21 @@ from ens10.synthetic import World
 _SHARED = ("target", "target_units", "step", "step_units", "protocol", "weights", "dates", "years")
 
 
-def score_optimum(world: World, model: Path, folder: Path) -> None:
+def score_optimum(world: World, model: Path, folder: Path, progress: bool = False) -> None:
     """Scores the optimum on the dates of a model's predictions.
 
     Args:
         world: that the data come from, written.
         model: run folder with predictions, whose dates, truth and weights count.
         folder: run folder to write.
+        progress: show a progress bar.
 
     Raises:
         MissingDataError: the world lacks dates of the predictions.
     """
     known = provenance.read(model)
     _, truth = open_predictions(model)
-    best = world.optimum(known["target"])
+    best = world.optimum(known["target"], progress=progress)
     wanted = truth["time"].to_numpy()
     lacking = np.setdiff1d(wanted, best["time"].to_numpy())
     if lacking.size:
