@@ -78,42 +78,66 @@ def cross_validate(
         ArgumentError: fewer than three years, which leave too few to fit.
     """
     steps = np.atleast_1d(open_store(store, "truth")["step"].to_numpy()).tolist()
+    names = tuple(dict.fromkeys(["raw", *methods]))
     lines = []
     for step in track(steps, "steps", len(steps), progress):
-        states = {
-            name: _states(store, f"{target}@{step}", METHODS[name], weights)
-            for name in dict.fromkeys(["raw", *methods])
-        }
-        lines += [_line(int(step), name, made, states["raw"]) for name, made in states.items()]
+        states = _states(store, f"{target}@{step}", names, weights)
+        lines += [_line(int(step), name, states[name], states["raw"]) for name in names]
     return lines
 
 
 def _states(
-    store: Path | str, target: str, method: Callable[[], StatisticalMethod], weights: Weighting
-) -> xr.Dataset:
-    """States of a method's forecasts of all years, each made from the other years."""
+    store: Path | str, target: str, names: Sequence[str], weights: Weighting
+) -> dict[str, xr.Dataset]:
+    """States of each method's forecasts of all years, each made from the other years."""
+    data = _all_dates(store, target, weights)
+    year_of = data.samples.valid_time[data.index].astype("datetime64[Y]")
+    forecasts: dict[str, list[xr.Dataset]] = {name: [] for name in names}
+    for year in np.unique(year_of):
+        fitted = {name: METHODS[name]() for name in names}
+        for i in data.index[year_of != year]:
+            batch = _tensors(data.batch(np.array([i])))
+            for method in fitted.values():
+                method.collect(batch)
+        for method in fitted.values():
+            method.solve()
+        for i in data.index[year_of == year]:
+            batch = _tensors(data.batch(np.array([i])))
+            for name, method in fitted.items():
+                forecasts[name].append(_forecast(method, batch, data, int(i)))
+    truth = _truth(data)
+    return {
+        name: score_states(_in_order(parts, truth), truth, weights=weights)
+        for name, parts in forecasts.items()
+    }
+
+
+def _all_dates(store: Path | str, target: str, weights: Weighting) -> Batches:
+    """All dates as one split, opened once for all folds.
+
+    Its features are normalised with all years: no method of a fold may look at them.
+    """
+    years = _years(store, target)
+    protocol = Protocol("leave-one-year-out", [], [], years, weighting=weights)
     channel = [target.partition("@")[0]]
-    parts, truths = [], []
-    for year in (years := _years(store, target)):
-        others = [y for y in years if y != year]
-        protocol = Protocol("leave-one-year-out", [year], [], others, weighting=weights)
-        train, test = (
-            Batches(store, target, channel, split, protocol=protocol, members=True, shuffle=False)
-            for split in ("train", "test")
-        )
-        fitted = method()
-        for batch in train:
-            fitted.collect(_tensors(batch))
-        fitted.solve()
-        for batch, i in zip(test, test.index, strict=True):
-            parts.append(_forecast(fitted, batch, test, int(i)))
-            truths.append(test.samples.truth(int(i)))
-    forecast = xr.concat(parts, "time", combine_attrs="override").sortby("time")
-    coordinates = {d: forecast[d] for d in ("time", "valid_time", "latitude", "longitude")}
-    order = np.argsort([part["time"].to_numpy()[0] for part in parts])
+    return Batches(store, target, channel, "train", protocol=protocol, members=True, shuffle=False)
+
+
+def _truth(data: Batches) -> xr.DataArray:
+    samples, index = data.samples, data.index
+    coordinates = {
+        "time": samples.time[index],
+        "valid_time": ("time", samples.valid_time[index]),
+        "latitude": samples.latitude,
+        "longitude": samples.longitude,
+    }
     dims = ("time", "latitude", "longitude")
-    truth = xr.DataArray(np.stack(truths)[order], coordinates, dims)
-    return score_states(forecast, truth, weights=weights)
+    return xr.DataArray(np.stack([samples.truth(int(i)) for i in index]), coordinates, dims)
+
+
+def _in_order(parts: Sequence[xr.Dataset], truth: xr.DataArray) -> xr.Dataset:
+    """The forecasts of all folds, in the order of the truth's dates."""
+    return xr.concat(parts, "time", combine_attrs="override").sel(time=truth["time"].to_numpy())
 
 
 def _years(store: Path | str, target: str) -> list[int]:

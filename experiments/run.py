@@ -31,6 +31,7 @@ Stage = Literal["fit", "validate", "test", "predict"]
 STAGES: tuple[Stage, ...] = ("fit", "validate", "test", "predict")
 CONFIG = "config.yaml"
 _KEPT = ("seed_everything", "trainer", "model", "data")
+_NO_ABBREVIATIONS: dict[str, Any] = {"allow_abbrev": False}  # --data.stor is a mistake
 
 
 def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
@@ -81,7 +82,8 @@ class RunCLI(LightningCLI):
             save_config_callback=None,
             seed_everything_default=0,
             parser_class=parser_class(LightningArgumentParser),
-            parser_kwargs={"prog": "ens10"},
+            parser_kwargs={"prog": "ens10", **_NO_ABBREVIATIONS}
+            | dict.fromkeys(STAGES, _NO_ABBREVIATIONS),
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
             args=list(args),
