@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-all lint format clean
 
@@ -24,12 +25,14 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# torch goes first and alone, so that pip takes the build that constraints.txt names.
+# torch goes first and alone, so that pip takes the build that constraints.txt names. The stamp is
+# written last: an installation that was interrupted is taken up again.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c constraints.txt torch
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[test]"
-	touch $@
+	@echo "Installing into $(VENV): about 1.5 GB, a minute or two"
+	@$(PIP) torch
+	@$(PIP) -e ".[test]"
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist demo *.egg-info

@@ -16,20 +16,6 @@ from ens10.models.losses import Loss
 from ens10.models.networks import MLP, UNet
 from ens10.models.statistical import EMOS, Climatology, Raw
 
-pytestmark = [
-    # Lightning 2.6 on torch 2.13
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*is deprecated:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*is deprecated:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*have no `val_dataloader`:UserWarning"),
-    # in-memory batches need no workers
-    pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
-    pytest.mark.filterwarnings("ignore:The dirpath has changed:UserWarning"),
-    # jsonargparse 4.53 renamed instantiate_classes, which Lightning's command line still calls
-    pytest.mark.filterwarnings("ignore:(?s).*JSONARGPARSE_DEPRECATION_WARNINGS:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:(?s).*instantiate_classes:DeprecationWarning"),
-]
-
 
 def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.05)

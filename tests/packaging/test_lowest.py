@@ -1,0 +1,47 @@
+"""The lower bounds of pyproject.toml are true: the tests pass with exactly those versions.
+
+torch alone is not tested at its bound, 2.11, whose builds for CUDA take several GB: it is the one
+of the running environment (see test_torch_names.py).
+"""
+
+import re
+from importlib.metadata import version
+
+import pytest
+from environments import Environment, lowest
+
+pytestmark = pytest.mark.slow
+# opens a file with xarray's own default for time deltas, which has changed since
+OPENS_WITH_DEFAULTS = "test_states_and_scores_survive_netcdf"
+
+
+@pytest.fixture(scope="module")
+def oldest(tmp_path_factory, wheel):
+    environment = Environment(tmp_path_factory.mktemp("lowest"), behind=True)
+    environment.install("--ignore-installed", *lowest())
+    extras = [need for need in lowest("train", "plot") if not need.startswith("torch==")]
+    environment.install("--ignore-installed", "--no-deps", *extras, wheel)
+    return environment
+
+
+def test_these_are_the_lowest(oldest):
+    for pin in [*lowest(), *lowest("train", "plot")]:
+        name, bound = re.fullmatch(r"([\w-]+)(?:\[\w+\])?==([\d.]+)", pin).groups()
+        ask = f"from importlib.metadata import version; print(version({name!r}))"
+        found = oldest.python("-c", ask).strip()
+        if name == "torch":
+            assert found == version("torch")
+        else:
+            assert re.fullmatch(rf"{re.escape(bound)}(\.0)*", found), f"{name} {found}"
+
+
+@pytest.mark.parametrize("folder", ["ens10", "metrics", "models", "experiments"])
+def test_the_tests_pass(oldest, project, folder):
+    said = oldest.python(
+        *("-P", "-m", "pytest", f"tests/{folder}", "-q", "-m", "not slow"),
+        *("-p", "no:cacheprovider", "-k", f"not {OPENS_WITH_DEFAULTS}"),
+        # what old releases warn about is mended in new ones
+        *("-o", "filterwarnings=default"),
+        cwd=project,
+    )
+    assert re.search(r"\d+ passed", said)

@@ -1,0 +1,255 @@
+"""The rules of the house: who imports whom, what is light, what is packaged, what is written."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("ens10", "metrics", "models", "experiments")  # each may import those to its left
+ROOF = "ens10/cli.py"  # the only file downstairs that may reach up, inside its functions
+TORCH = {"torch", "pytorch_lightning", "torchmetrics", "jsonargparse"}
+WITH_TORCH = {"ens10/loader/datamodule.py", "metrics/_kernels_torch.py"}
+LONGEST = 300
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+MODULES = sorted(
+    path
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*.py")
+    if "__pycache__" not in path.parts and not (folder == "ens10" and path.parts[-2] in FOLDERS[1:])
+)
+BLOCKED = """
+import sys
+for name in {blocked!r}:
+    sys.modules[name] = None  # importing it is an ImportError
+{code}
+"""
+
+
+def name_of(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(tree, inside=False):
+    """(module, whether inside a function, whether relative) of every import that is run."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, inside, False) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "", inside, node.level > 0
+            yield from ((f"{node.module}.{alias.name}", inside, False) for alias in node.names)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for line in node.body:  # for readers and mypy: the order of the house still holds
+                yield from ((m, True, r) for m, _, r in imports(ast.Module([line], [])))
+        else:
+            function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from imports(node, inside or function)
+
+
+def called(tree):
+    """Names of modules given as text, such as `import_module("ens10.models.heads")`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if re.fullmatch(r"ens10(\.\w+)+", node.value):
+                yield node.value
+
+
+def room(module):
+    """The folder that a module lies in; None for other people's."""
+    parts = module.split(".")
+    if parts[0] != "ens10":
+        return None
+    return parts[1] if len(parts) > 1 and parts[1] in FOLDERS else "ens10"
+
+
+def violations(name, text):
+    """What a file of the house may not do, in words."""
+    tree, home = ast.parse(text), name.split("/")[0]
+    for module, inside, relative in imports(tree):
+        if relative:
+            yield f"{name}: relative import"
+        if module.split(".")[0] in FOLDERS[1:]:
+            yield f"{name}: {module} by its bare name"
+        if module.split(".")[0] in TORCH and not inside:
+            if home in ("ens10", "metrics") and name not in WITH_TORCH:
+                yield f"{name}: {module} when it is imported"
+        if room(module) and FOLDERS.index(room(module)) > FOLDERS.index(home):
+            if name != ROOF or not inside:
+                yield f"{name}: {module} is further up"
+    for module in called(tree):
+        if FOLDERS.index(room(module)) > FOLDERS.index(home) and name != ROOF:
+            yield f"{name}: {module} is further up"
+
+
+def test_imports_flow_one_way():
+    assert len(MODULES) > 60
+    told = [v for path in MODULES for v in violations(name_of(path), path.read_text())]
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "word"),
+    [
+        ("ens10/a.py", "from ens10.metrics import x", "further up"),
+        ("ens10/a.py", "def f():\n    import ens10.models", "further up"),
+        ("ens10/a.py", "def f():\n    from ens10 import experiments", "further up"),
+        ("ens10/a.py", "if TYPE_CHECKING:\n    from ens10.models import x", "further up"),
+        ("ens10/a.py", "import_module('ens10.models.heads')", "further up"),
+        ("metrics/a.py", "from ens10.models import x", "further up"),
+        ("models/a.py", "class A:\n    from ens10.experiments.run import x", "further up"),
+        (ROOF, "import ens10.models", "further up"),
+        ("models/a.py", "from . import x", "relative"),
+        ("models/a.py", "from metrics import x", "bare"),
+        ("ens10/a.py", "import torch.nn", "when it is imported"),
+        ("metrics/a.py", "try:\n    from torch import nn\nexcept ImportError:\n    pass", "when"),
+    ],
+)
+def test_the_check_sees(name, text, word):
+    assert any(word in told for told in violations(name, text))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (ROOF, "def f():\n    from ens10.experiments.run import x"),
+        ("ens10/a.py", "def f():\n    import torch"),
+        ("ens10/a.py", "if TYPE_CHECKING:\n    import torch"),
+        ("experiments/a.py", "import torch\nfrom ens10.models import x\nimport ens10.metrics"),
+        ("models/a.py", "from ens10.metrics import x\nfrom ens10 import catalog"),
+    ],
+)
+def test_the_check_allows(name, text):
+    assert list(violations(name, text)) == []
+
+
+def python(*arguments, **options):
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+@pytest.mark.parametrize("folder", FOLDERS[1:])
+def test_a_bare_name_is_refused(folder):
+    done = python("-c", f"import {folder}", cwd=ROOT)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: import this package as ens10.{folder}, not as {folder}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "blocked"),
+    [
+        ("import ens10, ens10.catalog, ens10.errors", [*TORCH, "xarray", "scipy", "eccodes"]),
+        ("import ens10.store, ens10.convert, ens10.loader, ens10.metrics, ens10.synthetic", TORCH),
+        ("from ens10.metrics import crps_normal; assert crps_normal(0.0, 0.0, 2.0) == 2", TORCH),
+        ("from ens10.cli import main; main(['--help'])", [*TORCH, "xarray"]),
+        ("from ens10.cli import main; sys.exit(main(['info']))", [*TORCH, "xarray"]),
+    ],
+)
+def test_light_without(code, blocked, tmp_path):
+    done = python("-c", BLOCKED.format(blocked=sorted(blocked), code=code), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+
+
+def packages_of_the_tree():
+    for folder in FOLDERS:
+        for path in MODULES:
+            if name_of(path).startswith(f"{folder}/") and path.name == "__init__.py":
+                inner = ".".join(path.parent.relative_to(ROOT).parts)
+                yield inner if folder == "ens10" else f"ens10.{inner}"
+
+
+def test_every_package_is_listed():
+    tools = PROJECT["tool"]["setuptools"]
+    assert sorted(tools["packages"]) == sorted(packages_of_the_tree())
+    assert tools["package-dir"] == {"ens10": "ens10"} | {f"ens10.{f}": f for f in FOLDERS[1:]}
+    assert [name_of(p) for p in MODULES if not (p.parent / "__init__.py").is_file()] == []
+
+
+def test_every_data_file_is_packaged():
+    data = PROJECT["tool"]["setuptools"]["package-data"]
+    packed = {
+        name_of(path)
+        for package, patterns in data.items()
+        for pattern in patterns
+        for path in (ROOT / package.removeprefix("ens10.")).glob(pattern)
+    }
+    kept = {
+        name
+        for name in tracked()
+        if name.startswith(tuple(f"{f}/" for f in FOLDERS))
+        and not name.endswith(".py")
+        and not name.startswith("experiments/results/")  # tables of the project, not of a user
+        and not (ROOT / name).is_symlink()
+    }
+    assert "ens10/py.typed" in kept
+    assert kept <= packed
+
+
+@pytest.mark.parametrize("folder", FOLDERS[1:])
+def test_symlinks(folder):
+    link = ROOT / "ens10" / folder
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / folder
+
+
+def test_every_dependency_says_why():
+    lines = (ROOT / "pyproject.toml").read_text().splitlines()
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    needs = [
+        *PROJECT["build-system"]["requires"],
+        *PROJECT["project"]["dependencies"],
+        *(need for extra in extras for need in extra if not need.startswith("ens10[")),
+    ]
+    silent = [n for n in needs if not any(f'"{n}"' in line and "# " in line for line in lines)]
+    assert silent == []
+
+
+def test_one_version():
+    import ens10
+
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert PROJECT["project"]["version"] == ens10.__version__ == citation["version"]
+    assert citation["license"] == PROJECT["project"]["license"]
+
+
+def tracked():
+    """Files under version control; the test is of a checkout."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    return [name for name in done.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def test_files_are_short():
+    lengths = {
+        name: len((ROOT / name).read_text().splitlines())
+        for name in tracked()
+        if name.endswith(".py")
+    }
+    assert {name: n for name, n in lengths.items() if n > LONGEST} == {}
+
+
+def test_nothing_belongs_to_one_machine():
+    machine = re.compile(r"(?<![\w.*-])/(work|root|home|opt|mnt|scratch)/\w")
+    registry = re.compile(r"(--|_)(extra-)?index-url|find-links|/simple\b", re.IGNORECASE)
+    found = []
+    for name in tracked():
+        try:
+            text = (ROOT / name).read_text()
+        except UnicodeDecodeError:
+            continue  # figures and GRIB files
+        # readers are told where torch's own builds are
+        shown = re.sub(r"--(extra-)?index-url https://download\.pytorch\.org\S*", "", text)
+        if name != name_of(Path(__file__)):
+            found += [
+                f"{name}: {m.group()}" for r in (machine, registry) for m in r.finditer(shown)
+            ]
+    assert found == []
