@@ -17,13 +17,13 @@ import pytorch_lightning as pl
 import yaml
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
-from pytorch_lightning.loggers import CSVLogger
 
 from ens10.errors import ArgumentError, FileError
 from ens10.experiments import provenance
 from ens10.experiments.predictions import FILE as PREDICTIONS
 from ens10.experiments.predictions import PredictionWriter
 from ens10.experiments.quiet import few_words
+from ens10.experiments.runlog import RunLog
 from ens10.experiments.usage import parser_class
 from ens10.loader.datamodule import EnsembleDataModule
 
@@ -46,6 +46,7 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
         ArgumentError: no run folder is given.
         FileError: the folder holds a run already, or none, or no checkpoint.
         SystemExit: an option or key that is not known.
+        KeyboardInterrupt: the user stopped it; `fit --resume` goes on.
     """
     run = _run_folder(arguments)
     resume = "--resume" in arguments
@@ -63,7 +64,12 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
     if checkpoint is not None and "--ckpt_path" not in arguments:
         before += ["--ckpt_path", str(checkpoint)]
     with few_words():
-        return RunCLI(args=[stage, *before, *arguments])
+        try:
+            return RunCLI(args=[stage, *before, *arguments])
+        except SystemExit as stop:
+            if isinstance(stop.__context__, KeyboardInterrupt):
+                raise stop.__context__ from None  # Lightning makes a silent exit of it
+            raise
 
 
 class RunCLI(LightningCLI):
@@ -108,10 +114,10 @@ class RunCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """A trainer that keeps everything in the run folder."""
         callbacks: list[pl.Callback] = list(self._options.trainer.callbacks or [])
-        logger: CSVLogger | bool = False
+        logger: RunLog | bool = False
         if self.subcommand == "fit":
             callbacks.append(self._checkpoints())
-            logger = CSVLogger(save_dir=self.run_folder, name="", version="log")
+            logger = RunLog(self.run_folder, self._options.ckpt_path)
         elif self.subcommand == "predict":
             callbacks.append(PredictionWriter(self.run_folder / PREDICTIONS, self.datamodule))
         if not self._options.quiet:
@@ -139,10 +145,9 @@ class RunCLI(LightningCLI):
         seconds = time.perf_counter() - self.started
         trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         method = getattr(self.model, "method", None)
-        fitted = (
-            sum(b.numel() for b in method.buffers() if b.dtype.is_floating_point) if method else 0
-        )
-        facts = {"seconds": round(seconds, 1), "parameters": trained + fitted}
+        fitted = method.fitted_parameters if method else 0
+        before = provenance.read(self.run_folder).get("seconds", 0.0) if self._options.resume else 0
+        facts = {"seconds": round(before + seconds, 1), "parameters": trained + fitted}
         provenance.write(self.run_folder, facts)
 
     def predict(self, **kwargs: Any) -> None:

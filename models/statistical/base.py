@@ -24,6 +24,11 @@ class StatisticalMethod(nn.Module):
         self.solved: Tensor
         self.register_buffer("solved", torch.zeros((), dtype=torch.bool))
 
+    @property
+    def fitted_parameters(self) -> int:
+        """Number of coefficients that `solve` determined."""
+        return sum(b.numel() for b in self.buffers() if b.is_floating_point())
+
     @abstractmethod
     def collect(self, batch: Batch) -> None:
         """Takes in one training batch; the batch's arrays may be reused after the call."""

@@ -48,6 +48,11 @@ class EMOS(StatisticalMethod):
         self._area: Tensor | None = None
 
     @property
+    def fitted_parameters(self) -> int:
+        """Four for each fit: a, b, c, d."""
+        return 4 * self.bias.numel()
+
+    @property
     def a(self) -> Tensor:
         """Intercept of the mean, target units, (H, W), or (1, 1) if global; float64."""
         return self.bias.double() - self.slope.double() * self.centre.double()

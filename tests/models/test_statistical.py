@@ -246,3 +246,21 @@ def test_coefficients_travel_in_the_state_dict(kind):
     loaded.load_state_dict(method.state_dict())
     assert torch.equal(loaded(batch).mu, method(batch).mu)
     assert torch.equal(loaded(batch).sigma, method(batch).sigma)
+
+
+def test_emos_counts_four_coefficients_a_fit():
+    assert EMOS().fitted_parameters == 0
+    for local, fits in ((False, 1), (True, 6)):
+        method = EMOS(local=local)
+        shape = (10, 2, 3)
+        generator = torch.Generator().manual_seed(0)
+        mean = torch.randn(shape, generator=generator)
+        batch = {
+            "raw_mean": mean,
+            "raw_std": torch.ones(shape),
+            "target": mean + torch.randn(shape, generator=generator),
+            "weights": torch.ones(shape),
+        }
+        method.collect(batch)
+        method.solve()
+        assert method.fitted_parameters == 4 * fits
