@@ -90,17 +90,18 @@ def _console() -> Console:
 
 def print_store(path: Path) -> None:
     """What `ens10 prepare` made."""
+    from ens10.channels import channel_names
     from ens10.store import forecasts, open_store, store_kinds
 
     dataset = forecasts(path)
     sizes = ", ".join(f"{n} {name}" for name, n in dataset.sizes.items())
-    print(f"Wrote {path}: {', '.join(map(str, dataset.data_vars))}; {sizes}")
+    print(f"Wrote {path}: {', '.join(channel_names(dataset))}; {sizes}")
     if "truth" not in store_kinds(path):
         print("No truth: a model needs it (--truth)")
         return
     truth = open_store(path, "truth")
     steps = ", ".join(map(str, truth["step"].to_numpy().tolist()))
-    print(f"Truth: {', '.join(map(str, truth.data_vars))} at step {steps}, "
+    print(f"Truth: {', '.join(channel_names(truth))} at step {steps}, "
           f"{truth.sizes['time']} dates")  # fmt: skip
 
 
