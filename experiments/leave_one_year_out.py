@@ -21,6 +21,7 @@ from ens10.grid import Weighting
 from ens10.loader.batch import Batch
 from ens10.loader.batches import Batches
 from ens10.metrics import score_states, summarise
+from ens10.metrics.uncertainty import Method
 from ens10.models.statistical import EMOS, Climatology, Raw
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.progress import track
@@ -154,7 +155,7 @@ def _years(store: Path | str, target: str) -> list[int]:
 def _forecast(method: StatisticalMethod, batch: Batch, data: Batches, i: int) -> xr.Dataset:
     samples = data.samples
     with torch.no_grad():
-        predictive = method(_tensors(batch))
+        predictive = method(batch)
     coordinates = {
         "time": samples.time[[i]],
         "valid_time": ("time", samples.valid_time[[i]]),
@@ -173,7 +174,7 @@ def _tensors(batch: Batch) -> Batch:
 
 def _line(step: int, name: str, states: xr.Dataset, raw: xr.Dataset) -> Line:
     dates = states.sizes["time"]
-    method = "student" if dates < _BELOW_WHICH_STUDENT else "bootstrap"
+    method: Method = "student" if dates < _BELOW_WHICH_STUDENT else "bootstrap"
     scores = summarise(states, raw, method=method)
 
     def bounds(score: str) -> tuple[float, float, float]:

@@ -8,8 +8,10 @@ RUN/predictions.zarr        after `ens10 predict`
 RUN/scores.nc, scores.csv   after `ens10 score`
 """
 
+import shutil
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +20,7 @@ import yaml
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
-from ens10.errors import ArgumentError, FileError
+from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments import provenance
 from ens10.experiments.predictions import FILE as PREDICTIONS
 from ens10.experiments.predictions import PredictionWriter
@@ -31,6 +33,9 @@ Stage = Literal["fit", "validate", "test", "predict"]
 STAGES: tuple[Stage, ...] = ("fit", "validate", "test", "predict")
 CONFIG = "config.yaml"
 _KEPT = ("seed_everything", "trainer", "model", "data")
+# A null may stand where the default is none; jsonargparse 4.49 renamed the option.
+_RENAMED = tuple(int(n) for n in version("jsonargparse").split(".")[:2]) >= (4, 49)
+_KEEP_NULLS = {"skip_unset" if _RENAMED else "skip_none": False}
 _NO_ABBREVIATIONS: dict[str, Any] = {"allow_abbrev": False}  # --data.stor is a mistake
 
 
@@ -49,9 +54,9 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
         KeyboardInterrupt: the user stopped it; `fit --resume` goes on.
     """
     run = _run_folder(arguments)
-    resume = "--resume" in arguments
+    begins = stage == "fit" and "--resume" not in arguments
     config, checkpoint = run / CONFIG, None
-    if stage == "fit" and not resume:
+    if begins:
         if run.exists() and any(run.iterdir()):
             remedy = "Choose another --run, or go on with it by --resume"
             raise FileError(run, "holds files already", remedy)
@@ -66,6 +71,10 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
     with few_words():
         try:
             return RunCLI(args=[stage, *before, *arguments])
+        except Ens10Error:
+            if begins and not (run / "checkpoints").exists():
+                shutil.rmtree(run, ignore_errors=True)  # nothing was trained: it can be tried again
+            raise
         except SystemExit as stop:
             if isinstance(stop.__context__, KeyboardInterrupt):
                 raise stop.__context__ from None  # Lightning makes a silent exit of it
@@ -113,7 +122,8 @@ class RunCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """A trainer that keeps everything in the run folder."""
-        callbacks: list[pl.Callback] = list(self._options.trainer.callbacks or [])
+        given = self._get(self.config_init, "trainer.callbacks") or []
+        callbacks: list[pl.Callback] = [given] if isinstance(given, pl.Callback) else list(given)
         logger: RunLog | bool = False
         if self.subcommand == "fit":
             callbacks.append(self._checkpoints())
@@ -134,7 +144,8 @@ class RunCLI(LightningCLI):
     def before_fit(self) -> None:
         """Writes the configuration and what is known of the run before anything is trained."""
         self.run_folder.mkdir(parents=True, exist_ok=True)
-        text = self._parser("fit").dump(self._options, skip_none=False)
+        parser = self._parser("fit")
+        text = parser.dump(self._options, **_KEEP_NULLS)
         kept = {key: value for key, value in yaml.safe_load(text).items() if key in _KEPT}
         kept["data"].pop("seed", None)  # it is the seed of everything
         (self.run_folder / CONFIG).write_text(yaml.safe_dump(kept, sort_keys=False))

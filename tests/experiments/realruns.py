@@ -1,0 +1,52 @@
+"""Runs through the real command line, and callbacks that stop them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytorch_lightning as pl
+
+from ens10.cli import main
+from ens10.experiments.demo import config_path
+
+EPOCHS = 2
+
+
+def command(*arguments, status=0):
+    """Runs one command in this process, and checks its exit status."""
+    assert main([str(a) for a in arguments]) == status
+
+
+def subprocess_of(*arguments, code=None):
+    """Runs one command in a fresh process; warnings are errors of ours alone."""
+    program = [sys.executable, *(["-c", code] if code else ["-m", "ens10.cli"])]
+    return subprocess.run(
+        [*program, *map(str, arguments)], capture_output=True, text=True, timeout=300
+    )
+
+
+def fit(name, store, run, *options, epochs=EPOCHS):
+    limit = ["--trainer.max_epochs", epochs] if name in ("mlp", "unet") else []
+    config = ["--config", config_path(name)]
+    command("fit", *config, "--data.store", store, "--run", run, "--quiet", *limit, *options)
+    return Path(run)
+
+
+def finish(run):
+    command("predict", "--run", run, "--quiet")
+    command("score", run)
+    return Path(run)
+
+
+class StopAt(pl.Callback):
+    """Stops the first fit that reaches a batch of an epoch, once."""
+
+    stopped = False
+
+    def __init__(self, epoch: int, batch: int) -> None:
+        self.epoch, self.batch = epoch, batch
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if not StopAt.stopped and (trainer.current_epoch, batch_idx) == (self.epoch, self.batch):
+            StopAt.stopped = True
+            raise KeyboardInterrupt
