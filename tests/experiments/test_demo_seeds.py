@@ -1,0 +1,74 @@
+"""The summary over seeds says what the runs' own scores say."""
+
+import fakeruns
+import numpy as np
+import pytest
+
+from ens10.experiments import demo_seeds
+from ens10.experiments.finished import read_runs
+from ens10.experiments.tables import score_table
+from ens10.metrics import score_states
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """Two demonstrations with the forecasts raw, emos, unet and optimum."""
+    monkeypatch.setattr(demo_seeds, "MODELS", ("raw", "emos", "unet"))
+    monkeypatch.setattr(demo_seeds, "ORDER", (("raw", "emos"), ("emos", "unet")))
+    made = {}
+    for seed in (0, 1):
+        truth, forecasts = fakeruns.world(seed=seed)
+        for name, forecast in forecasts.items():
+            kind = "optimum" if name == "optimum" else "model"
+            facts = {"name": name, "kind": kind, "target": "t2m", "target_units": "K"}
+            run = tmp_path / f"seed{seed}" / "runs" / name
+            fakeruns.write_run(run, score_states(forecast, truth), facts)
+        made[seed] = tmp_path / f"seed{seed}"
+    return made
+
+
+def test_summary_holds_each_seed_and_pair(folders):
+    text = demo_seeds.summary(folders)
+    for seed, folder in folders.items():
+        runs = read_runs([folder / "runs" / n for n in ("raw", "emos", "unet", "optimum")])
+        for row in score_table(runs):
+            line = next(line for line in text.splitlines() if line.startswith(f"| {row.model} |"))
+            assert f"{row.crps.value:.4f}" in line.split("|")[2 + seed]
+            if row.attained is not None:
+                assert f"/ {row.attained.value:.3f}" in line.split("|")[2 + seed]
+
+
+def test_paired_skill_is_that_of_the_better_against_the_worse(folders):
+    runs = [folders[0] / "runs" / n for n in ("raw", "emos", "unet", "optimum")]
+    found = {run.name: run.states for run in read_runs(runs)}
+
+    def crps(name):
+        return float(found[name]["crps_sum"].sum() / found[name]["crps_weight"].sum())
+
+    pairs = dict(demo_seeds.paired_differences(runs))
+    expected = {"emos against raw": ("emos", "raw"), "unet against emos": ("unet", "emos")}
+    assert set(pairs) == set(expected)
+    for label, (better, worse) in expected.items():
+        skill = pairs[label].crpss
+        np.testing.assert_allclose(skill.value, 1 - crps(better) / crps(worse), rtol=1e-12)
+        assert 0 < skill.lower < skill.value < skill.upper
+
+
+def test_command_runs_each_seed_once_and_keeps_its_tables(tmp_path, monkeypatch, capsys):
+    called = []
+
+    def run_demo(folder, seed):
+        called.append(seed)
+        report = folder / "report"
+        report.mkdir(parents=True)
+        for name in ("table.md", "table.csv"):
+            (report / name).write_text(f"{seed}\n")
+        return report / "index.html"
+
+    monkeypatch.setattr(demo_seeds, "run_demo", run_demo)
+    monkeypatch.setattr(demo_seeds, "summary", lambda folders: f"{len(folders)} seeds\n")
+    out = tmp_path / "out"
+    assert demo_seeds.main([str(tmp_path / "runs"), "--seeds", "2", "--out", str(out)]) == 0
+    assert called == [0, 1]
+    assert (out / "seed1" / "table.csv").read_text() == "1\n"
+    assert (out / "table.md").read_text() == "2 seeds\n" == capsys.readouterr().out[:-1]
