@@ -1,6 +1,7 @@
 """All of it on a synthetic world: GRIB files, store, five models, scores, one page."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -64,9 +65,11 @@ def config_path(name: str) -> Path:
 
 def _world(out: Path, seed: int, quiet: bool) -> World:
     folder = out / "world"
+    partial = out / "world.partial"
+    if out.is_dir() and list(out.iterdir()) == [partial]:
+        shutil.rmtree(partial)  # of a call that was interrupted
     if not out.exists() or not any(out.iterdir()):
         world = World("46x96", YEARS, DATES, seed=seed, steps=(48,))
-        partial = out / "world.partial"
         world.write(partial, progress=not quiet)
         partial.rename(folder)
     elif not (folder / "world.json").exists():

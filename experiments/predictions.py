@@ -1,6 +1,7 @@
 """Predictions as a Zarr store in CF form, written batch by batch, with the truth beside them."""
 
 import shutil
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,10 @@ class PredictionWriter(BasePredictionWriter):
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         """Gives the store its name, now that it is complete."""
+        with warnings.catch_warnings():
+            # it is no part of the format's specification yet, but xarray asks for it
+            warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
+            zarr.consolidate_metadata(str(self._partial))
         shutil.rmtree(self._path, ignore_errors=True)
         self._partial.rename(self._path)
 
