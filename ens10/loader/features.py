@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ens10.channels import resolve
 from ens10.climate import Normaliser, normaliser
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.loader.samples import Moment, Samples
+from ens10.loader.samples import Moment, Samples, SumsOfYears
 from ens10.protocol import Protocol, Splits
 
 Extra = Literal["location", "day_of_year"]
@@ -80,7 +80,7 @@ def feature_statistics(
     """
     names = ["train"] if protocol.normalise_on == "train" else list(splits.years)
     years = sorted({year for name in names for year in splits.years[name]})
-    sums = {moment: _sums(samples, inputs, years, moment) for moment in get_args(Moment)}
+    sums = _sums(samples, inputs, years)
     named = labels(inputs, samples.step)
     count, total, square = sums["std"]
     deviations = (count, factor * total, factor**2 * square)
@@ -125,12 +125,14 @@ def day_of_year(date: np.datetime64, grid: tuple[int, int]) -> npt.NDArray[np.fl
     return np.broadcast_to(cycle[:, None, None], (2, *grid))
 
 
-def _sums(
-    samples: Samples, inputs: Sequence[Input], years: list[int], moment: Moment
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    parts = [samples.sums(years, s, channels, moment) for s, channels in by_step(inputs).items()]
-    count, total, square = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return count, total, square
+def _sums(samples: Samples, inputs: Sequence[Input], years: list[int]) -> dict[Moment, SumsOfYears]:
+    parts = [samples.sums(years, s, channels) for s, channels in by_step(inputs).items()]
+    whole: dict[Moment, SumsOfYears] = {}
+    for moment in get_args(Moment):
+        held = [part[moment] for part in parts]
+        count, total, square = (np.concatenate(part) for part in zip(*held, strict=True))
+        whole[moment] = (count, total, square)
+    return whole
 
 
 def _masks(names: Sequence[str], samples: Samples) -> Normaliser:

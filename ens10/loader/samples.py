@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ from ens10.store import forecasts, open_store
 
 Field = npt.NDArray[np.float32]
 Moment = Literal["mean", "std"]
+# count, sum and sum of squares, each (C, H, W)
+SumsOfYears = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 class Samples(ABC):
@@ -83,9 +85,9 @@ class Samples(ABC):
 
     @abstractmethod
     def sums(
-        self, years: Iterable[int], step: int, channels: Sequence[str], moment: Moment
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Count, sum and sum of squares (C, H, W) over the dates valid in the given years."""
+        self, years: Iterable[int], step: int, channels: Sequence[str]
+    ) -> dict[Moment, SumsOfYears]:
+        """Sums of ensemble mean and deviation over the dates valid in the given years."""
 
 
 class StoreSamples(Samples):
@@ -138,12 +140,15 @@ class StoreSamples(Samples):
         return np.asarray(self._members_array[(int(self._positions[i]), *self._members_place)])
 
     def sums(
-        self, years: Iterable[int], step: int, channels: Sequence[str], moment: Moment
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Count, sum and sum of squares (C, H, W) over the dates valid in the given years."""
-        rows = [self._row.index(channel) for channel in channels]
-        count, total, square = sums_of_years(self._statistics, years, self.step, step, moment)
-        return count[rows], total[rows], square[rows]
+        self, years: Iterable[int], step: int, channels: Sequence[str]
+    ) -> dict[Moment, SumsOfYears]:
+        """Sums of ensemble mean and deviation over the dates valid in the given years."""
+        rows, years = [self._row.index(channel) for channel in channels], list(years)
+        sums: dict[Moment, SumsOfYears] = {}
+        for moment in get_args(Moment):
+            held = sums_of_years(self._statistics, years, self.step, step, moment)
+            sums[moment] = (held[0][rows], held[1][rows], held[2][rows])
+        return sums
 
 
 class DatasetSamples(Samples):
@@ -182,15 +187,20 @@ class DatasetSamples(Samples):
         return field.compute(scheduler="synchronous").to_numpy()
 
     def sums(
-        self, years: Iterable[int], step: int, channels: Sequence[str], moment: Moment
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Count, sum and sum of squares (C, H, W), by one pass over the dates."""
+        self, years: Iterable[int], step: int, channels: Sequence[str]
+    ) -> dict[Moment, SumsOfYears]:
+        """Sums of ensemble mean and deviation, by one pass over the dates."""
         shape = (len(channels), len(self.latitude), len(self.longitude))
-        sums = Sums(shape)
+        mean, deviation = Sums(shape), Sums(shape)
         valid_year = self.valid_time.astype("datetime64[Y]").astype(np.int64) + 1970
         for i in np.flatnonzero(np.isin(valid_year, list(years))):
-            sums.add(self.moments(int(i), step, channels)[moment == "std"])
-        return sums.count, sums.total, sums.square
+            moments = self.moments(int(i), step, channels)
+            mean.add(moments[0])
+            deviation.add(moments[1])
+        return {
+            "mean": (mean.count, mean.total, mean.square),
+            "std": (deviation.count, deviation.total, deviation.square),
+        }
 
 
 def open_samples(
