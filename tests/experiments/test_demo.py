@@ -28,7 +28,7 @@ def test_the_demonstration_makes_a_report(tiny):
     out, page = tiny
     assert page.is_file()
     table = (out / "report" / "table.md").read_text()
-    assert sum(line.startswith("| ") for line in table.splitlines()) == 4  # head and three rows
+    assert sum(line.startswith("| ") for line in table.splitlines()) == 5  # head, rule and three rows
     assert "EMOS" in table
     crps = {}
     for name in ("raw", "emos_global", "optimum"):
