@@ -1,0 +1,216 @@
+"""The command line: exit statuses, one-line errors, suggestions."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+import ens10.cli
+from ens10 import open_store
+from ens10.cli import main
+from ens10.errors import (
+    ArgumentError,
+    DamagedFileError,
+    FileError,
+    MissingDataError,
+    OverlapError,
+    UnknownNameError,
+)
+
+PREPARE = "Try: ens10 prepare --help"
+WORLD = ["--grid", "8x16", "--years", "2000-2001", "--dates", "2", "--members", "2"]
+
+
+def usage(arguments, capsys):
+    """The two lines of an answer to bad usage."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    shown = capsys.readouterr()
+    lines = shown.err.splitlines()
+    assert len(lines) == 2, shown.err
+    assert not shown.out
+    return lines
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "w"
+    assert main(["synth", str(folder), *WORLD, "--variables", "t2m", "u10", "sst"]) == 0
+    return folder
+
+
+def test_synth_and_prepare(world, tmp_path, capsys):
+    assert len(list(world.glob("output.sfc.*"))) == 2
+    store = str(tmp_path / "s")
+    assert main(["prepare", str(world), store, "--truth", str(world / "truth")]) == 0
+    shown = capsys.readouterr().out
+    assert f"Wrote {store}: " in shown
+    assert "Truth: t2m at step 48, 4 dates" in shown
+    assert set(open_store(store, "sfc").data_vars) == {"t2m", "u10", "sst"}
+    assert main(["inspect", store]) == 0
+    assert main(["prepare", str(world), store]) == 1
+    assert "exists already" in capsys.readouterr().err
+    assert main(["prepare", str(world), store, "--force", "--variables", "2t",
+                 "--codec", "lz4"]) == 0  # fmt: skip
+    assert "No truth: a model needs it (--truth)" in capsys.readouterr().out
+    part = open_store(store, "sfc")
+    assert list(part.data_vars) == ["t2m"]
+    assert "blosc" in str(part.t2m.encoding["compressors"]).lower()
+
+
+def test_missing_fields(write, tmp_path, capsys):
+    from conftest import cube
+
+    source = str(write([f for f in cube() if f[2:] != (20160105, 24, 2)]))
+    assert main(["prepare", source, str(tmp_path / "a")]) == 1
+    error = capsys.readouterr().err
+    assert "2016-01-05T00 step 24 h number 2" in error
+    for how, dates in (("nan", 3), ("skip", 2)):
+        assert main(["prepare", source, str(tmp_path / how), "--missing", how]) == 0
+        assert open_store(tmp_path / how, "sfc").sizes["time"] == dates
+
+
+def test_names(world, tmp_path, capsys):
+    from ens10.source import open_source
+
+    other = open_source(world).rename(t2m="warmth", number="m")[["warmth"]]
+    other.to_netcdf(tmp_path / "a.nc")
+    names = tmp_path / "names.yaml"
+    names.write_text(
+        yaml.safe_dump({"variables": {"warmth": "t2m"}, "dimensions": {"m": "number"}})
+    )
+    arguments = ["prepare", str(tmp_path / "a.nc"), str(tmp_path / "s"), "--names", str(names)]
+    assert main(arguments) == 0
+    assert list(open_store(tmp_path / "s", "sfc").data_vars) == ["t2m"]
+    names.write_text("varibles: {}")
+    assert main([*arguments, "--force"]) == 1
+    assert "did you mean 'variables'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first", "second"),
+    [
+        (["preprae"], "did you mean 'prepare'?", "Try: ens10 --help"),
+        (["prepare", "a", "b", "--trth", "c"], "did you mean '--truth'?", PREPARE),
+        (["prepare", "a", "b", "--trut", "c"], "did you mean '--truth'?", PREPARE),
+        (["synth", "a", "--yaers=1998"], "did you mean '--years'?", "Try: ens10 synth --help"),
+        (["prepare", "a", "b", "--codec", "lz5"], "did you mean 'lz4'?", PREPARE),
+        (["inspect"], "required: PATH", "Try: ens10 inspect --help"),
+        (["synth", "a", "--members", "ten"], "'ten'", "Try: ens10 synth --help"),
+        ([], "required: COMMAND", "Try: ens10 --help"),
+        (["info", "zzzz"], "unrecognized arguments: zzzz", "Try: ens10 info --help"),
+    ],
+)  # fmt: skip
+def test_bad_usage_is_two_lines(arguments, first, second, capsys):
+    lines = usage(arguments, capsys)
+    assert lines[0].startswith("ens10: ")
+    assert lines[0].endswith(first) or first in lines[0]
+    assert lines[1] == second
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ArgumentError("a", "b"),
+        UnknownNameError("a", "t2n", ["t2m"]),
+        MissingDataError("file", ["x", "y"]),
+        OverlapError("val", "test", [2001]),
+        FileError("file", "gone"),
+        DamagedFileError("file", 17, "cut"),
+    ],
+)
+def test_every_error_is_one_line_and_status_1(error, monkeypatch, capsys):
+    def fail(options):
+        raise error
+
+    monkeypatch.setattr(ens10.cli, "_info", fail)
+    assert main(["info"]) == 1
+    shown = capsys.readouterr()
+    assert shown.err == f"ens10: {error}\n"
+    assert not shown.out
+
+
+def test_other_ends(monkeypatch, capsys):
+    def end(error):
+        def fail(options):
+            raise error
+
+        monkeypatch.setattr(ens10.cli, "_info", fail)
+        return main(["info"])
+
+    assert end(KeyboardInterrupt()) == 130
+    assert end(ModuleNotFoundError("No module named 'torch'", name="torch")) == 1
+    assert "pip install 'ens10[all]'" in capsys.readouterr().err
+    with pytest.raises(ModuleNotFoundError):
+        end(ModuleNotFoundError("No module named 'x'", name="x"))
+    with pytest.raises(RuntimeError):  # a bug keeps its traceback
+        end(RuntimeError("bug"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "/none"], "ens10: /none: no such file or folder"),
+        (["prepare", "/none", "s"], "ens10: /none: no such file or folder"),
+        (["synth", "w", "--years", "last"], "ens10: --years: 'last' is no range"),
+        (["synth", "w", "--years", "2003-1998"], "ens10: years: none is given"),
+        (["synth", "w", "--grid", "big"], "ens10: grid: 'big' is no grid"),
+        (["synth", "w", "--variables", "t2n"], "did you mean 't2m'"),
+        (["score", "/none"], "/none"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_light_commands_import_nothing_heavy():
+    for arguments in (["info"], ["--help"], ["prepare", "--help"], ["--version"]):
+        code = (
+            "import sys\n"
+            "for name in ('torch', 'xarray', 'zarr', 'dask', 'eccodes', 'pytorch_lightning'):\n"
+            "    sys.modules[name] = None\n"
+            f"from ens10.cli import main\nsys.exit(main({arguments!r}))\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+        assert not done.stderr
+
+
+def test_info_and_env(capsys):
+    assert main(["info"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("t2m", "361 x 720", "CC BY 4.0", "arXiv:2206.14786", "0101 to 1231"):
+        assert word in shown
+    assert main(["env"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("ens10 ")
+    versions = dict(line.split(" ", 1) for line in lines[2:])
+    assert {"numpy", "xarray", "zarr", "torch", "eccodes"} <= set(versions)
+    import numpy as np
+
+    assert versions["numpy"] == np.__version__
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    for command in ("info", "synth", "inspect", "prepare", "fit", "validate", "test", "predict",
+                    "score", "report", "demo", "env"):  # fmt: skip
+        assert f"    {command} " in shown
+
+
+def test_synth_refuses_a_full_folder(world, capsys):
+    assert main(["synth", str(world), *WORLD]) == 1
+    assert "Choose another one" in capsys.readouterr().err

@@ -1,0 +1,164 @@
+"""The Lightning data module, from a store and from a lazy dataset."""
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+import xarray as xr
+from test_batches import lazy, store, tiny  # noqa: F401
+
+from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.loader import Batches, EnsembleDataModule
+from ens10.loader.datamodule import TorchBatches
+from ens10.loader.sampler import order
+from ens10.models import PostProcessor, ResidualNormalHead
+from ens10.models.networks import MLP
+from ens10.protocol import Protocol
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
+    pytest.mark.filterwarnings("ignore:The number of training batches"),
+    pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec.*"),
+]
+INPUTS = ["t2m", "u10", "sst"]
+
+
+def trainer(epochs=1, **settings):
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
+             "enable_model_summary": False, "accelerator": "cpu"}  # fmt: skip
+    return pl.Trainer(max_epochs=epochs, **quiet, **settings)
+
+
+def model(channels):
+    torch.manual_seed(0)
+    return PostProcessor(MLP(channels, hidden=8), ResidualNormalHead())
+
+
+class Watch(pl.Callback):
+    """Notes the dates of every training batch."""
+
+    def __init__(self):
+        self.dates = []
+
+    def on_train_batch_start(self, trainer, module, batch, index):
+        self.dates.append((trainer.current_epoch, batch["dates"].tolist()))
+
+
+def test_training_visits_the_order_of_the_sampler(store):  # noqa: F811
+    watch = Watch()
+    data = EnsembleDataModule(str(store), "t2m", INPUTS, seed=5, batch_size=2)
+    trainer(3, callbacks=[watch], num_sanity_val_steps=0).fit(model(7), data)
+    held = data.batches("train").dates.astype("datetime64[s]").astype(np.int64)
+    for epoch in range(3):
+        seen = [day for e, days in watch.dates if e == epoch for day in days]
+        want = held[order(len(held), seed=5, epoch=epoch, shuffle=True)]
+        assert seen == want.tolist()
+
+
+@pytest.mark.parametrize("kind", ["grib", "memory", "zarr"])
+def test_training_from_a_lazy_dataset(tiny, store, tmp_path, kind):  # noqa: F811
+    """The same weights and predictions as from the store, with nothing prepared."""
+    forecasts, truth = lazy(tiny)
+    if kind == "memory":
+        forecasts, truth = forecasts.load(), truth.load()
+    elif kind == "zarr":
+        forecasts.to_zarr(tmp_path / "z", consolidated=False)
+        forecasts = xr.open_zarr(tmp_path / "z", consolidated=False)
+    results = []
+    for source in ({"store": forecasts, "truth": truth}, {"store": str(store)}):
+        data = EnsembleDataModule(**source, target="t2m", inputs=INPUTS, batch_size=4)
+        trained, run = model(7), trainer(1)
+        start = trained.network.layers[0].weight.detach().clone()
+        run.fit(trained, data)
+        loss = run.callback_metrics["val_loss"]
+        assert not torch.equal(start, trained.network.layers[0].weight)
+        forecast = run.predict(trained, data)[0].forecast
+        results.append((trained.network.layers[0].weight.detach(), loss, forecast.mu))
+    for streamed, stored in zip(*results, strict=True):
+        torch.testing.assert_close(streamed, stored, rtol=1e-4, atol=1e-4)
+
+
+def test_tensors_hold_the_numpy_values(store):  # noqa: F811
+    plain = Batches(store, "t2m", INPUTS, members=True, batch_size=3)
+    data = EnsembleDataModule(str(store), "t2m", INPUTS, members=True, batch_size=3)
+    loader = data.train_dataloader()
+    assert len(loader) == len(plain)
+    for want, got in zip(plain, loader, strict=True):
+        assert set(got) == set(want)
+        for key, values in want.items():
+            assert isinstance(got[key], torch.Tensor)
+            np.testing.assert_array_equal(got[key].numpy(), values)
+            assert got[key].numpy().dtype == values.dtype
+    one = plain.batch(plain.index[:1])
+    loader = TorchBatches(plain, None)
+    plain.batch = lambda positions: one
+    tensor = next(iter(loader))["features"]
+    one["features"][...] = 7  # no copy on the way
+    assert torch.equal(tensor, torch.full_like(tensor, 7))
+
+
+def test_state_of_a_checkpoint(store):  # noqa: F811
+    data = EnsembleDataModule(str(store), "t2m", INPUTS)
+    assert data.state_dict() == {}
+    data.setup("fit")
+    state = data.state_dict()
+    assert state["channels"] == list(data.batches("train").normaliser.channels)
+    assert state["channels"][-1] == "sst:mask"
+    settings = {"protocol": Protocol(test=[2000], val=[2001])}
+    fresh = EnsembleDataModule(str(store), "t2m", INPUTS, **settings)
+    other = fresh.batches("test").normaliser
+    assert not np.array_equal(other.mean, state["mean"].numpy())
+    fresh.load_state_dict(state)
+    for split in ("train", "val", "test"):
+        again = fresh.batches(split).normaliser
+        assert again.channels == tuple(state["channels"])
+        np.testing.assert_array_equal(again.mean, state["mean"].numpy())
+        np.testing.assert_array_equal(again.scale, state["scale"].numpy())
+    fresh.load_state_dict({})
+    assert fresh.batches("val").normaliser.channels == tuple(state["channels"])
+    swapped = EnsembleDataModule(str(store), "t2m", ["u10", "t2m", "sst"])
+    swapped.load_state_dict(state)
+    with pytest.raises(ArgumentError, match="not those of the training"):
+        swapped.setup("predict")
+
+
+def test_all_splits_share_the_training_statistics(store):  # noqa: F811
+    data = EnsembleDataModule(str(store), "t2m", INPUTS)
+    first = data.batches("test").normaliser
+    assert data.batches("train").normaliser is first
+    assert data.batches("val").normaliser is first
+
+
+def test_a_wrong_source_fails_before_training(store, tmp_path, tiny):  # noqa: F811
+    class Forbidden(pl.Callback):
+        def on_fit_start(self, *arguments):
+            raise AssertionError("the fit has begun")
+
+    forecasts, _ = lazy(tiny)
+    cases = (
+        ({"store": str(tmp_path / "none")}, FileError, "no such store"),
+        ({"store": str(store), "target": "t2n"}, UnknownNameError, "did you mean 't2m'"),
+        ({"store": str(store), "inputs": ["sts"]}, UnknownNameError, "did you mean 'sst'"),
+        ({"store": forecasts}, ArgumentError, "needs its truth"),
+    )
+    for settings, error, message in cases:
+        with pytest.raises(error, match=message):
+            trainer(callbacks=[Forbidden()]).fit(model(7), EnsembleDataModule(**settings))
+
+
+@pytest.mark.filterwarnings("ignore:Total length of `list` across ranks is zero")
+def test_no_validation_years(store):  # noqa: F811
+    data = EnsembleDataModule(str(store), "t2m", INPUTS, protocol=Protocol(val=0))
+    assert data.val_dataloader() == []
+    run = trainer()
+    run.fit(model(7), data)
+    assert "train_loss" in run.callback_metrics
+    assert "val_loss" not in run.callback_metrics
+
+
+def test_split_of_predictions(store):  # noqa: F811
+    data = EnsembleDataModule(str(store), "t2m", INPUTS, predict_split="val", batch_size=2)
+    predictions = trainer().predict(model(7), data)
+    dates = torch.cat([p.dates for p in predictions]).numpy()
+    want = Batches(store, "t2m", INPUTS, "val").dates.astype("datetime64[s]").astype(np.int64)
+    np.testing.assert_array_equal(dates, want)
