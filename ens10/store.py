@@ -10,6 +10,7 @@ A chunk of a forecast is one date, step and level, all members, the full grid; a
 ensemble mean is one date and step, all channels. Any reader of Zarr opens the groups.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -120,6 +121,14 @@ def create_array(
 def _plain(value: Any) -> Any:
     """An attribute as JSON can hold it: netCDF files keep numbers as numpy ones."""
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def consolidate(path: Path) -> None:
+    """Copies the metadata of all groups and arrays to the top, where xarray looks first."""
+    with warnings.catch_warnings():
+        # It is no part of the format's specification yet, but without it xarray warns.
+        warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
+        zarr.consolidate_metadata(str(path))
 
 
 def write_coordinates(group: zarr.Group, dataset: xr.Dataset, names: Sequence[str]) -> None:

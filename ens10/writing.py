@@ -14,7 +14,7 @@ from ens10.catalog import VARIABLES
 from ens10.channels import channel_names, split_exactly
 from ens10.climate import Sums, blocks
 from ens10.progress import track
-from ens10.store import FORMAT_VERSION, Codec, create_array, write_coordinates
+from ens10.store import FORMAT_VERSION, Codec, consolidate, create_array, write_coordinates
 
 _STATISTICS = ("mean", "std")
 
@@ -43,6 +43,7 @@ def write_store(
     _write_sums(root["statistics"], dataset, moments, progress)  # type: ignore[arg-type]
     if truth is not None:
         _write_truth(root, truth, progress)
+    consolidate(path)
 
 
 def _create_forecasts(

@@ -1,7 +1,6 @@
 """Predictions as a Zarr store in CF form, written batch by batch, with the truth beside them."""
 
 import shutil
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from ens10.errors import FileError
 from ens10.loader.batches import Batches
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.models.postprocessor import Prediction
-from ens10.store import create_array, write_coordinates
+from ens10.store import consolidate, create_array, write_coordinates
 
 FILE = "predictions.zarr"
 
@@ -62,10 +61,7 @@ class PredictionWriter(BasePredictionWriter):
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         """Gives the store its name, now that it is complete."""
-        with warnings.catch_warnings():
-            # it is no part of the format's specification yet, but xarray asks for it
-            warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
-            zarr.consolidate_metadata(str(self._partial))
+        consolidate(self._partial)
         shutil.rmtree(self._path, ignore_errors=True)
         self._partial.rename(self._path)
 

@@ -21,11 +21,11 @@ def test_any_reader_of_zarr_sees_the_same(store, write):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for kind in store_kinds(store):
-            plain = xr.open_zarr(store, group=kind, consolidated=False)
+            plain = xr.open_zarr(store, group=kind)
             xr.testing.assert_identical(plain, open_store(store, kind))
     want = open_source(write(cube(), "again.grib"))
     for kind, name in (("sfc", "t2m"), ("pl", "z")):
-        plain = xr.open_zarr(store, group=kind, consolidated=False)
+        plain = xr.open_zarr(store, group=kind)
         np.testing.assert_array_equal(plain[name], want[name])
         for coordinate in plain[name].coords:
             np.testing.assert_array_equal(plain[coordinate], want[coordinate])
