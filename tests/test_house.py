@@ -54,9 +54,9 @@ def imports(tree, inside=False):
 def called(tree):
     """Names of modules given as text, such as `import_module("ens10.models.heads")`."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if re.fullmatch(r"ens10(\.\w+)+", node.value):
-                yield node.value
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and re.fullmatch(r"ens10(\.\w+)+", text):
+            yield text
 
 
 def room(module):
@@ -67,6 +67,11 @@ def room(module):
     return parts[1] if len(parts) > 1 and parts[1] in FOLDERS else "ens10"
 
 
+def further_up(module, home):
+    """Whether a module lies in a folder that those in `home` may not import."""
+    return room(module) is not None and FOLDERS.index(room(module)) > FOLDERS.index(home)
+
+
 def violations(name, text):
     """What a file of the house may not do, in words."""
     tree, home = ast.parse(text), name.split("/")[0]
@@ -75,14 +80,13 @@ def violations(name, text):
             yield f"{name}: relative import"
         if module.split(".")[0] in FOLDERS[1:]:
             yield f"{name}: {module} by its bare name"
-        if module.split(".")[0] in TORCH and not inside:
-            if home in ("ens10", "metrics") and name not in WITH_TORCH:
-                yield f"{name}: {module} when it is imported"
-        if room(module) and FOLDERS.index(room(module)) > FOLDERS.index(home):
-            if name != ROOF or not inside:
-                yield f"{name}: {module} is further up"
+        light = home in ("ens10", "metrics") and name not in WITH_TORCH and not inside
+        if light and module.split(".")[0] in TORCH:
+            yield f"{name}: {module} when it is imported"
+        if further_up(module, home) and not (name == ROOF and inside):
+            yield f"{name}: {module} is further up"
     for module in called(tree):
-        if FOLDERS.index(room(module)) > FOLDERS.index(home) and name != ROOF:
+        if further_up(module, home) and name != ROOF:
             yield f"{name}: {module} is further up"
 
 

@@ -18,7 +18,7 @@ def test_bare_install_without_torch(tmp_path, wheel):
     script = HERE / "road_without_torch.py"
     said = environment.python("-W", "error", script, REAL, tmp_path / "out", cwd=tmp_path)
     assert said.splitlines()[-1] == "done"
-    assert "10 member" in environment.command("info") or "members" in environment.command("info")
+    assert "members" in environment.command("info", cwd=tmp_path)
 
 
 @pytest.mark.parametrize("where", ["the project", "elsewhere"])

@@ -12,9 +12,7 @@ import torch
 
 ROOT = Path(__file__).parents[2]
 # All of these are in torch 2.0's documentation.
-OLD = {"torch"} | {
-    f"torch.{name}"
-    for name in """
+NAMES = """
     Generator Size Tensor arange as_tensor autograd autograd.Function
     autograd.function.once_differentiable bool broadcast_shapes cat ceil empty_like erf exp finfo
     float32 float64 from_numpy full_like get_default_dtype hypot inf linalg linalg.eigh maximum
@@ -22,8 +20,8 @@ OLD = {"torch"} | {
     nn.functional nn.functional.interpolate nn.functional.max_pool2d nn.functional.pad nn.init
     nn.init.zeros_ no_grad ones_like optim optim.Adam optim.Optimizer optim.SGD promote_types
     randint randn sign sort special special.ndtr special.ndtri stack where zeros zeros_like
-""".split()
-}
+"""
+OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
 
 def names_in(tree):
