@@ -187,6 +187,7 @@ def test_statistics_come_from_training_years_alone(tiny, store):
     np.testing.assert_allclose(paper.scale[0], mean.std(axis=0) + 0.1, rtol=1e-4)
     spread = members_of(store, "t2m", 48).std(axis=1, ddof=0)[held]
     np.testing.assert_allclose(paper.mean[1], spread.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(paper.scale[1], spread.std(axis=0) + 0.1, rtol=1e-3)
 
 
 def test_all_surface_variables_are_22_channels_of_the_paper(tmp_path):
