@@ -232,11 +232,10 @@ def _prepare(options: argparse.Namespace) -> None:
 
 
 def _score(options: argparse.Namespace) -> None:
-    from ens10.experiments.score import score_run
-    from ens10.screen import print_scores
+    from ens10.experiments.score import in_words, score_run
 
     for path in options.paths:
-        print_scores(path, score_run(path, options.weights))
+        print(f"{path}: {in_words(score_run(path, options.weights))}")
 
 
 def _report(options: argparse.Namespace) -> None:

@@ -146,4 +146,5 @@ def _restore(kind: type[Ens10Error], message: str, attributes: dict[str, Any]) -
 
 
 def _sentence(problem: str, remedy: str) -> str:
-    return f"{problem}. {remedy.rstrip('.')}." if remedy else f"{problem}."
+    ended = problem if problem.endswith("?") else f"{problem}."
+    return f"{ended} {remedy.rstrip('.')}." if remedy else ended

@@ -15,8 +15,6 @@ from ens10 import catalog
 _PIPED_WIDTH = 120
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from ens10.inspection import Row
 
 
@@ -103,20 +101,6 @@ def print_store(path: Path) -> None:
     steps = ", ".join(map(str, truth["step"].to_numpy().tolist()))
     print(f"Truth: {', '.join(channel_names(truth))} at step {steps}, "
           f"{truth.sizes['time']} dates")  # fmt: skip
-
-
-def print_scores(path: Path, states: "xr.Dataset") -> None:
-    """Scores of one run with their confidence intervals."""
-    from ens10.metrics import summarise
-
-    scores = summarise(states)
-    parts = []
-    for name in ("crps", "crps_fair", "rmse", "spread_error"):
-        if name in scores:
-            value, low, high = (float(scores[name + s]) for s in ("", "_lower", "_upper"))
-            units = scores[name].attrs.get("units", "").replace("1", "")
-            parts.append(f"{name} {value:.4g} [{low:.4g}, {high:.4g}] {units}".strip())
-    print(f"{path}: {'; '.join(parts)}; {int(scores['dates'])} dates")
 
 
 def print_environment() -> None:

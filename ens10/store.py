@@ -63,7 +63,7 @@ def store_kinds(path: Path | str) -> list[str]:
     if "://" not in str(path) and not Path(path).exists():
         raise FileError(path, "no such store", remedy)
     try:
-        root = zarr.open_group(str(path), mode="r")
+        root = zarr.open_group(str(path), mode="r", use_consolidated=False)
     except (FileNotFoundError, ValueError, NotADirectoryError) as error:
         raise FileError(path, "not a store of ens10 (no Zarr hierarchy there)", remedy) from error
     version = root.attrs.get("ens10_format")

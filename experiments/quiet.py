@@ -16,6 +16,7 @@ _ASIDES = (
     r".*LightningCLI's args parameter is intended to run from within Python.*",
     r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",
     r".*Be aware that when using `ckpt_path`, callbacks used to create the checkpoint.*",
+    r".*Total length of `list` across ranks is zero.*",
     r".*Couldn't infer the batch indices fetched from your dataloader.*",
 )
 

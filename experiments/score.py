@@ -12,6 +12,8 @@ from ens10.grid import Weighting
 from ens10.metrics import score_states, summarise
 
 STATES, TABLE = "scores.nc", "scores.csv"
+SHOWN = ("crps", "crps_fair", "rmse", "spread_error")
+BOUNDS = ("", "_lower", "_upper")
 
 
 def score_run(path: Path | str, weights: Weighting | None = None) -> xr.Dataset:
@@ -36,6 +38,18 @@ def score_run(path: Path | str, weights: Weighting | None = None) -> xr.Dataset:
     return states
 
 
+def in_words(states: xr.Dataset) -> str:
+    """The scores with their confidence intervals in one line."""
+    scores = summarise(states)
+    parts = []
+    for name in SHOWN:
+        if name in scores:
+            value, low, high = (float(scores[name + part]) for part in BOUNDS)
+            units = str(scores[name].attrs.get("units", "")).replace("1", "")
+            parts.append(f"{name} {value:.4g} [{low:.4g}, {high:.4g}] {units}".strip())
+    return f"{'; '.join(parts)}; {int(scores['dates'])} dates"
+
+
 def write_states(states: xr.Dataset, folder: Path) -> None:
     """Writes `scores.nc` and `scores.csv`."""
     partial = folder / f"{STATES}.partial"
@@ -45,9 +59,9 @@ def write_states(states: xr.Dataset, folder: Path) -> None:
     with (folder / TABLE).open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["score", "value", "lower", "upper", "units"])
-        for name in ("crps", "crps_fair", "rmse", "spread_error"):
+        for name in SHOWN:
             if name in scores:
-                row = [f"{float(scores[name + part]):.9g}" for part in ("", "_lower", "_upper")]
+                row = [f"{float(scores[name + part]):.9g}" for part in BOUNDS]
                 writer.writerow([name, *row, scores[name].attrs.get("units", "")])
         writer.writerow(["dates", int(scores["dates"]), "", "", ""])
         writer.writerow(["count", int(scores["count"]), "", "", ""])

@@ -107,7 +107,7 @@ class StoreSamples(Samples):
         super().__init__(dataset, open_store(path, "truth"), target)
         self._statistics = open_store(path, "statistics")
         self._row = [str(c) for c in self._statistics["channel"].to_numpy()]
-        root = zarr.open_group(str(path), mode="r")
+        root = zarr.open_group(str(path), mode="r", use_consolidated=False)
         self._arrays: dict[Moment, Any] = {
             "mean": root["statistics/ensemble_mean"],
             "std": root["statistics/ensemble_std"],

@@ -3,38 +3,13 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pytest
+from gribfiles import GRID, Field, values_of
 
+from ens10 import prepare
 from ens10.catalog import variable
-from ens10.grib import Encoder, LatLonGrid
-
-GRID = LatLonGrid(5, 8, 60.0, 40.0, 0.0, 45.0)
-REAL = Path(__file__).parents[1] / "data" / "era5-levels-members.grib"
-Field = tuple[str, int, int, int, int]  # variable, level, date, step, number
-
-
-def values_of(field: Field) -> npt.NDArray[np.float64]:
-    """Values that tell every field, and every point of it, from the others."""
-    seed = [ord(c) for c in field[0]] + list(field[1:])
-    return np.random.default_rng(seed).normal(size=(GRID.rows, GRID.columns)) + 280.0
-
-
-def cube(
-    names: Sequence[tuple[str, int]] = (("t2m", 0), ("z", 500)),
-    dates: Sequence[int] = (20160101, 20160105, 20160108),
-    steps: Sequence[int] = (24, 48),
-    members: int = 3,
-) -> list[Field]:
-    """Every combination of the axes."""
-    return [
-        (name, level, date, step, number)
-        for date in dates
-        for step in steps
-        for number in range(1, members + 1)
-        for name, level in names
-    ]
+from ens10.grib import Encoder
+from ens10.synthetic import World
 
 
 @pytest.fixture
@@ -61,3 +36,20 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return written
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a world (18 dates, 8 x 16) and its store."""
+    folder = tmp_path_factory.mktemp("tiny")
+    names = ["sst", "t2m", "u10", "z", "t"]
+    years = range(2000, 2006)
+    World("8x16", years, ["0104", "0702", "1231"], names, seed=4, members=4).write(folder / "w")
+    prepare(folder / "w", folder / "s.zarr", truth=folder / "w" / "truth")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def store(tiny: Path) -> Path:
+    """The store of the tiny world."""
+    return tiny / "s.zarr"

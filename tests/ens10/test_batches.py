@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 import xarray as xr
+from batchtools import lazy, members_of, whole
 
 from ens10 import catalog, open_store, prepare
 from ens10.climate import Normaliser
-from ens10.errors import ArgumentError, MissingDataError, OverlapError, UnknownNameError
 from ens10.grid import area_weights, location_features
 from ens10.loader import Batches
 from ens10.protocol import Protocol
@@ -20,37 +20,6 @@ from ens10.synthetic import World, coded_value, write_coded
 
 YEARS = range(2000, 2006)
 INPUTS = ["t2m", "sst", "z500", "u10@24", "t2m@0"]
-
-
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory):
-    """Folder of a world (18 dates, 8 x 16) and its store."""
-    folder = tmp_path_factory.mktemp("tiny")
-    names = ["sst", "t2m", "u10", "z", "t"]
-    World("8x16", YEARS, ["0104", "0702", "1231"], names, seed=4, members=4).write(folder / "w")
-    prepare(folder / "w", folder / "s.zarr", truth=folder / "w" / "truth")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def store(tiny):
-    return tiny / "s.zarr"
-
-
-def lazy(tiny):
-    return open_source(tiny / "w"), open_source(tiny / "w" / "truth")
-
-
-def whole(batches):
-    """All batches of an iteration as one."""
-    parts = list(batches)
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-
-
-def members_of(store, name, step, level=None):
-    """(time, number, H, W) in float64, straight from the store."""
-    field = open_store(store, "sfc" if level is None else "pl")[name].sel(step=step)
-    return (field if level is None else field.sel(level=level)).to_numpy().astype(np.float64)
 
 
 def test_no_torch_needed(store):
@@ -307,91 +276,3 @@ def test_one_member_and_one_step_need_no_dimensions(tiny):
     np.testing.assert_array_equal(
         got["raw_mean"], one.t2m.to_numpy()[np.isin(one.valid_time.dt.year, (2004, 2005))]
     )
-
-
-def test_order_epoch_and_ranks(store):
-    batches = Batches(store, "t2m", ["t2m"], batch_size=2, seed=7)
-    first, again = whole(batches)["dates"], whole(batches)["dates"]
-    np.testing.assert_array_equal(first, again)
-    batches.set_epoch(1)
-    second = whole(batches)["dates"]
-    assert not np.array_equal(first, second)
-    assert (
-        sorted(first) == sorted(second) == sorted(batches.dates.astype("datetime64[s]").astype(int))
-    )
-    still = whole(Batches(store, "t2m", ["t2m"], shuffle=False))["dates"]
-    np.testing.assert_array_equal(still, np.sort(first))
-    test = whole(Batches(store, "t2m", ["t2m"], "test", seed=1))["dates"]
-    np.testing.assert_array_equal(test, np.sort(test))
-    parts = [Batches(store, "t2m", ["t2m"], seed=7, rank=r, world=3) for r in range(3)]
-    dates = np.concatenate([whole(part)["dates"] for part in parts])
-    assert sorted(dates) == sorted(first)
-    with pytest.raises(ArgumentError, match="rank"):
-        list(Batches(store, "t2m", ["t2m"], rank=3, world=3))
-
-
-def test_size_of_batches(store):
-    batches = Batches(store, "t2m", ["t2m"], batch_size=3)
-    sizes = [len(batch["dates"]) for batch in batches]
-    count = len(batches.dates)
-    assert count % 3
-    assert sizes == [3] * (count // 3) + [count % 3]
-    assert len(batches) == len(sizes)
-    for world in (2, 3):
-        for rank in range(world):
-            part = Batches(store, "t2m", ["t2m"], batch_size=2, rank=rank, world=world)
-            assert len(part) == len(list(part))
-
-
-def test_normaliser_of_an_earlier_training(store):
-    trained = Batches(store, "t2m", ["t2m", "sst"])
-    other = Protocol(test=[2000], val=[2001])
-    again = Batches(store, "t2m", ["t2m", "sst"], protocol=other, normaliser=trained.normaliser)
-    assert again.normaliser is trained.normaliser
-    assert again.channels[-1] == "sst:mask"
-    for inputs in (["sst", "t2m"], ["t2m"], ["t2m", "sst@24"]):
-        with pytest.raises(ArgumentError, match="not those of the training"):
-            Batches(store, "t2m", inputs, normaliser=trained.normaliser)
-    part = Normaliser(
-        trained.channels, trained.normaliser.mean[:, 1:], trained.normaliser.scale[:, 1:]
-    )
-    with pytest.raises(ArgumentError, match=r"does not fit the normalisation statistics"):
-        list(Batches(store, "t2m", ["t2m", "sst"], normaliser=part))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"target": "t2n"}, r"target: 't2n' is not known; did you mean 't2m'"),
-        ({"inputs": ["t2n"]}, r"inputs: 't2n' is not known; did you mean 't2m'"),
-        ({"inputs": ["t2m@25"]}, r"step of input 't2m@25': '25' is not known.*0, 24, 48"),
-        ({"split": "tset"}, "did you mean 'test'"),
-        ({"extras": ["locatoin"]}, "did you mean 'location'"),
-        ({"protocol": "claen"}, "did you mean 'clean'"),
-    ],
-)
-def test_unknown_names(store, settings, message):
-    with pytest.raises(UnknownNameError, match=message):
-        Batches(**{"data": store, "target": "t2m", **settings})
-
-
-def test_other_wrong_arguments(store, tiny, tmp_path):
-    data, truth = lazy(tiny)
-    for settings, message in (
-        ({"target": "t2m@24"}, r"target: truth exists at the steps \[48\], not at 24"),
-        ({"batch_size": 0}, "batch_size: 0"),
-        ({"inputs": []}, "no channel is given"),
-        ({"data": data}, "needs its truth"),
-        ({"data": 3}, "int is neither a path nor a Dataset"),
-    ):
-        with pytest.raises(ArgumentError, match=message):
-            Batches(**{"data": store, "target": "t2m", **settings})
-    with pytest.raises(OverlapError):
-        Batches(store, "t2m", protocol=Protocol(test=[2004], val=[2004]))
-    bare = prepare(tiny / "w", tmp_path / "bare", variables=["t2m"])
-    with pytest.raises(MissingDataError, match=r"truth.*--truth"):
-        Batches(bare, "t2m")
-    with pytest.raises(MissingDataError, match="2000-01-06"):
-        Batches(data, "t2m", truth=truth.isel(time=slice(1, None)))
-    with pytest.raises(ArgumentError, match="latitudes"):
-        Batches(data, "t2m", truth=truth.isel(latitude=slice(2, None)))

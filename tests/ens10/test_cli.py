@@ -61,7 +61,7 @@ def test_synth_and_prepare(world, tmp_path, capsys):
 
 
 def test_missing_fields(write, tmp_path, capsys):
-    from conftest import cube
+    from gribfiles import cube
 
     source = str(write([f for f in cube() if f[2:] != (20160105, 24, 2)]))
     assert main(["prepare", source, str(tmp_path / "a")]) == 1

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import xarray as xr
-from conftest import GRID
+from gribfiles import GRID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

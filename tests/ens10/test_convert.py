@@ -2,7 +2,7 @@ import eccodes
 import numpy as np
 import pytest
 import xarray as xr
-from conftest import GRID, REAL, cube
+from gribfiles import GRID, REAL, cube
 from test_source import DIMENSIONS, SEASONAL, seasonal
 
 import ens10.writing

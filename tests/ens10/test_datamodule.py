@@ -5,7 +5,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import xarray as xr
-from test_batches import lazy, store, tiny  # noqa: F401
+from batchtools import lazy
 
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.loader import Batches, EnsembleDataModule
@@ -44,7 +44,7 @@ class Watch(pl.Callback):
         self.dates.append((trainer.current_epoch, batch["dates"].tolist()))
 
 
-def test_training_visits_the_order_of_the_sampler(store):  # noqa: F811
+def test_training_visits_the_order_of_the_sampler(store):
     watch = Watch()
     data = EnsembleDataModule(str(store), "t2m", INPUTS, seed=5, batch_size=2)
     trainer(3, callbacks=[watch], num_sanity_val_steps=0).fit(model(7), data)
@@ -56,7 +56,7 @@ def test_training_visits_the_order_of_the_sampler(store):  # noqa: F811
 
 
 @pytest.mark.parametrize("kind", ["grib", "memory", "zarr"])
-def test_training_from_a_lazy_dataset(tiny, store, tmp_path, kind):  # noqa: F811
+def test_training_from_a_lazy_dataset(tiny, store, tmp_path, kind):
     """The same weights and predictions as from the store, with nothing prepared."""
     forecasts, truth = lazy(tiny)
     if kind == "memory":
@@ -78,7 +78,7 @@ def test_training_from_a_lazy_dataset(tiny, store, tmp_path, kind):  # noqa: F81
         torch.testing.assert_close(streamed, stored, rtol=1e-4, atol=1e-4)
 
 
-def test_tensors_hold_the_numpy_values(store):  # noqa: F811
+def test_tensors_hold_the_numpy_values(store):
     plain = Batches(store, "t2m", INPUTS, members=True, batch_size=3)
     data = EnsembleDataModule(str(store), "t2m", INPUTS, members=True, batch_size=3)
     loader = data.train_dataloader()
@@ -97,7 +97,7 @@ def test_tensors_hold_the_numpy_values(store):  # noqa: F811
     assert torch.equal(tensor, torch.full_like(tensor, 7))
 
 
-def test_state_of_a_checkpoint(store):  # noqa: F811
+def test_state_of_a_checkpoint(store):
     data = EnsembleDataModule(str(store), "t2m", INPUTS)
     assert data.state_dict() == {}
     data.setup("fit")
@@ -122,14 +122,14 @@ def test_state_of_a_checkpoint(store):  # noqa: F811
         swapped.setup("predict")
 
 
-def test_all_splits_share_the_training_statistics(store):  # noqa: F811
+def test_all_splits_share_the_training_statistics(store):
     data = EnsembleDataModule(str(store), "t2m", INPUTS)
     first = data.batches("test").normaliser
     assert data.batches("train").normaliser is first
     assert data.batches("val").normaliser is first
 
 
-def test_a_wrong_source_fails_before_training(store, tmp_path, tiny):  # noqa: F811
+def test_a_wrong_source_fails_before_training(store, tmp_path, tiny):
     class Forbidden(pl.Callback):
         def on_fit_start(self, *arguments):
             raise AssertionError("the fit has begun")
@@ -147,7 +147,7 @@ def test_a_wrong_source_fails_before_training(store, tmp_path, tiny):  # noqa: F
 
 
 @pytest.mark.filterwarnings("ignore:Total length of `list` across ranks is zero")
-def test_no_validation_years(store):  # noqa: F811
+def test_no_validation_years(store):
     data = EnsembleDataModule(str(store), "t2m", INPUTS, protocol=Protocol(val=0))
     assert data.val_dataloader() == []
     run = trainer()
@@ -156,7 +156,7 @@ def test_no_validation_years(store):  # noqa: F811
     assert "val_loss" not in run.callback_metrics
 
 
-def test_split_of_predictions(store):  # noqa: F811
+def test_split_of_predictions(store):
     data = EnsembleDataModule(str(store), "t2m", INPUTS, predict_split="val", batch_size=2)
     predictions = trainer().predict(model(7), data)
     dates = torch.cat([p.dates for p in predictions]).numpy()

@@ -1,7 +1,7 @@
 import eccodes
 import numpy as np
 import pytest
-from conftest import GRID, REAL, cube
+from gribfiles import GRID, REAL, cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import REAL, cube, values_of
+from gribfiles import REAL, cube, values_of
 
 from ens10 import prepare
 from ens10.cli import main

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import xarray as xr
-from conftest import GRID, cube
+from gribfiles import GRID, cube
 
 from ens10.catalog import HINDCAST_YEARS, month_days
 from ens10.errors import ArgumentError, MissingDataError

@@ -3,7 +3,7 @@ import random
 import numpy as np
 import pytest
 import xarray as xr
-from conftest import REAL, cube, values_of
+from gribfiles import REAL, cube, values_of
 
 from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from conftest import cube
+from gribfiles import cube
 
 from ens10 import open_store, prepare
 from ens10.errors import FileError, MissingDataError, UnknownNameError

@@ -5,8 +5,6 @@ import pytest
 from ens10.convert import prepare
 from ens10.synthetic import World
 
-NAMES = ("raw", "emos_global", "emos_local", "mlp", "unet")
-
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory):
@@ -28,7 +26,9 @@ def runs(store, tmp_path_factory):
     import realruns
 
     folder = tmp_path_factory.mktemp("runs")
-    return {name: realruns.finish(realruns.fit(name, store, folder / name)) for name in NAMES}
+    return {
+        name: realruns.finish(realruns.fit(name, store, folder / name)) for name in realruns.NAMES
+    }
 
 
 @pytest.fixture(autouse=True)

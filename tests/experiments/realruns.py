@@ -10,6 +10,7 @@ from ens10.cli import main
 from ens10.experiments.demo import config_path
 
 EPOCHS = 2
+NAMES = ("raw", "emos_global", "emos_local", "mlp", "unet")
 
 
 def command(*arguments, status=0):

@@ -6,7 +6,7 @@ import numpy as np
 import properscoring
 import pytest
 import xarray as xr
-from conftest import NAMES
+from realruns import NAMES
 
 from ens10.experiments.optimum import score_optimum
 from ens10.experiments.predictions import open_predictions

@@ -90,7 +90,7 @@ def gaps(store, tmp_path_factory):
     """The store with sst as its truth, where land is a gap, and a further gap in one date."""
     path = tmp_path_factory.mktemp("gaps") / "store.zarr"
     shutil.copytree(store, path)
-    root = zarr.open_group(str(path), mode="r+")
+    root = zarr.open_group(str(path), mode="r+", use_consolidated=False)
     mean = xr.open_zarr(store, group="sfc", consolidated=False)["sst"].mean("number", skipna=False)
     held = np.asarray(root["truth/t2m"])
     assert mean.shape == held.shape
@@ -102,7 +102,7 @@ def gaps(store, tmp_path_factory):
     metadata = json.loads((path / "truth" / "sst" / "zarr.json").read_text())
     metadata["attributes"] |= {"long_name": "sst"}
     (path / "truth" / "sst" / "zarr.json").write_text(json.dumps(metadata))
-    zarr.open_group(str(path), mode="r+")["truth/sst"][:] = values
+    zarr.open_group(str(path), mode="r+", use_consolidated=False)["truth/sst"][:] = values
     return path, values
 
 

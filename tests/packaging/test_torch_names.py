@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = """
     Generator Size Tensor arange as_tensor autograd autograd.Function
     autograd.function.once_differentiable bool broadcast_shapes cat ceil empty_like erf exp finfo
-    float32 float64 from_numpy full_like get_default_dtype hypot inf linalg linalg.eigh maximum
+    float32 float64 from_numpy full_like get_default_dtype hypot inf linalg linalg.eigh load maximum
     load nan nn nn.BatchNorm2d nn.Conv2d nn.Linear nn.Module nn.ModuleDict nn.ReLU nn.Sequential
     nn.functional nn.functional.interpolate nn.functional.max_pool2d nn.functional.pad nn.init
     nn.init.zeros_ no_grad ones_like optim optim.Adam optim.Optimizer optim.SGD promote_types

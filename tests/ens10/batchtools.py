@@ -1,0 +1,22 @@
+"""What the tests of batches share."""
+
+import numpy as np
+
+from ens10 import open_store
+from ens10.source import open_source
+
+
+def lazy(tiny):
+    return open_source(tiny / "w"), open_source(tiny / "w" / "truth")
+
+
+def whole(batches):
+    """All batches of an iteration as one."""
+    parts = list(batches)
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def members_of(store, name, step, level=None):
+    """(time, number, H, W) in float64, straight from the store."""
+    field = open_store(store, "sfc" if level is None else "pl")[name].sel(step=step)
+    return (field if level is None else field.sel(level=level)).to_numpy().astype(np.float64)
