@@ -1,0 +1,23 @@
+"""What holds for every test."""
+
+import socket
+
+import pytest
+
+_LOOPBACK = ("127.", "::1", "localhost")
+
+
+@pytest.fixture(autouse=True)
+def _no_network(request, monkeypatch):
+    """Refuses connections to other machines; only the slow tests, which install, may make them."""
+    if "slow" in request.keywords:
+        return
+    connect = socket.socket.connect
+
+    def local_only(self, address):
+        remote = self.family != socket.AF_UNIX and not str(address[0]).startswith(_LOOPBACK)
+        if remote:
+            raise OSError(f"no network in tests: {address}")
+        return connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", local_only)
