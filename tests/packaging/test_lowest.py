@@ -35,10 +35,15 @@ def test_these_are_the_lowest(oldest):
             assert re.fullmatch(rf"{re.escape(bound)}(\.0)*", found), f"{name} {found}"
 
 
-@pytest.mark.parametrize("folder", ["ens10", "metrics", "models", "experiments"])
-def test_the_tests_pass(oldest, project, folder):
+RUNS = "experiments/test_run.py"  # Lightning's command line, end to end
+SAID = "experiments/test_usage.py"  # its errors, which are jsonargparse's
+
+
+# one folder or file a run: each folder's conftest is a module of that name
+@pytest.mark.parametrize("which", ["ens10", "metrics", "models", RUNS, SAID])
+def test_the_tests_pass(oldest, project, which):
     said = oldest.python(
-        *("-P", "-m", "pytest", f"tests/{folder}", "-q", "-m", "not slow"),
+        *("-P", "-m", "pytest", f"tests/{which}", "-q", "-m", "not slow"),
         *("-p", "no:cacheprovider", "-k", f"not {OPENS_WITH_DEFAULTS}"),
         # what old releases warn about is mended in new ones
         *("-o", "filterwarnings=default"),
