@@ -53,7 +53,7 @@ def test_states_and_scores_survive_netcdf(tmp_path, world):
     scores = verify(normal, truth, by=("season",), reference=ensemble)
     for name, made in (("states", states), ("scores", scores)):
         made.to_netcdf(tmp_path / f"{name}.nc")
-        with xr.open_dataset(tmp_path / f"{name}.nc") as read:
+        with xr.open_dataset(tmp_path / f"{name}.nc", decode_timedelta=False) as read:
             xr.testing.assert_identical(read.load(), made)
 
 

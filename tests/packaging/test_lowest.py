@@ -11,8 +11,6 @@ import pytest
 from environments import Environment, lowest
 
 pytestmark = pytest.mark.slow
-# opens a file with xarray's own default for time deltas, which has changed since
-OPENS_WITH_DEFAULTS = "test_states_and_scores_survive_netcdf"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +42,7 @@ SAID = "experiments/test_usage.py"  # its errors, which are jsonargparse's
 def test_the_tests_pass(oldest, project, which):
     said = oldest.python(
         *("-P", "-m", "pytest", f"tests/{which}", "-q", "-m", "not slow"),
-        *("-p", "no:cacheprovider", "-k", f"not {OPENS_WITH_DEFAULTS}"),
+        *("-p", "no:cacheprovider"),
         # what old releases warn about is mended in new ones
         *("-o", "filterwarnings=default"),
         cwd=project,
