@@ -9,7 +9,7 @@ import numpy as np
 
 from ens10.errors import MissingDataError
 from ens10.experiments import provenance
-from ens10.experiments.predictions import open_predictions
+from ens10.experiments.reading import open_predictions
 from ens10.experiments.score import write_states
 from ens10.metrics import score_states
 from ens10.synthetic import World

@@ -11,13 +11,10 @@ import xarray as xr
 import zarr
 from pytorch_lightning.callbacks import BasePredictionWriter
 
-from ens10.errors import FileError
 from ens10.loader.batches import Batches
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.models.postprocessor import Prediction
 from ens10.store import consolidate, create_array, write_coordinates
-
-FILE = "predictions.zarr"
 
 
 class PredictionWriter(BasePredictionWriter):
@@ -111,22 +108,3 @@ def _coordinates(batches: Batches) -> xr.Dataset:
             "longitude": ("longitude", samples.longitude, {"units": "degrees_east"}),
         }
     )
-
-
-def open_predictions(path: Path | str) -> tuple[xr.Dataset, xr.DataArray]:
-    """Forecast and truth of a run folder or of a predictions store.
-
-    Raises:
-        FileError: there are no complete predictions.
-    """
-    path = Path(path)
-    store = path / FILE if (path / FILE).exists() else path
-    if not (store / "zarr.json").exists():
-        raise FileError(path, "holds no predictions", "Make them with `ens10 predict --run RUN`")
-    dataset = xr.open_zarr(store, consolidated=False, chunks={})
-    if "forecast_kind" not in dataset.attrs or "truth" not in dataset:
-        raise FileError(
-            store, "a Zarr store, but not predictions", "Give what `ens10 predict` wrote"
-        )
-    dataset = dataset.assign_coords({name: dataset[name].load() for name in dataset.coords})
-    return dataset.drop_vars("truth"), dataset["truth"]

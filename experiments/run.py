@@ -22,9 +22,9 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments import provenance
-from ens10.experiments.predictions import FILE as PREDICTIONS
 from ens10.experiments.predictions import PredictionWriter
 from ens10.experiments.quiet import few_words
+from ens10.experiments.reading import PREDICTIONS
 from ens10.experiments.runlog import RunLog
 from ens10.experiments.usage import parser_class
 from ens10.loader.datamodule import EnsembleDataModule

@@ -7,7 +7,7 @@ import xarray as xr
 
 from ens10.errors import FileError
 from ens10.experiments import provenance
-from ens10.experiments.predictions import open_predictions
+from ens10.experiments.reading import open_predictions
 from ens10.grid import Weighting
 from ens10.metrics import score_states, summarise
 

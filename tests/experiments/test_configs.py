@@ -9,7 +9,7 @@ import xarray as xr
 from realruns import NAMES
 
 from ens10.experiments.optimum import score_optimum
-from ens10.experiments.predictions import open_predictions
+from ens10.experiments.reading import open_predictions
 from ens10.experiments.run import run_stage
 from ens10.experiments.score import read_states
 from ens10.grid import area_weights

@@ -15,7 +15,7 @@ from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError
 from ens10.experiments import provenance
 from ens10.experiments.finished import read_run
-from ens10.experiments.predictions import open_predictions
+from ens10.experiments.reading import open_predictions
 from ens10.experiments.run import run_stage
 from ens10.synthetic import World
 

@@ -2,6 +2,8 @@
 
 import csv
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import realruns
 import zarr
 
 from ens10.errors import Ens10Error, FileError
-from ens10.experiments.predictions import open_predictions
+from ens10.experiments.reading import open_predictions
 from ens10.experiments.score import read_states, score_run
 from ens10.grid import area_weights
 from ens10.metrics import crps_normal, summarise
@@ -109,3 +111,15 @@ def test_truth_without_a_value_is_left_out_and_counted(runs, tmp_path):
     assert rows["count"]["value"] == str(7 * 8 * 16 - 3)
     assert rows["dates"]["value"] == "7"
     assert float(rows["crps"]["lower"]) < float(rows["crps"]["value"])
+
+
+def test_scores_need_no_torch(runs, tmp_path):
+    shutil.copytree(runs["mlp"], tmp_path / "mlp")
+    (tmp_path / "mlp" / "scores.csv").unlink()
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['pytorch_lightning'] = None\n"
+        f"from ens10.cli import main; sys.exit(main(['score', {str(tmp_path / 'mlp')!r}]))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+    written = (tmp_path / "mlp" / "scores.csv").read_bytes()
+    assert written == (runs["mlp"] / "scores.csv").read_bytes()
