@@ -24,6 +24,11 @@ _ROUNDING = 1e-6
 _PAPER_EPSILON = 0.1  # in the units of the variable, as in the ENS-10 authors' code
 
 
+def years_of(times: npt.NDArray[np.datetime64]) -> npt.NDArray[np.int64]:
+    """The calendar year of each time, in the same shape."""
+    return times.astype("datetime64[Y]").astype(np.int64) + 1970
+
+
 def blocks(valid_time: npt.NDArray[np.datetime64]) -> tuple[npt.NDArray[np.int64], list[int]]:
     """Dates grouped by the years of their valid dates.
 
@@ -34,7 +39,7 @@ def blocks(valid_time: npt.NDArray[np.datetime64]) -> tuple[npt.NDArray[np.int64
         The years of each block, shape (block, step), in order of first appearance, and the block
         of each date.
     """
-    years = valid_time.astype("datetime64[Y]").astype(np.int64) + 1970
+    years = years_of(valid_time)
     found: dict[tuple[int, ...], int] = {}
     member = [found.setdefault(tuple(row), len(found)) for row in years.tolist()]
     return np.array(list(found), dtype=np.int64), member

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ens10.climate import Epsilon
+from ens10.climate import Epsilon, years_of
 from ens10.errors import ArgumentError, OverlapError, UnknownNameError, listing
 from ens10.grid import Weighting
 
@@ -125,8 +125,8 @@ def split_dates(
         OverlapError: two splits share years.
         ArgumentError: a split has no dates.
     """
-    valid_year = _year(valid_time)
-    years = _years(protocol, sorted(set(valid_year.tolist()) & set(_year(time).tolist())))
+    valid_year = years_of(valid_time)
+    years = _years(protocol, sorted(set(valid_year.tolist()) & set(years_of(time).tolist())))
     _refuse_overlap(years, protocol.val == "test")
     index = {name: np.flatnonzero(np.isin(valid_year, years[name])) for name in years}
     for name, positions in index.items():
@@ -140,10 +140,6 @@ def split_dates(
     used = np.concatenate(list(index.values()))
     outside = np.setdiff1d(np.arange(len(time)), used)
     return Splits(years, index, outside)
-
-
-def _year(times: npt.NDArray[np.datetime64]) -> npt.NDArray[np.int64]:
-    return times.astype("datetime64[Y]").astype(np.int64) + 1970
 
 
 def _years(protocol: Protocol, held: list[int]) -> dict[str, list[int]]:

@@ -20,6 +20,7 @@ from ens10.errors import ArgumentError, Ens10Error
 from ens10.grid import Weighting
 from ens10.loader.batch import Batch
 from ens10.loader.batches import Batches
+from ens10.loader.datamodule import as_tensors
 from ens10.metrics import score_states, summarise
 from ens10.metrics.uncertainty import Method
 from ens10.models.statistical import EMOS, Climatology, Raw
@@ -97,13 +98,13 @@ def _states(
     for year in np.unique(year_of):
         fitted = {name: METHODS[name]() for name in names}
         for i in data.index[year_of != year]:
-            batch = _tensors(data.batch(np.array([i])))
+            batch = as_tensors(data.batch(np.array([i])))
             for method in fitted.values():
                 method.collect(batch)
         for method in fitted.values():
             method.solve()
         for i in data.index[year_of == year]:
-            batch = _tensors(data.batch(np.array([i])))
+            batch = as_tensors(data.batch(np.array([i])))
             for name, method in fitted.items():
                 forecasts[name].append(_forecast(method, batch, data, int(i)))
     truth = _truth(data)
@@ -166,10 +167,6 @@ def _forecast(method: StatisticalMethod, batch: Batch, data: Batches, i: int) ->
     return cast(
         "xr.Dataset", predictive.to_dataset(coordinates, samples.attributes.get("units", ""))
     )
-
-
-def _tensors(batch: Batch) -> Batch:
-    return cast("Batch", {key: torch.from_numpy(value) for key, value in batch.items()})
 
 
 def _line(step: int, name: str, states: xr.Dataset, raw: xr.Dataset) -> Line:

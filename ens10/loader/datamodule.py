@@ -34,7 +34,7 @@ class TorchBatches:
     def __iter__(self) -> Iterator[Batch]:
         self.batches.set_epoch(self._trainer.current_epoch if self._trainer else 0)
         for batch in self.batches:
-            yield _tensors(batch)
+            yield as_tensors(batch)
 
 
 class EnsembleDataModule(pl.LightningDataModule):
@@ -142,6 +142,7 @@ class EnsembleDataModule(pl.LightningDataModule):
             self._batches.clear()
 
 
-def _tensors(batch: Batch) -> Batch:
+def as_tensors(batch: Batch) -> Batch:
+    """The batch with torch tensors that share the memory of its arrays."""
     arrays = cast("dict[str, npt.NDArray[Any]]", batch)
     return cast("Batch", {key: torch.from_numpy(value) for key, value in arrays.items()})

@@ -11,7 +11,7 @@ import xarray as xr
 import zarr
 
 from ens10.channels import attributes_of, channel_names, field_of, resolve, split_exactly
-from ens10.climate import Sums, sums_of_years
+from ens10.climate import Sums, sums_of_years, years_of
 from ens10.convert import ensemble_moments
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.layout import FORECAST_DIMS, tidy
@@ -192,7 +192,7 @@ class DatasetSamples(Samples):
         """Sums of ensemble mean and deviation, by one pass over the dates."""
         shape = (len(channels), len(self.latitude), len(self.longitude))
         mean, deviation = Sums(shape), Sums(shape)
-        valid_year = self.valid_time.astype("datetime64[Y]").astype(np.int64) + 1970
+        valid_year = years_of(self.valid_time)
         for i in np.flatnonzero(np.isin(valid_year, list(years))):
             moments = self.moments(int(i), step, channels)
             mean.add(moments[0])
