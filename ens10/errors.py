@@ -116,13 +116,18 @@ class DamagedFileError(FileError):
         path: the file.
         offset: byte at which the damaged part begins.
         reason: what is wrong with it.
+        remedy: what to do about it.
     """
 
-    def __init__(self, path: str | PathLike[str], offset: int, reason: str) -> None:
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        offset: int,
+        reason: str,
+        remedy: str = "Fetch or write the file again",
+    ) -> None:
         self.offset = offset
-        super().__init__(
-            path, f"damaged at byte {offset}: {reason}", "Fetch or write the file again"
-        )
+        super().__init__(path, f"damaged at byte {offset}: {reason}", remedy)
 
 
 def listing(items: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ import zarr
 from zarr.codecs import BloscCodec
 
 from ens10.errors import FileError, MissingDataError, UnknownNameError
+from ens10.packed16.codec import Packed16
 
 FORMAT_VERSION = 1
 StoreKind = Literal["sfc", "pl", "truth", "statistics"]
@@ -90,7 +91,7 @@ def create_array(
     chunks: Sequence[int] | None = None,
     dtype: npt.DTypeLike = np.float32,
     attributes: Mapping[str, Any] | None = None,
-    codec: Codec = "none",
+    codec: Codec | None = None,
 ) -> zarr.Array[Any]:
     """An empty array of a store, filled with NaN (or 0 for integers) until it is written.
 
@@ -102,10 +103,10 @@ def create_array(
         chunks: sizes of a chunk; the whole array if None.
         dtype: type of the values.
         attributes: CF attributes.
-        codec: "none", or "lz4" for compressed chunks.
+        codec: None for plain numbers; "none" for fields in packed16, "lz4" to compress these too.
     """
     floating = np.issubdtype(np.dtype(dtype), np.floating)
-    lz4 = BloscCodec(cname="lz4", clevel=1, shuffle="bitshuffle")
+    lz4 = BloscCodec(typesize=2, cname="lz4", clevel=1, shuffle="bitshuffle")
     return group.create_array(
         name,
         shape=tuple(shape),
@@ -114,6 +115,7 @@ def create_array(
         fill_value=np.nan if floating else 0,
         dimension_names=list(dims),
         attributes={str(k): _plain(v) for k, v in (attributes or {}).items()},
+        serializer=Packed16() if codec else "auto",
         compressors=[lz4] if codec == "lz4" else None,
     )
 

@@ -1,0 +1,261 @@
+"""Chunks of a store straight into the caller's buffer: no dask, no zarr, no fresh memory.
+
+Every array that a training reads is chunked so that its last two or three dimensions are whole (a
+chunk is one place along the others). A reader knows where each field of such a chunk lies, reads
+the rows and fields that are wanted and no more, and unpacks them into memory that is kept.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+from numcodecs.blosc import decompress
+
+from ens10.errors import DamagedFileError, FileError
+from ens10.packed16.layout import DamagedChunkError, length_of, parse, values_begin
+from ens10.packed16.unpack import unpack
+
+Place = tuple[int, ...]
+Buffer = npt.NDArray[np.uint8]
+_MEND = "Mend the store with `ens10 verify STORE --repair`"
+_FLOAT_BYTES = 4
+_FIELD_DIMS = ("number", "channel")
+
+
+class Reader(Protocol):
+    """What reads fields of one array.
+
+    Attributes:
+        fields: fields in a chunk (members or channels; 1 where there is no such dimension).
+        rows: latitudes.
+        columns: longitudes.
+    """
+
+    fields: int
+    rows: int
+    columns: int
+
+    def read_into(
+        self,
+        place: Place,
+        out: npt.NDArray[np.float32],
+        fields: Sequence[int] | None = None,
+        rows: slice = slice(None),
+    ) -> int:
+        """Reads fields of one chunk.
+
+        Args:
+            place: the chunk's position along the array's outer dimensions.
+            out: shape (fields, rows, columns), float32; each field contiguous.
+            fields: positions of the fields wanted, all if None.
+            rows: the rows wanted, without a step.
+
+        Returns:
+            Bytes read.
+
+        Raises:
+            FileError: the chunk is missing.
+            DamagedFileError: the chunk is damaged.
+        """
+
+
+def open_reader(store: Path | str, name: str) -> Reader:
+    """A reader of one array, such as "sfc/t2m"; of a local store without zarr.
+
+    Raises:
+        FileError: no such array, or one that is chunked or coded in another way.
+    """
+    if "://" in str(store):
+        return _ZarrReader(store, name)
+    return ChunkReader(Path(store) / name)
+
+
+class ChunkReader:
+    """Reads chunks of an array in a local folder; threads may share it.
+
+    Args:
+        folder: of the array, with its `zarr.json`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            about = json.loads((folder / "zarr.json").read_text())
+            chunk = about["chunk_grid"]["configuration"]["chunk_shape"]
+            dims = about["dimension_names"]
+            codecs = [codec["name"] for codec in about["codecs"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FileError(folder, f"no array of a store ({error})", _MEND) from error
+        self.shape: Place = tuple(about["shape"])
+        self.outer = _outer(folder, self.shape, tuple(chunk), dims)
+        *held, self.rows, self.columns = self.shape[self.outer :]
+        self.fields = held[0] if held else 1
+        self.packed, self.compressed = codecs[0] == "packed16", codecs[1:] == ["blosc"]
+        if codecs[0] not in ("packed16", "bytes") or len(codecs) > 1 + self.compressed:
+            raise FileError(folder, f"coded as {codecs}, which is not read here", "Prepare it anew")
+        self._kept = threading.local()
+
+    def path_of(self, place: Place) -> Path:
+        """The file of the chunk at a place along the outer dimensions."""
+        inner = len(self.shape) - self.outer
+        return self.folder.joinpath("c", *map(str, place), *["0"] * inner)
+
+    def read_into(
+        self,
+        place: Place,
+        out: npt.NDArray[np.float32],
+        fields: Sequence[int] | None = None,
+        rows: slice = slice(None),
+    ) -> int:
+        """Reads fields of one chunk; see `Reader`."""
+        path = self.path_of(place)
+        first, last, _ = rows.indices(self.rows)
+        wanted = range(self.fields) if fields is None else fields
+        try:
+            file = os.open(path, os.O_RDONLY)
+        except FileNotFoundError as error:
+            raise FileError(path, "the chunk is missing", _MEND) from error
+        try:
+            source = self._inflated(file) if self.compressed else _File(file)
+            read = self._packed if self.packed else self._plain
+            count = read(source, out, wanted, (first, last))
+            return os.fstat(file).st_size if self.compressed else count
+        except DamagedChunkError as error:
+            raise DamagedFileError(path, error.offset, error.reason, _MEND) from error
+        finally:
+            os.close(file)
+
+    def _packed(
+        self, source: "_Source", out: Any, fields: Sequence[int], rows: tuple[int, int]
+    ) -> int:
+        head = source.read(0, values_begin(self.fields), self._scratch("head"))
+        records = parse(head.data, self.fields, self.rows, self.columns, source.size)
+        count, points = head.size, (rows[1] - rows[0]) * self.columns
+        for field, values in zip(fields, out, strict=True):
+            record = records[field]
+            size = length_of(record, points)
+            begin = int(record["offset"]) + length_of(record, rows[0] * self.columns)
+            part = source.read(begin, size, self._scratch("values"))
+            unpack(record, part, values.reshape(-1))
+            count += size
+        return count
+
+    def _plain(
+        self, source: "_Source", out: Any, fields: Sequence[int], rows: tuple[int, int]
+    ) -> int:
+        row = self.columns * _FLOAT_BYTES
+        wanted = self.fields * self.rows * row
+        if source.size != wanted:
+            raise DamagedChunkError(source.size, f"{source.size} bytes instead of {wanted}")
+        whole = rows == (0, self.rows) and out.flags.c_contiguous
+        for first, last in _runs(fields) if whole else [(n, n + 1) for n in range(len(fields))]:
+            begin = (fields[first] * self.rows + rows[0]) * row
+            target = out[first:last].reshape(-1).view(np.uint8)
+            got = source.read(begin, target.size, target)
+            if got is not target and got.ctypes.data != target.ctypes.data:
+                target[:] = got
+        return len(fields) * (rows[1] - rows[0]) * row
+
+    def _inflated(self, file: int) -> "_Memory":
+        size = os.fstat(file).st_size
+        packed = _File(file).read(0, size, self._scratch("file"))
+        try:
+            length = int(np.frombuffer(packed[4:8], "<u4")[0])  # of the values, in blosc's header
+            chunk = self._scratch("chunk")(length)
+            decompress(packed, chunk)
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise DamagedChunkError(0, f"lz4 cannot unpack it ({error})") from error
+        return _Memory(chunk)
+
+    def _scratch(self, name: str) -> Any:
+        """A function that gives a kept buffer of this thread, of at least the size asked for."""
+
+        def buffer(size: int) -> Buffer:
+            held: Buffer | None = getattr(self._kept, name, None)
+            if held is None or held.size < size:
+                held = np.empty(size, np.uint8)
+                setattr(self._kept, name, held)
+            return held[:size]
+
+        return buffer
+
+
+class _File:
+    """An open file as a source of bytes."""
+
+    def __init__(self, file: int) -> None:
+        self._file, self.size = file, os.fstat(file).st_size
+
+    def read(self, begin: int, size: int, into: Any) -> Buffer:
+        """Bytes of the file, in an array given or made by `into`."""
+        target: Buffer = into(size) if callable(into) else into
+        done = 0
+        while done < size:
+            count = os.preadv(self._file, [target[done:].data], begin + done)
+            if not count:
+                lacking = size - done
+                raise DamagedChunkError(begin + done, f"the chunk lacks {lacking} bytes")
+            done += count
+        return target
+
+
+class _Memory:
+    """Bytes that are in memory already."""
+
+    def __init__(self, chunk: Buffer) -> None:
+        self._chunk, self.size = chunk, chunk.size
+
+    def read(self, begin: int, size: int, into: Any) -> Buffer:  # noqa: ARG002
+        """A part of the bytes, without a copy."""
+        if begin + size > self.size:
+            raise DamagedChunkError(self.size, f"the chunk lacks {begin + size - self.size} bytes")
+        return self._chunk[begin : begin + size]
+
+
+_Source = _File | _Memory
+
+
+class _ZarrReader:
+    """Reads through zarr, for stores that are no local folder."""
+
+    def __init__(self, store: Path | str, name: str) -> None:
+        array: Any = zarr.open_group(str(store), mode="r", use_consolidated=False)[name]
+        outer = _outer(f"{store}/{name}", array.shape, array.chunks, array.metadata.dimension_names)
+        held: Place = array.shape[outer:]
+        self.rows, self.columns = held[-2:]
+        self.fields = held[0] if len(held) == 3 else 1
+        self._array = array
+
+    def read_into(
+        self,
+        place: Place,
+        out: npt.NDArray[np.float32],
+        fields: Sequence[int] | None = None,
+        rows: slice = slice(None),
+    ) -> int:
+        """Reads fields of one chunk; see `Reader`."""
+        chunk = np.asarray(self._array[place]).reshape(self.fields, self.rows, self.columns)
+        out[...] = (chunk if fields is None else chunk[list(fields)])[:, rows]
+        return chunk.nbytes
+
+
+def _outer(folder: Path | str, shape: Place, chunk: Place, dims: Sequence[str]) -> int:
+    """Number of dimensions along which a chunk is one place; the two or three others are whole."""
+    outer = len(shape) - (3 if dims[-3:-2] and dims[-3] in _FIELD_DIMS else 2)
+    if outer < 0 or chunk != (*(1,) * outer, *shape[outer:]):
+        raise FileError(folder, f"chunks of {chunk} in an array of {shape}", "Prepare it anew")
+    return outer
+
+
+def _runs(fields: Sequence[int]) -> list[tuple[int, int]]:
+    """Positions (first, past the last) of runs of fields that follow each other."""
+    breaks = [n for n in range(1, len(fields)) if fields[n] != fields[n - 1] + 1]
+    edges = [0, *breaks, len(fields)]
+    return list(pairwise(edges))

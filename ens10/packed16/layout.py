@@ -1,0 +1,189 @@
+"""The bytes of a packed16 chunk: a header with one record for each field, then their values.
+
+All numbers are little-endian. The header is 32 bytes (magic, version, number of fields, rows,
+columns, crc32c of the records), the record of a field 64; values begin at a multiple of 64. A field
+is one of
+
+    MISSING    no values; every point is NaN
+    CONSTANT   no values; every point is `reference * decimal`
+    PACKED     uint16 codes x; the value is `(x * scale + reference) * decimal`, computed in double
+               precision and rounded once, as ecCodes does; a code equal to `gap` is NaN
+    FLOAT      float32 values
+
+so that a chunk of ten 16-bit GRIB fields takes half the bytes of float32 and loses nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import crc32c as _crc32c
+import numpy as np
+import numpy.typing as npt
+
+MAGIC = b"ens10p16"
+VERSION = 1
+MISSING, CONSTANT, PACKED, FLOAT = range(4)
+_ALIGNMENT = 64
+_HEADER = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "<u4"),
+        ("fields", "<u4"),
+        ("rows", "<u4"),
+        ("columns", "<u4"),
+        ("crc", "<u4"),
+        ("spare", "<u4"),
+    ]
+)
+RECORD = np.dtype(
+    [
+        ("kind", "<u4"),
+        ("gap", "<i4"),  # -1: every point has a value
+        ("reference", "<f8"),
+        ("scale", "<f8"),
+        ("decimal", "<f8"),
+        ("offset", "<u8"),  # of the values, from the beginning of the chunk
+        ("crc", "<u4"),  # crc32c of the values
+        ("bits", "<u4"),  # per value in the GRIB message
+        ("spare", "<u8", (2,)),
+    ]
+)
+_BYTES = {MISSING: 0, CONSTANT: 0, PACKED: 2, FLOAT: 4}
+
+
+class DamagedChunkError(ValueError):
+    """The bytes are no whole packed16 chunk; `offset` tells where they go wrong."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        self.offset, self.reason = offset, reason
+        super().__init__(f"damaged at byte {offset}: {reason}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.offset, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A field as 16-bit codes: value = (code * scale + reference) * decimal.
+
+    Attributes:
+        codes: shape (rows, columns), uint16.
+        reference: GRIB's reference value.
+        scale: 2 to the power of GRIB's binary scale factor.
+        decimal: 10 to the power of minus GRIB's decimal scale factor.
+        gap: the code of missing values, None if there are none.
+        bits: bits per value in the message.
+    """
+
+    codes: npt.NDArray[np.uint16]
+    reference: float
+    scale: float
+    decimal: float = 1.0
+    gap: int | None = None
+    bits: int = 16
+
+
+Field = Packed | npt.NDArray[np.float32] | None
+
+
+def encode(fields: Sequence[Field], rows: int, columns: int) -> bytearray:
+    """A chunk's bytes; a field without any value is None.
+
+    Raises:
+        ValueError: a field of another shape.
+    """
+    records = np.zeros(len(fields), RECORD)
+    payloads = [_record(field, record) for field, record in zip(fields, records, strict=True)]
+    for n, payload in enumerate(payloads):
+        if payload is not None and payload.size != rows * columns:
+            raise ValueError(f"field {n} has {payload.size} values, not {rows} x {columns}")
+    offset = values_begin(len(fields))
+    for record, payload in zip(records, payloads, strict=True):
+        record["offset"] = offset
+        offset += _aligned(0 if payload is None else payload.nbytes, 8)
+    chunk = bytearray(offset)
+    for record, payload in zip(records, payloads, strict=True):
+        if payload is not None:
+            values = payload.reshape(-1).view(np.uint8)
+            record["crc"] = crc32c(values)
+            chunk[int(record["offset"]) : int(record["offset"]) + values.size] = values.data
+    header = np.zeros(1, _HEADER)
+    header[0] = (MAGIC, VERSION, len(fields), rows, columns, crc32c(records), 0)
+    chunk[: _HEADER.itemsize] = header.tobytes()
+    chunk[_HEADER.itemsize : _HEADER.itemsize + records.nbytes] = records.tobytes()
+    return chunk
+
+
+def _record(field: Field, record: Any) -> npt.NDArray[Any] | None:
+    """Fills in how a field is kept, and returns the values to write."""
+    record["gap"], record["decimal"] = -1, 1.0
+    if field is None:
+        record["kind"] = MISSING
+        return None
+    if isinstance(field, Packed):
+        record["kind"], record["bits"] = PACKED, field.bits
+        record["gap"] = -1 if field.gap is None else field.gap
+        for name in ("reference", "scale", "decimal"):
+            record[name] = getattr(field, name)
+        return np.ascontiguousarray(field.codes, dtype="<u2")
+    values = np.ascontiguousarray(field, dtype="<f4")
+    same = values.view("<u4") == values.view("<u4").flat[0]
+    if not same.all():
+        record["kind"] = FLOAT
+        return values
+    first = values.flat[0]
+    record["kind"] = MISSING if np.isnan(first) else CONSTANT
+    record["reference"] = 0.0 if np.isnan(first) else first
+    return None
+
+
+def values_begin(fields: int) -> int:
+    """The byte at which the values of a chunk begin."""
+    return _aligned(_HEADER.itemsize + fields * RECORD.itemsize, _ALIGNMENT)
+
+
+def parse(head: memoryview, fields: int, rows: int, columns: int, size: int) -> npt.NDArray[Any]:
+    """The records of a chunk, one for each field, checked.
+
+    Args:
+        head: the chunk's first `values_begin(fields)` bytes, or more.
+        fields: fields that the chunk should hold.
+        rows: their rows.
+        columns: their columns.
+        size: bytes of the whole chunk.
+
+    Raises:
+        DamagedChunkError: not a packed16 chunk, one of another shape, or one cut short.
+    """
+    if len(head) < values_begin(fields) or bytes(head[:8]) != MAGIC:
+        cut = len(head) < values_begin(fields)
+        raise DamagedChunkError(0, f"only {len(head)} bytes" if cut else "no packed16 chunk")
+    header = np.frombuffer(head, _HEADER, 1)[0]
+    if header["version"] > VERSION:
+        raise DamagedChunkError(8, f"packed16 version {header['version']}: update ens10 to read it")
+    shape = tuple(int(header[name]) for name in ("fields", "rows", "columns"))
+    if shape != (fields, rows, columns):
+        raise DamagedChunkError(12, f"a chunk of shape {shape}, not {(fields, rows, columns)}")
+    records = np.frombuffer(head, RECORD, fields, _HEADER.itemsize)
+    if crc32c(records) != header["crc"]:
+        raise DamagedChunkError(_HEADER.itemsize, "the header does not match its checksum")
+    points = rows * columns
+    ends = records["offset"] + np.array([_BYTES[int(k)] * points for k in records["kind"]], "u8")
+    if int(ends.max(initial=0)) > size:
+        raise DamagedChunkError(size, f"the chunk lacks {int(ends.max()) - size} bytes")
+    return records
+
+
+def length_of(record: Any, points: int) -> int:
+    """Bytes of a field's values."""
+    return _BYTES[int(record["kind"])] * points
+
+
+def crc32c(values: npt.NDArray[Any]) -> int:
+    """The checksum (RFC 3720) of an array's bytes."""
+    return int(_crc32c.crc32c(values.reshape(-1).view(np.uint8).data))
+
+
+def _aligned(size: int, to: int) -> int:
+    return -(-size // to) * to

@@ -1,0 +1,72 @@
+"""Codes to float32, with the interpreter lock released.
+
+The value of a code is defined in double precision. Where the decimal factor is 1 (as in ECMWF's
+files) and the reference is a float32 number, single precision gives the same bits: code * scale is
+exact, and the rounding of one sum of two float32 numbers through double precision is innocuous,
+since 53 >= 2 * 24 + 2 (Figueroa, 1995, "When is double rounding innocuous?").
+"""
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from ens10.packed16.layout import CONSTANT, FLOAT, MISSING
+
+_TINY = float(np.finfo(np.float32).tiny)
+_HUGE = float(np.finfo(np.float32).max)
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+
+
+@numba.njit(**_OPTIONS)
+def _single(codes, scale, reference, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = np.float32(codes[i]) * scale + reference
+
+
+@numba.njit(**_OPTIONS)
+def _double(codes, scale, reference, decimal, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = np.float32((np.float64(codes[i]) * scale + reference) * decimal)
+
+
+@numba.njit(**_OPTIONS)
+def _with_gaps(codes, gap, scale, reference, decimal, out):  # type: ignore[no-untyped-def]
+    missing = np.float32(np.nan)
+    for i in range(out.size):
+        value = np.float32((np.float64(codes[i]) * scale + reference) * decimal)
+        out[i] = missing if codes[i] == gap else value
+
+
+def unpack(record: Any, values: npt.NDArray[np.uint8], out: npt.NDArray[np.float32]) -> None:
+    """Writes the values of a field, or of a part of it, as float32.
+
+    Args:
+        record: of the field, from `ens10.packed16.parse`.
+        values: the bytes of the part's values, aligned to their size; of no use where the field
+            is missing or constant.
+        out: shape (points,), contiguous.
+    """
+    kind, scale, reference, decimal, gap = (
+        record[name].item() for name in ("kind", "scale", "reference", "decimal", "gap")
+    )
+    if kind == MISSING:
+        out.fill(np.nan)
+    elif kind == CONSTANT:
+        out.fill(np.float32(reference * decimal))
+    elif kind == FLOAT:
+        out[:] = values.view("<f4")
+    elif gap >= 0:
+        _with_gaps(values.view(np.uint16), gap, scale, reference, decimal, out)
+    elif fits_single(scale, reference, decimal):
+        _single(values.view(np.uint16), np.float32(scale), np.float32(reference), out)
+    else:
+        _double(values.view(np.uint16), scale, reference, decimal, out)
+
+
+def fits_single(scale: float, reference: float, decimal: float) -> bool:
+    """Whether single precision gives the same bits as double precision; see the module."""
+    if decimal != 1.0 or not _TINY <= scale <= _HUGE / 131072.0 or abs(reference) > _HUGE / 2:
+        return False
+    return float(np.float32(reference)) == reference and np.frexp(scale)[0] == 0.5
