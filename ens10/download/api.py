@@ -1,0 +1,103 @@
+"""The one public function: forecast files, truth, or a request for the truth."""
+
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from ens10.catalog import HINDCAST_YEARS, TARGETS
+from ens10.download.choice import Choice, choose
+from ens10.download.dates import start_days, valid_hours
+from ens10.download.files import Manner, Report, fetch_files
+from ens10.download.locate import bases, file_names
+from ens10.download.retry import Patience, Sleep
+from ens10.errors import ArgumentError, UnknownNameError
+
+Kind = Literal["sfc", "pl", "truth"]
+_KINDS = ("sfc", "pl", "truth")
+_TARGET_STEP = 48  # hours; the paper corrects the forecast of this lead time
+
+
+def download(
+    folder: Path | str,
+    kind: Kind,
+    dates: str | Iterable[str],
+    *,
+    base: str | None = None,
+    jobs: int = 4,
+    dry_run: bool = False,
+    check: bool = False,
+    progress: bool = False,
+    years: Sequence[int] | None = None,
+    steps: Sequence[int] | None = None,
+    fields: Sequence[str] | None = None,
+    spacing: float | None = None,
+    cds: Path | str | None = None,
+    sleep: Sleep | None = None,
+) -> Report:
+    """Brings forecast files of ENS-10, or the ERA5 truth of their valid dates, into a folder.
+
+    Sizes are asked for first, and what does not fit on the disk is refused. Interrupted or failed,
+    the same call goes on where the last one ended; what is there is not fetched again. Files that
+    could not be had are listed in one error after all others are there.
+
+    Args:
+        folder: to write into; made if it is not there. Nothing is written outside it, except `cds`.
+        kind: "sfc" or "pl" for the forecasts (GRIB, as they are), "truth" for ERA5 (netCDF, one
+            file for each year of valid dates).
+        dates: start dates; see `ens10.download.dates.start_days`.
+        base: URL of the folder of the forecast files, or of the Zarr store with ERA5 (which may be
+            a local path). By default the environment variable ENS10_BASE_URL or ENS10_ERA5_URL,
+            else the public places; only then a second place is tried for forecasts.
+        jobs: files, or hours of truth, at a time. An hour of ERA5 on levels takes 0.5 GB of memory.
+        dry_run: only ask for sizes and report them.
+        check: read again what is there and compare its SHA-256 with the record, `checksums.json`.
+        progress: print sizes and what happens, and show a bar.
+        years: truth: hindcast years; all twenty by default.
+        steps: truth: lead times in hours; 48 by default, as in the paper.
+        fields: truth: channels such as t2m or z500; by default the three targets.
+        spacing: truth: degrees between grid points, 0.5 by default, which takes every second point
+            of ERA5; 0.25 keeps them all.
+        cds: truth: write a script that requests the truth from the Copernicus Climate Data Store to
+            this file, and fetch nothing.
+        sleep: waits for some seconds, for tests.
+
+    Raises:
+        ArgumentError: an argument that makes no sense, or a URL that needs another package.
+        FileError: what is to come does not fit, or the folder cannot be written to.
+        MissingDataError: files or hours could not be had, or a file here is not the one recorded.
+    """
+    folder, days = Path(folder), start_days(dates)
+    if kind not in _KINDS:
+        raise UnknownNameError("kind", kind, _KINDS)
+    if jobs < 1:
+        raise ArgumentError("jobs", f"{jobs} is no number of files at a time", "Give 1 or more")
+    say = print if progress else _silent
+    stop = threading.Event()
+    patience = Patience(sleep=sleep or stop.wait)
+    manner = Manner(jobs, dry_run, check, progress, say, patience, stop)
+    if kind != "truth":
+        given = {"years": years, "steps": steps, "fields": fields, "spacing": spacing, "cds": cds}
+        for name, value in given.items():
+            if value is not None:
+                raise ArgumentError(name, f"only for kind truth, not {kind}", "Leave it out")
+        return fetch_files(folder, file_names(kind, days), bases(base), manner)
+    hours = valid_hours(days, years or HINDCAST_YEARS, steps or (_TARGET_STEP,))
+    choice = choose(hours, fields or TARGETS, spacing or 0.5)
+    return _truth(folder, choice, base, cds, manner)
+
+
+def _truth(
+    folder: Path, choice: Choice, base: str | None, cds: Path | str | None, manner: Manner
+) -> Report:
+    if cds is not None:
+        from ens10.download.cds import write_request
+
+        return write_request(Path(cds), folder, choice, manner)
+    from ens10.download.truth import fetch_truth
+
+    return fetch_truth(folder, choice, base, manner)
+
+
+def _silent(_: str) -> None:
+    """Says nothing."""

@@ -1,0 +1,103 @@
+"""`checksums.json`: what was fetched into a folder, from where, with size and SHA-256."""
+
+import json
+import os
+import threading
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from ens10.download.remote import BLOCK
+from ens10.errors import FileError
+
+NAME = "checksums.json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file.
+
+    Attributes:
+        sha256: hexadecimal, as `sha256sum` prints it.
+        size: bytes.
+        url: where it came from.
+    """
+
+    sha256: str
+    size: int
+    url: str
+
+
+class Record:
+    """The record of one folder; the same files give the same bytes, whatever their order.
+
+    Args:
+        folder: where `checksums.json` is, or will be once something is added.
+
+    Raises:
+        FileError: there is one that makes no sense.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._lock = threading.Lock()
+        self._entries = _read(self._path)
+
+    def get(self, name: str) -> Entry | None:
+        """What is recorded of a file."""
+        return self._entries.get(name)
+
+    def add(self, name: str, entry: Entry) -> None:
+        """Records a file, on disk before this returns."""
+        with self._lock:
+            self._entries = dict(sorted({**self._entries, name: entry}.items()))
+            table = {name: asdict(entry) for name, entry in self._entries.items()}
+            write_whole(self._path, json.dumps(table, indent=1) + "\n")
+
+
+def _read(path: Path) -> dict[str, Entry]:
+    if not path.exists():
+        return {}
+    try:
+        table = json.loads(path.read_text())
+        entries = {
+            str(name): Entry(str(e["sha256"]), int(e["size"]), str(e["url"]))
+            for name, e in table.items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise FileError(
+            path,
+            f"no record of checksums ({type(error).__name__}: {error})",
+            "Remove it: the files are then hashed again and compared with the server's sizes",
+        ) from error
+    return entries
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file, hexadecimal."""
+    digest = sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a small file so that it is there whole or not at all."""
+    aside = path.with_name(f"{path.name}.tmp")
+    with aside.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes renames in a folder survive a loss of power, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

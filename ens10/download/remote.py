@@ -1,0 +1,206 @@
+"""What is on the other side: the size and version of a remote file, and its bytes from any place.
+
+http and https are read with the standard library and not through fsspec: its HTTP files take an
+answer of 200 to a request for a part of a file as that part, know neither `If-Range` nor
+`Retry-After`, do not resume, and need aiohttp. Every other scheme (file, s3, gs, memory, ...) is
+fsspec's.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+from ens10.errors import ArgumentError
+
+BLOCK = 1 << 20  # bytes read at a time
+
+
+@dataclass(frozen=True)
+class Info:
+    """What is known of a remote file before it is read.
+
+    Attributes:
+        size: bytes; None if the server does not say.
+        version: changes when the file does (its ETag or time of change); "" if there is none.
+    """
+
+    size: int | None
+    version: str
+
+    def agrees(self, other: "Info") -> bool:
+        """Whether both may be of the same file: what one of them does not know cannot differ."""
+        sizes = None in (self.size, other.size) or self.size == other.size
+        return sizes and ("" in (self.version, other.version) or self.version == other.version)
+
+
+@dataclass
+class Part:
+    """The bytes of a remote file from `start` to its end.
+
+    Attributes:
+        start: where they begin, which may be before the place asked for.
+        info: of the file that they belong to.
+        blocks: the bytes; ends early, or with `TransientError`, if the connection does.
+    """
+
+    start: int
+    info: Info
+    blocks: Iterator[bytes]
+
+
+class TransientError(Exception):
+    """Something that may well go better the next time.
+
+    Args:
+        reason: what went wrong.
+        wait: seconds after which the server wishes to be asked again, if it said so.
+        unreachable: no server answered at all.
+    """
+
+    def __init__(self, reason: str, wait: float | None = None, unreachable: bool = False) -> None:
+        super().__init__(reason)
+        self.wait, self.unreachable = wait, unreachable
+
+
+class RefusedError(Exception):
+    """The file is not there, or not for us: asking again is of no use.
+
+    Args:
+        reason: what the other side says.
+        absent: there is no such file.
+    """
+
+    def __init__(self, reason: str, absent: bool = False) -> None:
+        super().__init__(reason)
+        self.absent = absent
+
+
+class Remote(Protocol):
+    """A way to read remote files."""
+
+    def info(self, url: str) -> Info:
+        """Size and version; raises `RefusedError` or `TransientError`."""
+
+    @contextmanager
+    def part(self, url: str, start: int, known: Info) -> Iterator[Part]:
+        """The bytes from `start`, if the file is still the `known` one, else from 0."""
+
+
+class AnyFiles:
+    """Remote files of any scheme but http(s), through fsspec."""
+
+    def info(self, url: str) -> Info:
+        """Size and version of a file."""
+        with _told():
+            files, path = _files(url)
+            return self._info(files, path)
+
+    @contextmanager
+    def part(self, url: str, start: int, known: Info) -> Iterator[Part]:
+        """The bytes of a file from `start`, or from 0 if it has changed."""
+        with _told():
+            files, path = _files(url)
+            info = self._info(files, path)
+            file = files.open(path, "rb")
+        with file:
+            first = start if info.agrees(known) else 0
+            yield Part(first, info, _blocks(file, first))
+
+    @staticmethod
+    def _info(files: Any, path: str) -> Info:
+        found = files.info(path)
+        if found["type"] != "file":
+            raise RefusedError(f"a {found['type']}, not a file", absent=True)
+        size = found.get("size")
+        return Info(None if size is None else int(size), str(files.ukey(path)))
+
+
+def _blocks(file: Any, first: int) -> Iterator[bytes]:
+    with _told():
+        file.seek(first)
+    while True:
+        with _told():  # around the reading alone: what the reader of the blocks raises is its own
+            block: bytes = file.read(BLOCK)
+        if not block:
+            return
+        yield block
+
+
+def _files(url: str) -> tuple[Any, str]:
+    import fsspec
+
+    files, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+    return files, path
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """The errors of fsspec's back ends in our words."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise RefusedError("there is no such file", absent=True) from error
+    except PermissionError as error:
+        raise RefusedError("reading it is not permitted") from error
+    except OSError as error:
+        raise TransientError(f"cannot be read ({error})") from error
+
+
+def remote_of(base: str) -> Remote:
+    """The way to read what lies below a URL.
+
+    Raises:
+        ArgumentError: no URL, a scheme that nothing can read, or one that needs another package.
+    """
+    scheme = urlsplit(base).scheme
+    if scheme in ("http", "https"):
+        from ens10.download.web import Web
+
+        return Web()
+    check_scheme(base)
+    return AnyFiles()
+
+
+def check_scheme(base: str, argument: str = "base") -> None:
+    """Refuses what fsspec cannot open, and says what to install.
+
+    Raises:
+        ArgumentError: no URL, an unknown scheme, or one that needs another package.
+    """
+    import fsspec
+
+    scheme, mark, _ = base.partition("://")
+    if not mark:
+        raise ArgumentError(
+            argument, f"{base!r} is no URL", "Write https://..., or file:///... for a folder"
+        )
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        raise ArgumentError(
+            argument,
+            f"{scheme}:// needs a package that is not installed ({error})",
+            f"pip install {_PACKAGES.get(scheme, f'what fsspec names for {scheme}')}",
+        ) from error
+    except ValueError as error:
+        raise ArgumentError(
+            argument, f"{scheme}:// is unknown to fsspec", "Give another"
+        ) from error
+
+
+_PACKAGES = {
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "s3": "s3fs",
+    "http": "aiohttp requests",
+    "https": "aiohttp requests",
+    "sftp": "paramiko",
+}
+
+
+def public(url: str) -> str:
+    """The URL without a user's name, password or token, for records and messages."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))

@@ -1,0 +1,227 @@
+"""Files fetched from servers that drop connections, lie, change their minds and lack files."""
+
+import hashlib
+import json
+
+import pytest
+from flakyserver import serve
+from gribfiles import cube
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ens10.catalog import month_days
+from ens10.download import download
+from ens10.errors import FileError, MissingDataError
+
+NAME = "output.sfc.20180104"
+
+
+@pytest.fixture
+def grib(write):
+    """A small GRIB file's bytes."""
+    return write(cube(members=2), "source.grib").read_bytes()
+
+
+@pytest.fixture
+def site(grib):
+    with serve(files={NAME: grib}) as running:
+        yield running
+
+
+@pytest.fixture
+def get(site, tmp_path):
+    """Downloads 0104; waits are noted in `get.waits` instead of waited."""
+
+    def got(dates="0104", **options):
+        options = {"base": site.url, "sleep": got.waits.append, **options}
+        return download(tmp_path / "d", "sfc", dates, **options)
+
+    got.waits, got.folder, got.file = [], tmp_path / "d", tmp_path / "d" / NAME
+    return got
+
+
+def test_a_file_comes_whole_with_its_checksum_and_only_once(site, get, grib):
+    report = get()
+    assert (report.fetched, report.kept) == ((NAME,), ())
+    assert report.size == report.left == len(grib)
+    assert get.file.read_bytes() == grib
+    assert sorted(p.name for p in get.folder.iterdir()) == ["checksums.json", NAME]
+    entry = {"sha256": hashlib.sha256(grib).hexdigest(), "size": len(grib)}
+    entry["url"] = f"{site.url}/{NAME}"
+    assert json.loads((get.folder / "checksums.json").read_text()) == {NAME: entry}
+    site.requests.clear()
+    again = get()
+    assert (again.fetched, again.kept, again.left) == ((), (NAME,), 0)
+    assert site.requests == []
+    assert get.waits == []
+
+
+def test_a_dropped_connection_is_taken_up_where_it_ended(site, get, grib):
+    site.faults[NAME] = [("drop", 700), ("drop", 1), ("none",)]
+    get()
+    assert site.gets(NAME) == [None, "bytes=700-", "bytes=701-"]
+    assert site.sent[NAME] == len(grib)
+    assert get.file.read_bytes() == grib
+    assert get.waits == [1.0, 1.0]  # each attempt brought something: the pauses do not grow
+
+
+@pytest.mark.parametrize("etags", [True, False])
+def test_a_short_body_and_a_lying_range_do_no_harm(site, get, grib, etags):
+    site.etags = etags
+    site.faults[NAME] = [("short", 500), ("drop", 400), ("lie", 100), ("short", 3), ("none",)]
+    get()
+    assert get.file.read_bytes() == grib
+
+
+def test_a_server_without_ranges_sends_all_again(site, get, grib):
+    site.ranges = False
+    site.faults[NAME] = [("drop", 700), ("drop", 300), ("none",)]
+    get()
+    assert site.gets(NAME) == [None, "bytes=700-", "bytes=300-"]
+    assert get.file.read_bytes() == grib
+    assert get.waits == [1.0, 2.0]  # the second attempt came less far than the first
+
+
+def test_busy_servers_are_asked_again_ever_more_slowly(site, get, grib):
+    busy = ("status", 503, {})
+    site.head_faults[NAME] = [busy]
+    site.faults[NAME] = [busy, busy, busy, ("status", 429, {"Retry-After": "7"}), ("none",)]
+    get()
+    assert get.file.read_bytes() == grib
+    assert get.waits == [1.0, 1.0, 2.0, 4.0, 7.0]
+
+
+def test_a_server_that_stays_busy_is_given_up(site, get, grib):
+    site.faults[NAME] = [("drop", 900), *[("status", 500, {})] * 20]
+    with pytest.raises(MissingDataError, match=r"HTTP 500 .*given up after 8 attempts"):
+        get()
+    assert get.waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
+    site.faults.clear()
+    site.requests.clear()
+    report = get()
+    assert site.gets(NAME) == ["bytes=900-"]
+    assert report.left == len(grib) - 900
+    assert get.file.read_bytes() == grib
+
+
+def test_a_pause_of_hours_is_not_waited_for(site, get):
+    site.faults[NAME] = [("status", 503, {"Retry-After": "86400"})]
+    with pytest.raises(MissingDataError, match="come back in 86400 s"):
+        get()
+    assert get.waits == []
+
+
+def test_a_file_that_changes_is_started_anew(site, get, write, grib):
+    other = write(cube(members=1), "other.grib").read_bytes()
+    site.faults[NAME] = [("drop", 700), ("change", other)]
+    get()
+    assert get.file.read_bytes() == other
+    assert site.gets(NAME) == [None, "bytes=700-"]
+
+
+def test_a_part_of_another_version_is_not_used(site, get, write, grib):
+    site.faults[NAME] = [("drop", 700), *[("status", 500, {})] * 8]
+    with pytest.raises(MissingDataError):
+        get()
+    site.files[NAME] = write(cube(dates=(20170101, 20170102, 20170103), members=2)).read_bytes()
+    site.faults.clear()
+    site.requests.clear()
+    get()
+    assert site.gets(NAME) == [None]
+    assert get.file.read_bytes() == site.files[NAME] != grib
+
+
+def test_missing_files_are_listed_after_the_others_came(site, get, grib):
+    last = "output.sfc.20180115"
+    site.files[last] = grib
+    with pytest.raises(MissingDataError) as caught:
+        get("0101-0115")
+    assert [text.split(" (")[0] for text in caught.value.missing] == [
+        "output.sfc.20180101", "output.sfc.20180108", "output.sfc.20180111",
+    ]  # fmt: skip
+    assert "HTTP 404" in caught.value.missing[0]
+    assert get.waits == []
+    assert get.file.read_bytes() == (get.folder / last).read_bytes() == grib
+
+
+def test_a_page_instead_of_a_file_is_shown_and_not_kept(site, get, grib):
+    page = b"<html>\n<b>Please log in</b></html>"
+    site.faults[NAME] = [("body", page)] * 8
+    with pytest.raises(MissingDataError, match="sends another, which begins with '<html> <b>Plea"):
+        get()
+    site.faults[NAME] = [("body", page), ("none",)]
+    get()
+    assert get.file.read_bytes() == grib
+
+
+def test_a_page_that_is_served_for_good_is_shown_and_not_kept(site, get):
+    site.files[NAME] = b"<html>\n<b>Please log in</b></html>"
+    with pytest.raises(MissingDataError, match=r"no GRIB file.*<html> <b>Please log in</b>"):
+        get()
+    assert [p.name for p in get.folder.iterdir()] == []
+    assert len(site.gets(NAME)) == 1
+
+
+def test_a_damaged_file_is_set_aside_with_its_place(site, get, grib):
+    site.files[NAME] = grib[:-1] + b"8"
+    with pytest.raises(MissingDataError, match=r"damaged at byte \d+: .* does not end in 7777"):
+        get()
+    assert [p.name for p in get.folder.iterdir()] == [f"{NAME}.damaged"]
+
+
+def test_servers_without_head_sizes_or_versions(site, get, grib):
+    site.head = site.etags = site.lengths = False
+    site.faults[NAME] = [("none",), ("none",)]
+    report = get()
+    assert report.size == 0
+    assert get.file.read_bytes() == grib
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    faults=st.lists(
+        st.tuples(st.sampled_from(["drop", "short", "lie"]), st.integers(0, 3000)), max_size=6
+    ),
+    ranges=st.booleans(),
+    etags=st.booleans(),
+    block=st.sampled_from([1, 7, 256, 1 << 20]),
+)
+def test_wherever_it_drops_the_file_is_the_same(
+    site, grib, tmp_path_factory, monkeypatch, faults, ranges, etags, block
+):
+    monkeypatch.setattr("ens10.download.web.BLOCK", block)
+    site.ranges, site.etags = ranges, etags
+    site.faults[NAME] = list(faults)
+    folder = tmp_path_factory.mktemp("p")
+    download(folder, "sfc", "0104", base=site.url, sleep=lambda _: None)
+    assert (folder / NAME).read_bytes() == grib
+    record = json.loads((folder / "checksums.json").read_text())[NAME]
+    assert record["sha256"] == hashlib.sha256(grib).hexdigest()
+
+
+def test_many_files_at_once_and_the_same_record_in_any_order(site, grib, tmp_path):
+    days = month_days()[:12]
+    site.files = {f"output.pl.2018{day}": grib for day in days}
+    texts = set()
+    for jobs in (1, 5):
+        site.faults = {name: [("drop", 100)] for name in list(site.files)[::2]}
+        folder = tmp_path / str(jobs)
+        download(folder, "pl", days, base=site.url, jobs=jobs, sleep=lambda _: None)
+        assert {p.name for p in folder.iterdir()} == {*site.files, "checksums.json"}
+        texts.add((folder / "checksums.json").read_text())
+    assert len(texts) == 1
+
+
+def test_a_full_disk_ends_it_at_once(get, monkeypatch):
+    from ens10.download import partial
+
+    class Full(partial.Partial):
+        def add(self, block):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ens10.download.transfer.Partial", Full)
+    with pytest.raises(FileError, match="No space left on device"):
+        get()
+    assert get.waits == []
