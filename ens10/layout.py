@@ -8,8 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from ens10 import recognise
+from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.names import Names
+from ens10.units import in_catalogue_units
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
 _HORIZONTAL = ("latitude", "longitude")
@@ -24,24 +27,42 @@ def tidy(
 
     Rows run north to south, columns eastward: a round grid from the first column at or east of
     Greenwich, a regional one from its western edge, in [0, 360), or negative where it crosses 0.
+    Levels are in hPa. Variables of the catalogue are in its units.
 
     Args:
         dataset: fields over at least latitude and longitude; other variables are left out.
-        names: how the dataset's names map to ours.
+        names: how the dataset's names map to ours; what it does not name is recognised where it is
+            known, see `ens10.recognise`.
         source: where it comes from, for errors.
         optional_dimensions: accept a mapping of dimensions that the dataset lacks (truth need not
-            have members or steps).
+            have members or steps), and leave the units to `ens10.pairing.pair_truth`, which
+            touches no more of the truth than it needs.
 
     Raises:
         MissingDataError: names of the mapping, or dimensions or their coordinates, are missing.
         ArgumentError: dimensions that this package does not know.
-        FileError: a coordinate holds a value twice.
+        FileError: a coordinate holds a value twice, or units that cannot be converted.
     """
-    renamed = _rename(dataset, names, source, optional_dimensions)
-    fields = _with_all_dims(_fields(renamed, names, source), source)
-    ordered = fields.transpose(*FORECAST_DIMS, missing_dims="ignore")
+    renamed = _recognised(_rename(dataset, names, source, optional_dimensions), names)
+    whole = _with_all_dims(_fields(renamed, names, source), source)
+    ordered = whole.transpose(*FORECAST_DIMS, missing_dims="ignore")
     _check_unique(ordered, source)
-    return with_valid_time(_oriented(ordered), names)
+    tidied = with_valid_time(_oriented(ordered), names)
+    if not optional_dimensions:
+        fields = tidied.data_vars
+        tidied = tidied.assign({name: in_catalogue_units(fields[name], source) for name in fields})
+    tidied.encoding["source"] = str(source)
+    return tidied
+
+
+def _recognised(dataset: xr.Dataset, names: Names) -> xr.Dataset:
+    """The dataset with the well-known names of others replaced by ours."""
+    table = recognise.dimensions(dataset)
+    level = {ours: theirs for theirs, ours in (names.dimensions | table).items()}.get("level", "")
+    dataset = recognise.with_levels_in_hpa(dataset.rename(table), level)
+    if names.variables:  # which says what each of those kept is
+        return dataset
+    return dataset.rename(recognise.variables(dataset))
 
 
 def _rename(dataset: xr.Dataset, names: Names, source: Path | str, lenient: bool) -> xr.Dataset:
@@ -98,7 +119,9 @@ def _fields(dataset: xr.Dataset, names: Names, source: Path | str) -> xr.Dataset
 
 def _with_all_dims(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
     """The dataset with scalar coordinates as dimensions, numbered members, and steps as numbers."""
-    for dim in ("time", "step", "level", "number"):
+    if "level" in dataset.coords and "level" not in dataset.dims:
+        dataset = _on_its_level(dataset)
+    for dim in ("time", "step", "number"):
         if dim in dataset.coords and dim not in dataset.dims:
             dataset = dataset.expand_dims(dim)
     if "number" in dataset.dims and "number" not in dataset.coords:
@@ -116,6 +139,22 @@ def _with_all_dims(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
     if "step" not in dataset.dims:
         return dataset
     return dataset.assign_coords(step=("step", _step_numbers(dataset["step"].to_numpy())))
+
+
+def _on_its_level(dataset: xr.Dataset) -> xr.Dataset:
+    """The fields that are no surface fields on the one level that the dataset has."""
+    level = dataset["level"]
+    bare = dataset.drop_vars("level")
+    upper = [
+        name
+        for name in bare.data_vars
+        if name not in VARIABLES or VARIABLES[str(name)].kind == "pl"
+    ]
+    if not upper:
+        return bare
+    raised = {name: bare[name].expand_dims(level=[level.item()]) for name in upper}
+    whole = bare.assign(raised)
+    return whole.assign_coords(level=whole["level"].assign_attrs(level.attrs))
 
 
 def _step_numbers(step: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -1,5 +1,6 @@
 """Truth and forecasts brought together: the same grid, and the truth at each valid date."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -8,6 +9,8 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.layout import as_truth
+from ens10.units import in_catalogue_units
+from ens10.wanted import wanted_fields
 
 _GRID = ("latitude", "longitude")
 _TOLERANCE_DEGREES = 1e-3
@@ -17,42 +20,63 @@ _MEANT = 0.5
 
 
 def pair_truth(
-    forecasts: xr.Dataset, truth: xr.Dataset, missing: Literal["error", "nan", "skip"] = "error"
+    forecasts: xr.Dataset,
+    truth: xr.Dataset,
+    missing: Literal["error", "nan", "skip"] = "error",
+    variables: Sequence[str] | None = None,
 ) -> xr.Dataset:
-    """The truth at the forecasts' valid dates and grid points.
+    """The truth at the forecasts' valid dates, grid points and levels.
+
+    Nothing is read but coordinates: fields stay lazy, in the catalogue's units, and of those that
+    are not asked for nothing is ever touched.
 
     Args:
         forecasts: with `valid_time` over (time, step).
         truth: over (time, ...) at analysis times, or over (time, step, ...) like the forecasts.
         missing: what to do about valid dates without truth: "error", "nan" or "skip".
+        variables: of the truth, to keep; if None, those that the forecasts hold too. Levels are
+            those that both have.
 
     Returns:
         Dataset over (time, step[, level], latitude, longitude), with the steps that have truth and,
         if dates were skipped, the times that remain.
 
     Raises:
-        MissingDataError: valid dates lack truth; all are listed.
-        ArgumentError: the truth's grid does not contain the forecasts' points, or the truth has
-            several members.
+        MissingDataError: valid dates lack truth; all are listed. Or variables lack.
+        ArgumentError: the truth's grid does not contain the forecasts' points, the truth has
+            several members, or its levels are not those of the forecasts.
+        FileError: units of the truth that cannot be converted.
     """
-    truth = on_grid(as_truth(truth), forecasts)
+    source = truth.encoding.get("source", "truth")
+    truth = wanted_fields(forecasts, as_truth(truth), source, variables)
+    picks = _grid_picks(truth, forecasts)
     position = _positions(forecasts, truth)
     found = position >= 0
     steps = _steps_meant(found)
     times = _times(forecasts, found, steps, missing)
-    return _take(truth, forecasts, position[np.ix_(times, steps)], times, steps)
+    taken = _take(truth, position[np.ix_(times, steps)]).isel(picks)
+    there = forecasts.isel(time=times, step=steps)
+    names = ("latitude", "longitude", "time", "step", "valid_time")
+    return _finished(taken, source).assign_coords({name: there[name] for name in names})
 
 
 def on_grid(truth: xr.Dataset, forecasts: xr.Dataset) -> xr.Dataset:
     """The truth at the forecasts' grid points, which must be among its own."""
-    picks = {}
+    picked = truth.isel(_grid_picks(truth, forecasts))
+    return picked.assign_coords({dim: forecasts[dim] for dim in _GRID})
+
+
+def _grid_picks(
+    truth: xr.Dataset, forecasts: xr.Dataset
+) -> dict[str, slice | npt.NDArray[np.int64]]:
+    """Rows and columns of the truth that are the forecasts' grid points."""
+    picks: dict[str, slice | npt.NDArray[np.int64]] = {}
     for dim, period in (("latitude", None), ("longitude", 360.0)):
         wanted, held = forecasts[dim].to_numpy(), truth[dim].to_numpy()
         apart = wanted[:, None].astype(np.float64) - held[None, :]
         if period:
             apart = (apart + period / 2) % period - period / 2
         apart = np.abs(apart)
-        nearest = apart.argmin(axis=1)
         if apart.min(axis=1).max() > _TOLERANCE_DEGREES:
             raise ArgumentError(
                 "truth",
@@ -60,9 +84,16 @@ def on_grid(truth: xr.Dataset, forecasts: xr.Dataset) -> xr.Dataset:
                 f"the forecasts ({wanted[0]:g} to {wanted[-1]:g}, {wanted.size})",
                 "Give truth on the same grid or on one that contains its points",
             )
-        picks[dim] = nearest
-    same = {dim: forecasts[dim] for dim in picks}
-    return truth.isel(picks).assign_coords(same)
+        picks[dim] = _as_slice(apart.argmin(axis=1))
+    return picks
+
+
+def _as_slice(index: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
+    """Every n-th as a slice, which files read much faster than a list of places."""
+    apart = np.unique(np.diff(index))
+    if apart.size != 1 or apart[0] <= 0:
+        return index
+    return slice(int(index[0]), int(index[-1]) + 1, int(apart[0]))
 
 
 def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64]:
@@ -72,15 +103,16 @@ def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64
     start and step, that field is taken rather than another one of the same valid time.
     """
     when = truth["valid_time" if "valid_time" in truth.coords else "time"]
-    wanted = _seconds(forecasts["valid_time"])
-    place = {second: n for n, second in enumerate(_seconds(when).ravel().tolist())}
-    flat = [place.get(second, -1) for second in wanted.ravel().tolist()]
-    position = np.array(flat, dtype=np.int64).reshape(wanted.shape)
+    wanted, held = _seconds(forecasts["valid_time"]), _seconds(when).ravel()
+    order = np.argsort(held, kind="stable")
+    place = np.searchsorted(held, wanted, side="right", sorter=order) - 1
+    position = order[place.clip(0)]
+    position = np.where((place >= 0) & (held[position] == wanted), position, -1)
     if "step" in truth.dims:
         rows = truth.indexes["time"].get_indexer(forecasts.indexes["time"])[:, None]
         columns = truth.indexes["step"].get_indexer(forecasts.indexes["step"])[None, :]
         own = np.where((rows >= 0) & (columns >= 0), rows * truth.sizes["step"] + columns, -1)
-        same = (own >= 0) & (_seconds(when).ravel()[own.clip(0)] == wanted)
+        same = (own >= 0) & (held[own.clip(0)] == wanted)
         position = np.where(same, own, position)
     return position
 
@@ -121,26 +153,38 @@ def _times(
     )
 
 
-def _take(
-    truth: xr.Dataset,
-    forecasts: xr.Dataset,
-    position: npt.NDArray[np.int64],
-    times: npt.NDArray[np.int64],
-    steps: npt.NDArray[np.int64],
-) -> xr.Dataset:
-    held = truth.drop_vars([c for c in truth.coords if c not in (*_GRID, "level")])
-    flat = xr.DataArray(position, dims=("time", "step"))
-    if "step" in truth.dims:
-        steps_held = truth.sizes["step"]
-        place = {"truth_time": flat.clip(0) // steps_held, "truth_step": flat.clip(0) % steps_held}
-        held = held.rename(time="truth_time", step="truth_step")
-    else:
-        place = {"truth_time": flat.clip(0)}
-        held = held.rename(time="truth_time")
-    taken = held.isel(place)
-    if (position < 0).any():
-        taken = taken.where(flat >= 0)
-    order = ("time", "step", "level", "latitude", "longitude")
-    paired = taken.transpose(*order, missing_dims="ignore").astype(np.float32)
-    there = forecasts.isel(time=times, step=steps)
-    return paired.assign_coords({name: there[name] for name in ("time", "step", "valid_time")})
+def _take(truth: xr.Dataset, position: npt.NDArray[np.int64]) -> xr.Dataset:
+    """The truth at positions (time, step) of its sequence, NaN at -1.
+
+    Step by step, so that each is taken in the order of the file.
+    """
+    bare = truth.drop_vars([c for c in truth.coords if c not in (*_GRID, "level")])
+    parts = []
+    for column in position.T:
+        place = column.clip(0)
+        if "step" in bare.dims:
+            rows, columns = np.divmod(place, bare.sizes["step"])
+            along = {"time": xr.DataArray(rows, dims="time")}
+            part = bare.isel(along | {"step": xr.DataArray(columns, dims="time")})
+        else:
+            part = bare.isel(time=place)
+        part = part.map(_by_date)
+        there = xr.DataArray(column >= 0, dims="time")
+        parts.append(part if there.all() else part.where(there))
+    whole: xr.Dataset = xr.concat(parts, "step", coords="minimal", compat="override")
+    return whole
+
+
+def _by_date(field: xr.DataArray) -> xr.DataArray:
+    """A field that is not in memory by dask chunks of one date; what is held stays as it is."""
+    if field.variable._in_memory:  # public interfaces tell it of dask arrays alone
+        return field
+    return field.chunk({"time": 1})
+
+
+def _finished(taken: xr.Dataset, source: str) -> xr.Dataset:
+    """In the catalogue's units, our order of dimensions, and float32."""
+    fields = taken.data_vars
+    converted = taken.assign({name: in_catalogue_units(fields[name], source) for name in fields})
+    order = ("time", "step", "level", *_GRID)
+    return converted.transpose(*order, missing_dims="ignore").astype(np.float32)

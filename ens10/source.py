@@ -1,17 +1,20 @@
 """Anything that holds forecasts or truth, opened as one lazy dataset in this package's layout.
 
-GRIB files, netCDF files, folders of either, and Zarr stores become a Dataset over (time, step,
+GRIB files, netCDF files, folders of both, and Zarr stores become a Dataset over (time, step,
 [level,] number, latitude, longitude), rows north to south, columns eastward, with `valid_time`.
 """
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
+from ens10 import recognise
+from ens10.combine import combined
 from ens10.cubes import Missing
-from ens10.errors import FileError
+from ens10.errors import FileError, MissingDataError
 from ens10.grib import is_grib
 from ens10.gribsource import grib_dataset
 from ens10.layout import FORECAST_DIMS, as_truth, tidy, with_valid_time
@@ -51,36 +54,97 @@ def open_source(
         ArgumentError: the data have dimensions that mean nothing here.
     """
     names = names or Names()
-    dataset = _open(path, names, missing)
-    return tidy(dataset, names, path, optional_dimensions=optional_dimensions)
-
-
-def _open(path: Path | str, names: Names, missing: Missing) -> xr.Dataset:
-    if "://" in str(path):
-        return _zarr(path)
+    if "://" in str(path) or _is_zarr(Path(path)):
+        dataset = _zarr(path, by_chunk=not optional_dimensions)
+        return tidy(dataset, names, path, optional_dimensions=optional_dimensions)
     path = Path(path)
     if not path.exists():
         raise FileError(path, "no such file or folder", "Check the path")
-    if any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zmetadata")):
-        return _zarr(path)
-    files = _files(path)
-    if all(is_grib(file) for file in files):
-        return grib_dataset(files, missing)
-    return _netcdf(path, files, names, missing)
+    parts = _parts(_files(path), names, missing)
+    if len(parts) == 1:
+        return tidy(parts[0][1], names, path, optional_dimensions=optional_dimensions)
+    return _one(parts, names, missing, path, optional_dimensions)
 
 
-def _zarr(path: Path | str) -> xr.Dataset:
+def _is_zarr(path: Path) -> bool:
+    return any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zmetadata"))
+
+
+def _parts(files: list[Path], names: Names, missing: Missing) -> list[tuple[Path, xr.Dataset]]:
+    """All GRIB files as one dataset, and each netCDF file as one."""
+    gribs = [file for file in files if is_grib(file)]
+    parts = [(file, _netcdf_file(file, names)) for file in files if file not in set(gribs)]
+    if gribs:
+        place = gribs[0] if len(gribs) == 1 else gribs[0].parent
+        parts.insert(0, (place, grib_dataset(gribs, missing)))
+    return parts
+
+
+def _one(
+    parts: list[tuple[Path, xr.Dataset]],
+    names: Names,
+    missing: Missing,
+    path: Path,
+    optional_dimensions: bool,
+) -> xr.Dataset:
+    """The parts as one dataset; not each of them need hold all that is named."""
+    held = {str(name) for _, part in parts for name in (*part.variables, *part.dims)}
+    needed = {**names.variables, **names.truth, **({} if optional_dimensions else names.dimensions)}
+    lacking = [name for name in needed if name not in held]
+    if lacking:
+        raise MissingDataError(path, lacking, f"The files hold {', '.join(sorted(held))}")
+    tidied, sources = [], []
+    for source, part in parts:
+        own = _names_of(part, names)
+        if names.variables and not own.variables:
+            continue
+        part = tidy(part, own, source, optional_dimensions=optional_dimensions)
+        bare = part.drop_vars("valid_time")
+        implied = with_valid_time(bare, names)["valid_time"].equals(part["valid_time"])
+        tidied.append(bare if implied else part)
+        sources.append(source)
+    whole = with_valid_time(combined(tidied, sources, missing, path), names)
+    whole.encoding["source"] = str(path)
+    return whole
+
+
+def _names_of(part: xr.Dataset, names: Names) -> Names:
+    """The names without those of things that the part does not hold."""
+    held = {str(name) for name in (*part.variables, *part.dims)}
+    return replace(
+        names,
+        variables={old: new for old, new in names.variables.items() if old in held},
+        truth={old: new for old, new in names.truth.items() if old in held},
+        dimensions={old: new for old, new in names.dimensions.items() if old in held},
+    )
+
+
+def _zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
+    """A store, by dask chunks, or by xarray's own lazy arrays.
+
+    The latter cost nothing where a few of very many chunks are wanted: hourly truth of all years,
+    where dask would list each chunk first.
+    """
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
-            dataset: xr.Dataset = xr.open_zarr(str(path), decode_timedelta=True)
+            chunks: dict[str, int] | None = {} if by_chunk else None
+            dataset = xr.open_zarr(str(path), decode_timedelta=True, chunks=chunks)
     except (OSError, ValueError, KeyError) as error:
         raise FileError(path, f"no Zarr store that can be read ({error})", "Check it") from error
     if "ens10_format" in dataset.attrs:
         raise FileError(
             path, "a store of ens10, which is prepared already", "Open it with ens10.open_store"
         )
-    return dataset
+    return _filled(dataset)
+
+
+def _filled(dataset: xr.Dataset) -> xr.Dataset:
+    """The dataset up to where it is filled: the time axis of ARCO-ERA5 runs to the year 2050."""
+    first, last = (dataset.attrs.get(f"valid_time_{end}") for end in ("start", "stop"))
+    if first is None or last is None or "time" not in dataset.indexes:
+        return dataset
+    return dataset.sel(time=slice(str(first), str(last)))
 
 
 def _files(path: Path) -> list[Path]:
@@ -106,32 +170,6 @@ def _is_netcdf(path: Path) -> bool:
         return file.read(4) in _NETCDF_MAGICS
 
 
-def _netcdf(path: Path, files: list[Path], names: Names, missing: Missing) -> xr.Dataset:
-    if any(is_grib(file) for file in files):
-        raise FileError(
-            path, "the folder mixes GRIB and netCDF files", "Prepare the two kinds separately"
-        )
-    parts = [_netcdf_file(file, names) for file in files]
-    if len(parts) == 1:
-        return parts[0]
-    try:
-        whole = xr.combine_by_coords(
-            parts,
-            join="outer" if missing == "nan" else "exact",
-            data_vars="all",
-            coords="minimal",
-            compat="equals",
-            combine_attrs="override",
-        )
-    except ValueError as error:
-        raise FileError(
-            path,
-            f"its files do not make one whole dataset ({error})",
-            "Complete them, or accept the gaps with --missing nan",
-        ) from error
-    return whole.to_dataset() if isinstance(whole, xr.DataArray) else whole
-
-
 def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
     """One file by its own chunks, or by date where a variable would be read in one piece."""
 
@@ -146,7 +184,8 @@ def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
         whole = [name for name, field in fields.items() if field.encoding.get("contiguous")]
         if not whole:
             return dataset
-        outer = [d for d in dataset.dims if names.dimensions.get(str(d), d) in _OUTER]
+        known = names.dimensions | recognise.dimensions(dataset)
+        outer = [d for d in dataset.dims if known.get(str(d), d) in _OUTER]
         by_date = opened(dict.fromkeys(outer, 1), [name for name in fields if name not in whole])
     except (OSError, ValueError, RuntimeError) as error:
         raise FileError(file, f"no netCDF file that can be read ({error})", "Check it") from error

@@ -1,0 +1,153 @@
+"""Units of fields: spellings of the same unit, and conversion to those of the catalogue."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from ens10.catalog import VARIABLES
+from ens10.errors import FileError
+
+STANDARD_GRAVITY = 9.80665  # m s-2; 3rd General Conference on Weights and Measures, 1901
+
+_SPELLINGS = {
+    "kelvin": "K",
+    "kelvins": "K",
+    "degk": "K",
+    "deg_k": "K",
+    "k": "K",
+    "celsius": "degC",
+    "degc": "degC",
+    "deg_c": "degC",
+    "c": "degC",
+    "°c": "degC",
+    "degree_celsius": "degC",
+    "degrees_celsius": "degC",
+    "degree_c": "degC",
+    "degrees_c": "degC",
+    "fahrenheit": "degF",
+    "degf": "degF",
+    "°f": "degF",
+    "pascal": "Pa",
+    "pascals": "Pa",
+    "pa": "Pa",
+    "hpa": "hPa",
+    "hectopascal": "hPa",
+    "hectopascals": "hPa",
+    "mb": "hPa",
+    "mbar": "hPa",
+    "millibar": "hPa",
+    "millibars": "hPa",
+    "kpa": "kPa",
+    "metre": "m",
+    "metres": "m",
+    "meter": "m",
+    "meters": "m",
+    "millimetre": "mm",
+    "millimetres": "mm",
+    "millimeter": "mm",
+    "millimeters": "mm",
+    "sec": "s",
+    "second": "s",
+    "seconds": "s",
+    "knot": "kt",
+    "knots": "kt",
+    "kts": "kt",
+    "hour": "h",
+    "hours": "h",
+    "hr": "h",
+    "percent": "%",
+    "per_cent": "%",
+    "geopotential_meter": "gpm",
+    "geopotential_metre": "gpm",
+    "dimensionless": "",
+    "fraction": "",
+}
+_UNKNOWN = (None, "", "unknown")
+_NO_UNIT = {"(0-1)", "0-1", "0..1", "[0-1]", "1", "-", "~"}
+_FACTOR = re.compile(r"(/?)\s*([^\W\d]+|[°%][a-zA-Z]*)(-?\d*)")
+_JOULE = {"kg": 1, "m": 2, "s": -2}
+
+# Catalogue's units: other units as `unit_of` reads them, with factor and offset.
+_CONVERSIONS: dict[str, dict[str, tuple[float, float]]] = {
+    "K": {"degC": (1.0, 273.15), "degF": (5 / 9, 273.15 - 32 * 5 / 9)},
+    "Pa": {"hPa": (100.0, 0.0), "kPa": (1000.0, 0.0)},
+    "m": {"mm": (1e-3, 0.0), "cm": (1e-2, 0.0), "kg m-2": (1e-3, 0.0)},  # of water
+    "kg m-2": {"mm": (1.0, 0.0)},
+    "1": {"%": (1e-2, 0.0)},
+    "kg kg-1": {"g kg-1": (1e-3, 0.0)},
+    "m2 s-2": {"m": (STANDARD_GRAVITY, 0.0), "gpm": (STANDARD_GRAVITY, 0.0)},
+    "Pa s-1": {"hPa s-1": (100.0, 0.0)},
+    "m s-1": {"h-1 km": (1 / 3.6, 0.0), "kt": (1852 / 3600, 0.0)},
+}
+
+
+def unit_of(text: str) -> str:
+    """One spelling for all spellings of a unit, such as 'm2 s-2' for 'm**2 s**-2' and 'J/kg'.
+
+    Args:
+        text: units as a file gives them.
+
+    Returns:
+        Base units in alphabetical order with their exponents; "" for numbers without unit; the
+        text itself where it is no product of units.
+    """
+    if text.replace(" ", "") in _NO_UNIT:
+        return ""
+    plain = re.sub(r"^\s*1\s*/", "/", re.sub(r"\*\*|[\^{}]", "", text))
+    if _FACTOR.sub("", plain).strip(" .*"):
+        return text  # such as numbers, which must not be lost
+    exponents: dict[str, int] = {}
+    for over, word, exponent in _FACTOR.findall(plain):
+        power = int(exponent or 1) * (-1 if over else 1)
+        unit = _SPELLINGS.get(word.lower(), word)
+        for base, times in _JOULE.items() if unit == "J" else ((unit, 1),):
+            exponents[base] = exponents.get(base, 0) + times * power
+    kept = sorted((base, n) for base, n in exponents.items() if n and base)
+    return " ".join(base if n == 1 else f"{base}{n}" for base, n in kept)
+
+
+def in_catalogue_units(field: xr.DataArray, source: Path | str) -> xr.DataArray:
+    """A field in the units of the catalogue, converted (lazily, if it is lazy) where they differ.
+
+    Args:
+        field: a variable by this package's name. One that the catalogue lacks, or that does not
+            tell its units, is returned as it is.
+        source: where it comes from, for errors.
+
+    Returns:
+        The field. A converted one is float32, computed in float64, and its attribute
+        `converted_from` holds the units it had.
+
+    Raises:
+        FileError: units that cannot be converted.
+    """
+    variable = VARIABLES.get(str(field.name))
+    text = field.attrs.get("units")
+    if variable is None or text in _UNKNOWN or text == variable.units:
+        return field
+    unit = unit_of(str(text))
+    if unit == unit_of(variable.units):
+        return field.assign_attrs(units=variable.units)
+    conversion = _CONVERSIONS.get(variable.units, {}).get(unit)
+    height = variable.name == "z" and unit == "m" and not _is_geopotential_height(field)
+    if conversion is None or height:
+        raise FileError(
+            source,
+            f"{variable.name} has the units {text!r}, and {variable.long_name} is in "
+            f"{variable.units!r}",
+            "Give it the standard_name geopotential_height if it is that, or convert it"
+            if height
+            else "Convert it, mend the attribute units, or map another variable with --names FILE",
+        )
+    factor, offset = conversion
+    converted = (field.astype(np.float64) * factor + offset).astype(np.float32)
+    kept = {k: v for k, v in field.attrs.items() if k not in ("standard_name", "long_name")}
+    return converted.assign_attrs(kept | variable.attributes | {"converted_from": str(text)})
+
+
+def _is_geopotential_height(field: xr.DataArray) -> bool:
+    """Geometric heights are in metres too, and other numbers: 5 m apart at 500 hPa."""
+    words = f"{field.attrs.get('standard_name', '')} {field.attrs.get('long_name', '')}"
+    return "geopotential" in words.lower()
