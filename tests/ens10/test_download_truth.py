@@ -1,0 +1,283 @@
+"""ERA5 from small Zarr stores of the public one's layout, and the request to the data store."""
+
+import ast
+import json
+from datetime import datetime
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from flakyserver import serve
+
+from ens10.download import download
+from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.pairing import pair_truth
+from ens10.source import open_source
+from ens10.synthetic import World
+
+LAT, LON = np.arange(90, -91, -22.5), np.arange(0, 360, 22.5)
+LEVELS = [300, 500, 850]
+BASE = {"2m_temperature": (280.0, "K"), "temperature": (250.0, "K")}
+BASE |= {"geopotential": (5e4, "m**2 s**-2"), "sea_surface_temperature": (290.0, "K")}
+
+
+def values(name, hour, level=None):
+    """Shape (rows, columns): numbers that tell every field and point from the others."""
+    seed = [ord(c) for c in name] + [hour.year, hour.month, hour.day, hour.hour, level or 0]
+    noise = np.random.default_rng(seed).normal(size=(LAT.size, LON.size))
+    return (BASE[name][0] + noise).astype("f4")
+
+
+def write_era5(path, zarr_format, first="2001-01-01", days=10):
+    """Hourly, one chunk an hour with all levels, written by zarr itself."""
+    root = zarr.open_group(path, mode="w", zarr_format=zarr_format)
+
+    def put(name, data, dims, chunks=None, **attributes):
+        named = {"dimension_names": dims} if zarr_format == 3 else {}
+        array = root.create_array(
+            name, shape=data.shape, dtype=data.dtype, chunks=chunks or data.shape,
+            fill_value=np.nan if data.dtype.kind == "f" else 0, **named,
+        )  # fmt: skip
+        array[...] = data
+        array.attrs.update(attributes | ({} if named else {"_ARRAY_DIMENSIONS": list(dims)}))
+
+    start = np.datetime64(first, "h")
+    times = (start + np.arange(24 * days)) - np.datetime64("1900-01-01", "h")
+    hours = (start + np.arange(24 * days)).astype("datetime64[s]").tolist()
+    put("time", times.astype("i8"), ("time",), units="hours since 1900-01-01")
+    put("latitude", LAT.astype("f4"), ("latitude",), units="degrees_north")
+    put("longitude", LON.astype("f4"), ("longitude",), units="degrees_east")
+    put("level", np.array(LEVELS, "i8"), ("level",))
+    grid = ("latitude", "longitude")
+    for name, (_, units) in BASE.items():
+        surface = name[-3:] == "ure" and name != "temperature"
+        if surface:
+            data = np.stack([values(name, hour) for hour in hours])
+            chunks, dims = (1, *data.shape[1:]), ("time", *grid)
+        else:
+            data = np.stack([[values(name, hour, p) for p in LEVELS] for hour in hours])
+            chunks, dims = (1, *data.shape[1:]), ("time", "level", *grid)
+        put(name, data, dims, chunks, units=units)
+    if zarr_format == 2:
+        zarr.consolidate_metadata(path, zarr_format=2)
+    return path
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def era5(request, tmp_path_factory):
+    return write_era5(tmp_path_factory.mktemp("era5") / "e.zarr", request.param)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    return write_era5(tmp_path_factory.mktemp("era5") / "e.zarr", 2)
+
+
+def get(folder, base, dates="0101-0104", **options):
+    options = {"years": [2001], "spacing": 45, "sleep": lambda _: None, **options}
+    return download(folder, "truth", dates, base=str(base), **options)
+
+
+def check(dataset, spacing=2):
+    assert dataset.sizes["latitude"] == len(LAT[::spacing])
+    for i, time in enumerate(dataset.time.to_numpy().astype("datetime64[s]").tolist()):
+        want = values("2m_temperature", time)[::spacing, ::spacing]
+        np.testing.assert_array_equal(dataset.t2m[i], want)
+        for name, theirs in (("z", "geopotential"), ("t", "temperature")):
+            for level in dataset.level.to_numpy():
+                want = values(theirs, time, int(level))[::spacing, ::spacing]
+                np.testing.assert_array_equal(dataset[name].sel(level=level)[i], want)
+
+
+def test_the_hours_wanted_come_bit_for_bit(era5, tmp_path):
+    report = get(tmp_path, era5)
+    assert report.fetched == ("era5.2001.nc",)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checksums.json", "era5.2001.nc"]
+    with xr.open_dataset(tmp_path / "era5.2001.nc") as raw:
+        assert raw.time.dt.strftime("%d%H").to_numpy().tolist() == ["0300", "0600"]
+        assert raw.attrs["Conventions"] == "CF-1.8"
+        assert raw.t2m.dtype == np.float32
+        assert raw.z.attrs["units"] == "m2 s-2"
+    check(open_source(tmp_path / "era5.2001.nc"))
+    truth = open_source(tmp_path)  # the folder: the record is no data
+    assert set(truth.data_vars) == {"t2m", "z", "t"}
+    assert truth.level.to_numpy().tolist() == [500, 850]
+    check(truth)
+
+
+def test_every_point_and_other_steps_years_and_fields(two, tmp_path):
+    other = write_era5(tmp_path / "e.zarr", 2, "2002-01-01", 4)
+    options = {"fields": ["2t", "sst"], "steps": [0, 24], "spacing": 22.5}
+    get(tmp_path / "d", two, "0101", **options)
+    get(tmp_path / "d", other, "0101", **options, jobs=1, years=[2002])
+    truth = open_source(tmp_path / "d")
+    days = truth.time.dt.strftime("%Y%m%d").to_numpy().tolist()
+    assert days == ["20010101", "20010102", "20020101", "20020102"]
+    assert set(truth.data_vars) == {"t2m", "sst"}
+    want = values("sea_surface_temperature", datetime(2002, 1, 2))
+    np.testing.assert_array_equal(truth.sst[3], want)
+
+
+def test_a_second_run_reads_nothing_and_more_dates_are_added(two, tmp_path):
+    get(tmp_path, two, "0101")
+    with xr.open_dataset(tmp_path / "era5.2001.nc") as first:
+        first.load()
+    before = (tmp_path / "checksums.json").read_bytes()
+    report = get(tmp_path, two, "0101")
+    assert (report.kept, report.fetched, report.left) == (("era5.2001.nc",), (), 0)
+    assert (tmp_path / "checksums.json").read_bytes() == before
+    assert get(tmp_path, two, "0104").fetched == ("era5.2001.nc",)
+    truth = open_source(tmp_path)
+    assert truth.sizes["time"] == 2
+    check(truth)
+    with pytest.raises(FileError, match="holds other fields, or another grid"):
+        get(tmp_path, two, "0101", fields=["t2m"])
+    (tmp_path / "era5.2001.nc").write_bytes(b"CDF")
+    with pytest.raises(FileError, match="not the file that was fetched"):
+        get(tmp_path, two, "0101")
+
+
+def test_failures_are_retried_and_what_came_is_kept(two, tmp_path, monkeypatch):
+    from ens10.download.arco import Era5
+
+    read, asked, waits = Era5.read, [], []
+
+    def failing(self, name, hour):
+        asked.append((name, hour.day))
+        if (name, hour.day) == ("z", 6) and failing.on:
+            raise RuntimeError("503, try later")
+        return read(self, name, hour)
+
+    monkeypatch.setattr(Era5, "read", failing)
+    failing.on = True
+    with pytest.raises(MissingDataError, match=r"2001-01-06T00 \(RuntimeError: 503, .* 8 attempts"):
+        get(tmp_path, two, sleep=waits.append)
+    assert sorted(asked) == [("t", 3), ("t2m", 3), ("t2m", 6), ("z", 3), *[("z", 6)] * 8]
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
+    asked.clear()
+    failing.on = False
+    get(tmp_path, two)
+    assert asked == [("t2m", 6), ("z", 6), ("t", 6)]
+    check(open_source(tmp_path))
+
+
+def test_a_missing_chunk_is_not_taken_for_data(tmp_path):
+    path = write_era5(tmp_path / "e.zarr", 2)
+    (path / "geopotential" / "48.0.0.0").unlink()
+    with pytest.raises(MissingDataError, match=r"1 part is missing: 2001-01-03T00 .*geopotential"):
+        get(tmp_path / "d", path)
+
+
+def test_what_the_store_lacks_is_listed(two, tmp_path):
+    with pytest.raises(MissingDataError, match="2 parts are missing: 2001-01-13T00; 2001-01-17T00"):
+        get(tmp_path, two, "0101,0111,0115")
+    with pytest.raises(MissingDataError, match="10m_u_component_of_wind; v_component_of_wind"):
+        get(tmp_path, two, fields=["u10", "v500"])
+    with pytest.raises(MissingDataError, match="level 1000 hPa"):
+        get(tmp_path, two, fields=["z1000"])
+    with pytest.raises(ArgumentError, match=r"0.5 degrees is no multiple of the 22.5"):
+        get(tmp_path, two, spacing=0.5)
+    with pytest.raises(ArgumentError, match="tp of ERA5 is the sum of one hour"):
+        get(tmp_path, two, fields=["tp"])
+    with pytest.raises(UnknownNameError, match="did you mean 'z_50'"):
+        get(tmp_path, two, fields=["z_501"])
+    with pytest.raises(FileError, match="no such folder"):
+        get(tmp_path, tmp_path / "nothing")
+    with pytest.raises(FileError, match="no Zarr store"):
+        get(tmp_path, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_units_and_impossible_values_are_refused(tmp_path):
+    path = write_era5(tmp_path / "e.zarr", 3)
+    zarr.open_group(path)["temperature"].attrs["units"] = "degC"
+    with pytest.raises(FileError, match="temperature is in degC, not in K"):
+        get(tmp_path / "d", path)
+    zarr.open_group(path)["2m_temperature"][48] = 9999.0
+    with pytest.raises(MissingDataError, match="9999 looks like a missing value"):
+        get(tmp_path / "d", path, "0101", fields=["t2m"])
+
+
+def test_sizes_first(two, tmp_path, capsys, monkeypatch):
+    report = get(tmp_path / "d", two, dry_run=True, progress=True)
+    assert not (tmp_path / "d").exists()
+    assert report.left == 2 * 5 * 5 * 8 * 4  # hours, fields, rows, columns, bytes
+    said = capsys.readouterr().out
+    names = {"2m_temperature": ".0.0", "geopotential": ".0.0.0", "temperature": ".0.0.0"}
+    chunks = [two / name / f"{n}{rest}" for n in (48, 120) for name, rest in names.items()]
+    assert f"about {sum(c.stat().st_size for c in chunks) / 1e3:.1f} kB to read" in said
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("U", (), {"free": 1000}))
+    with pytest.raises(FileError, match=r"1\.6 kB are to be written and 1\.0 kB are free"):
+        get(tmp_path / "d", two)
+
+
+def test_truth_pairs_with_forecasts(tmp_path, monkeypatch):
+    path = write_era5(tmp_path / "e.zarr", 2)
+    monkeypatch.setenv("ENS10_ERA5_URL", str(path))
+    world = World("5x8", [2001], ["0101", "0104"], ["t2m", "z"], steps=(24, 48), members=2)
+    forecasts = open_source(world.write(tmp_path / "w"))
+    download(tmp_path / "t", "truth", ["0101", "0104"], years=[2001], spacing=45)
+    paired = pair_truth(forecasts, open_source(tmp_path / "t"))
+    assert paired.step.to_numpy().tolist() == [48]
+    want = values("2m_temperature", datetime(2001, 1, 6))[::2, ::2]
+    np.testing.assert_array_equal(paired.t2m.sel(time="2001-01-04")[0], want)
+
+
+def test_over_http(two, tmp_path):
+    pytest.importorskip("aiohttp")
+    with serve() as site:
+        for file in two.rglob("*"):
+            if file.is_file():
+                site.files[f"e/{file.relative_to(two)}"] = file.read_bytes()
+        chunk = "e/temperature/48.0.0.0"
+        site.faults[chunk] = [("status", 503, {}), ("drop", 50), ("none",)]
+        get(tmp_path, f"{site.url}/e")
+        read = {path for method, path, _ in site.requests if method == "GET"}
+        assert {p for p in read if "/48." in p or "/120." in p} == {
+            f"/e/{name}" for n in (48, 120)
+            for name in (f"2m_temperature/{n}.0.0", f"temperature/{n}.0.0.0",
+                         f"geopotential/{n}.0.0.0")
+        }  # fmt: skip
+        assert not [p for p in read if p.startswith("/e/sea")]  # only what is needed
+    check(open_source(tmp_path))
+
+
+def test_the_request_to_the_data_store_asks_for_the_days_needed(tmp_path, capsys, monkeypatch):
+    script = tmp_path / "get.py"
+    years = [1998, 2017]
+    options = {"cds": script, "years": years, "progress": True}
+    report = download(tmp_path / "t", "truth", "all", **options)
+    assert not (tmp_path / "t").exists()
+    assert "pip install cdsapi" in capsys.readouterr().out
+    done = []
+
+    class Client:
+        def retrieve(self, dataset, request, target):
+            done.append((dataset, request))
+            open(target, "w").close()  # noqa: PTH123
+
+    names = {"__name__": "get"}
+    exec(compile(ast.parse(script.read_text()), "get.py", "exec"), names)
+    import sys
+
+    monkeypatch.setitem(sys.modules, "cdsapi", type("cdsapi", (), {"Client": Client}))
+    names["main"]()
+    names["main"]()  # what is there is not asked for again
+    assert len(done) == len(report.fetched) == 2 * (12 + 12 + 1 + 1)
+    assert {p.name for p in (tmp_path / "t").iterdir()} == set(report.fetched)
+    days = set()
+    for dataset, request in done:
+        assert json.loads(json.dumps(request)) == request
+        assert request["time"] == ["00:00"]
+        assert request["grid"] == "0.5/0.5"
+        assert request["data_format"] == "grib"
+        if dataset == "reanalysis-era5-pressure-levels":
+            assert request["variable"] == ["geopotential", "temperature"]
+            assert request["pressure_level"] == ["500", "850"]
+            days |= {(*request["year"], *request["month"], day) for day in request["day"]}
+        else:
+            assert request["variable"] == ["2m_temperature"]
+    assert len(days) == sum(len(request["day"]) for _, request in done) / 2 == 210
+    assert ("2018", "01", "02") in days  # 31 December + 48 h
+    assert ("1998", "01", "01") not in days
