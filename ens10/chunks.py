@@ -16,15 +16,15 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import zarr
-from numcodecs.blosc import decompress
 
-from ens10.errors import DamagedFileError, FileError
-from ens10.packed16.layout import DamagedChunkError, length_of, parse, values_begin
+from ens10.errors import ArgumentError, DamagedFileError, FileError
+from ens10.packed16.layout import DamagedChunkError, length_of, most_bytes, parse, values_begin
+from ens10.packed16.lz4 import inflate
 from ens10.packed16.unpack import unpack
 
 Place = tuple[int, ...]
 Buffer = npt.NDArray[np.uint8]
-_MEND = "Mend the store with `ens10 verify STORE --repair`"
+MEND = "Mend the store with `ens10 verify STORE --repair`"
 _FLOAT_BYTES = 4
 _FIELD_DIMS = ("number", "channel")
 
@@ -63,6 +63,7 @@ class Reader(Protocol):
         Raises:
             FileError: the chunk is missing.
             DamagedFileError: the chunk is damaged.
+            ArgumentError: a buffer of another shape or type, or a place of another array.
         """
 
 
@@ -92,7 +93,7 @@ class ChunkReader:
             dims = about["dimension_names"]
             codecs = [codec["name"] for codec in about["codecs"]]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FileError(folder, f"no array of a store ({error})", _MEND) from error
+            raise FileError(folder, f"no array of a store ({error})", MEND) from error
         self.shape: Place = tuple(about["shape"])
         self.outer = _outer(folder, self.shape, tuple(chunk), dims)
         *held, self.rows, self.columns = self.shape[self.outer :]
@@ -118,17 +119,18 @@ class ChunkReader:
         path = self.path_of(place)
         first, last, _ = rows.indices(self.rows)
         wanted = range(self.fields) if fields is None else fields
+        self._check(place, out, len(wanted), max(last - first, 0))
         try:
             file = os.open(path, os.O_RDONLY)
         except FileNotFoundError as error:
-            raise FileError(path, "the chunk is missing", _MEND) from error
+            raise FileError(path, "the chunk is missing", MEND) from error
         try:
             source = self._inflated(file) if self.compressed else _File(file)
             read = self._packed if self.packed else self._plain
             count = read(source, out, wanted, (first, last))
             return os.fstat(file).st_size if self.compressed else count
         except DamagedChunkError as error:
-            raise DamagedFileError(path, error.offset, error.reason, _MEND) from error
+            raise DamagedFileError(path, error.offset, error.reason, MEND) from error
         finally:
             os.close(file)
 
@@ -166,13 +168,18 @@ class ChunkReader:
     def _inflated(self, file: int) -> "_Memory":
         size = os.fstat(file).st_size
         packed = _File(file).read(0, size, self._scratch("file"))
-        try:
-            length = int(np.frombuffer(packed[4:8], "<u4")[0])  # of the values, in blosc's header
-            chunk = self._scratch("chunk")(length)
-            decompress(packed, chunk)
-        except (RuntimeError, ValueError, IndexError) as error:
-            raise DamagedChunkError(0, f"lz4 cannot unpack it ({error})") from error
+        most = most_bytes(self.fields, self.rows, self.columns)
+        chunk = inflate(packed, most, self._scratch("chunk"))
         return _Memory(chunk)
+
+    def _check(self, place: Place, out: Any, fields: int, rows: int) -> None:
+        """Refuses what would be read in part, or into nowhere."""
+        shape = (fields, rows, self.columns)
+        if out.shape != shape or out.dtype != np.float32 or not out[:1].flags.c_contiguous:
+            reason = f"expected float32 of shape {shape}, each field contiguous"
+            raise ArgumentError("out", f"{reason}; got {out.dtype} of shape {out.shape}")
+        if len(place) != self.outer:
+            raise ArgumentError("place", f"expected {self.outer} positions, got {place}")
 
     def _scratch(self, name: str) -> Any:
         """A function that gives a kept buffer of this thread, of at least the size asked for."""

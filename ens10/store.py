@@ -23,9 +23,11 @@ from zarr.codecs import BloscCodec
 
 from ens10.errors import FileError, MissingDataError, UnknownNameError
 from ens10.packed16.codec import Packed16
+from ens10.strict import StrictStore
 
-FORMAT_VERSION = 1
-StoreKind = Literal["sfc", "pl", "truth", "statistics"]
+FORMAT_VERSION = 2
+_STRICT_SINCE = 2  # before, chunks without any value were left out
+StoreKind = Literal["sfc", "pl", "truth", "statistics", "climate"]
 Codec = Literal["none", "lz4"]
 _TIME_ATTRIBUTES = {"units": "seconds since 1970-01-01", "calendar": "proleptic_gregorian"}
 
@@ -39,7 +41,9 @@ def open_store(path: Path | str, kind: StoreKind) -> xr.Dataset:
 
     Raises:
         UnknownNameError: another kind.
-        FileError: no store there, or one of a newer version.
+        FileError: no store there, or one of a newer version. When values are read: a chunk is
+            missing.
+        DamagedFileError: when values are read: a chunk is damaged.
         MissingDataError: the store has no such part.
     """
     if kind not in get_args(StoreKind):
@@ -50,7 +54,11 @@ def open_store(path: Path | str, kind: StoreKind) -> xr.Dataset:
             "Prepare it again with --truth" if kind == "truth" else "Prepare it from such files"
         )
         raise MissingDataError(path, [f"{kind} (the store holds {', '.join(held)})"], remedy)
-    part: xr.Dataset = xr.open_zarr(str(path), group=kind, consolidated=False, chunks={})
+    root = _root(path)
+    source: Any = str(path)
+    if int(str(root.attrs["ens10_format"])) >= _STRICT_SINCE:
+        source = StrictStore(root.store, str(path))
+    part: xr.Dataset = xr.open_zarr(source, group=kind, consolidated=False, chunks={})
     return part
 
 
@@ -60,8 +68,20 @@ def store_kinds(path: Path | str) -> list[str]:
     Raises:
         FileError: no store there, or one of a newer version.
     """
+    return sorted(name for name, _ in _root(path).groups())
+
+
+def _root(path: Path | str) -> zarr.Group:
+    """The hierarchy of a store, whose version is known to be one that this package reads."""
     remedy = "Make a store with `ens10 prepare`"
     if "://" not in str(path) and not Path(path).exists():
+        partial = Path(path).with_name(Path(path).name + ".partial")
+        if partial.exists():
+            raise FileError(
+                path,
+                f"it is not complete: {partial} is being written or was left",
+                "Run `ens10 prepare` again",
+            )
         raise FileError(path, "no such store", remedy)
     try:
         root = zarr.open_group(str(path), mode="r", use_consolidated=False)
@@ -71,8 +91,9 @@ def store_kinds(path: Path | str) -> list[str]:
     if not isinstance(version, int):
         raise FileError(path, "a Zarr hierarchy, but not a store of ens10", remedy)
     if version > FORMAT_VERSION:
-        raise FileError(path, f"a store of format {version}", "Update ens10 to read it")
-    return sorted(name for name, _ in root.groups())
+        reason = f"a store of format {version}, newer than {FORMAT_VERSION}"
+        raise FileError(path, reason, "Update ens10 to read it")
+    return root
 
 
 def forecasts(path: Path | str) -> xr.Dataset:
@@ -117,6 +138,8 @@ def create_array(
         attributes={str(k): _plain(v) for k, v in (attributes or {}).items()},
         serializer=Packed16() if codec else "auto",
         compressors=[lz4] if codec == "lz4" else None,
+        # A chunk that is not there is damage, so those full of gaps are written too.
+        config={"write_empty_chunks": True},
     )
 
 

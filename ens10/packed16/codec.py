@@ -10,7 +10,7 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 from zarr.core.common import JSON
 
-from ens10.packed16.layout import DamagedChunkError, crc32c, encode, length_of, parse
+from ens10.packed16.layout import checked_values, encode, parse
 from ens10.packed16.unpack import unpack
 
 NAME = "packed16"
@@ -54,11 +54,7 @@ class Packed16(ArrayBytesCodec):
         flat: Any = np.empty((fields, points), np.float32)
         records = parse(chunk.data, fields, rows, columns, chunk.size)
         for n, record in enumerate(records):
-            begin = int(record["offset"])
-            values = chunk[begin : begin + length_of(record, points)]
-            if crc32c(values) != record["crc"]:
-                raise DamagedChunkError(begin, f"field {n} does not match its checksum")
-            unpack(record, _aligned(values), flat[n])
+            unpack(record, _aligned(checked_values(chunk, records, n, points)), flat[n])
         return chunk_spec.prototype.nd_buffer.from_ndarray_like(flat.reshape(chunk_spec.shape))
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:

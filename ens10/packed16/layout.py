@@ -175,6 +175,26 @@ def parse(head: memoryview, fields: int, rows: int, columns: int, size: int) -> 
     return records
 
 
+def checked_values(
+    chunk: npt.NDArray[np.uint8], records: npt.NDArray[Any], n: int, points: int
+) -> npt.NDArray[np.uint8]:
+    """The bytes of field n's values in a whole chunk.
+
+    Raises:
+        DamagedChunkError: they do not match their checksum.
+    """
+    begin = int(records[n]["offset"])
+    values = chunk[begin : begin + length_of(records[n], points)]
+    if crc32c(values) != records[n]["crc"]:
+        raise DamagedChunkError(begin, f"field {n} does not match its checksum")
+    return values
+
+
+def most_bytes(fields: int, rows: int, columns: int) -> int:
+    """Bytes of the longest chunk of a shape: every field as float32."""
+    return values_begin(fields) + fields * _aligned(rows * columns * _BYTES[FLOAT], 8)
+
+
 def length_of(record: Any, points: int) -> int:
     """Bytes of a field's values."""
     return _BYTES[int(record["kind"])] * points

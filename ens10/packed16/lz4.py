@@ -1,0 +1,47 @@
+"""Unpack the lz4 frames of chunks (as c-blosc writes them), damaged ones without harm.
+
+c-blosc believes the lengths in a frame's header: a frame that was cut short would be read past its
+end, and one with a flipped bit could ask for gigabytes. Both are compared with what is known first.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from numcodecs.blosc import decompress
+
+from ens10.packed16.layout import DamagedChunkError
+
+_HEADER = 16
+_LENGTH = slice(4, 8)  # bytes of the values, little-endian
+_FRAME = slice(12, 16)  # bytes of the frame
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def inflate(frame: Bytes, most: int, into: Callable[[int], Bytes]) -> Bytes:
+    """The bytes that a frame holds.
+
+    Args:
+        frame: the whole frame.
+        most: bytes that it may hold at the utmost.
+        into: gives an array of a size to write them to.
+
+    Raises:
+        DamagedChunkError: the frame is damaged; the offset is one of the frame.
+    """
+    if frame.size < _HEADER:
+        raise DamagedChunkError(frame.size, f"an lz4 frame of {frame.size} bytes")
+    length, size = (int(frame[part].view("<u4")[0]) for part in (_LENGTH, _FRAME))
+    if size != frame.size:
+        raise DamagedChunkError(
+            min(size, frame.size), f"an lz4 frame of {size} bytes, but {frame.size} are there"
+        )
+    if length > most:
+        raise DamagedChunkError(4, f"an lz4 frame that holds {length} bytes, more than {most}")
+    held = into(length)
+    try:
+        decompress(frame, held)
+    except (RuntimeError, ValueError) as error:
+        raise DamagedChunkError(0, f"lz4 cannot unpack it ({error})") from error
+    return held
