@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ens10.catalog import MODEL_YEAR, Kind
@@ -16,6 +16,7 @@ BASES = (
     "https://storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4",
 )
 BASE_VARIABLE = "ENS10_BASE_URL"
+_TRIES = 3  # with a place that is not the last one to try
 Say = Callable[[str], None]
 
 
@@ -63,21 +64,20 @@ def locate(
         What was found, and what was wrong with the others, both by name.
     """
     found: dict[str, Found] = {}
-    wrong: dict[str, str] = {}
-    left = list(names)
+    reasons: dict[str, list[str]] = {name: [] for name in names}
     for n, place in enumerate(places):
+        left = [name for name in names if name not in found]
         if n and left:
             say(f"{len(left)} of {len(names)} files not found: trying {public(place)}")
-        answers = _ask(left, place, patience, jobs)
-        for name, answer in answers.items():
+        last = place == places[-1]
+        hurried = patience if last else replace(patience, tries=min(_TRIES, patience.tries))
+        for name, answer in _ask(left, place, hurried, jobs).items():
             if isinstance(answer, Found):
                 found[name] = answer
-                wrong.pop(name, None)
             else:
-                reason = f"{name} ({public(place)}: {answer})"
-                wrong[name] = f"{wrong[name]}, {reason}" if name in wrong else reason
-        left = [name for name in left if name not in found]
-    return found, wrong
+                reasons[name].append(f"{public(place)}: {answer}")
+    wrong = {name: f"{name} ({'; '.join(why)})" for name, why in reasons.items()}
+    return found, {name: why for name, why in wrong.items() if name not in found}
 
 
 def _ask(

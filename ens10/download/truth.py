@@ -73,7 +73,7 @@ def _by_year(hours: Sequence[datetime]) -> dict[int, list[datetime]]:
 
 
 def _part(folder: Path, hour: datetime) -> Path:
-    return folder / _PARTS / f"era5.{hour:%Y-%m-%dT%H}.nc"
+    return inside(folder / _PARTS, f"era5.{hour:%Y-%m-%dT%H}.nc")
 
 
 def _held(path: Path, era5: Era5, choice: Choice, record: Record, check: bool) -> set[datetime]:
