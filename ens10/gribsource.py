@@ -1,9 +1,8 @@
-"""A set of GRIB files as one lazy dataset, with everything that is missing from it listed."""
+"""A set of GRIB files as cubes of fields, with everything that is missing from it listed."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,11 +13,120 @@ import xarray as xr
 from dask.base import tokenize
 
 from ens10.catalog import VARIABLES
-from ens10.cubes import Axes, Cell, Missing, axes_of, cubes_of, levels_of, without_gaps
-from ens10.errors import ArgumentError
-from ens10.grib import LatLonGrid, Message, decode, scan
+from ens10.cubes import Cube, Missing, axes_of, cubes_of, without_gaps
+from ens10.errors import UnknownNameError
+from ens10.grib import LatLonGrid, Message, MessageList, decode, scan
+from ens10.selection import Selection
 
-__all__ = ["Missing", "grib_dataset"]
+__all__ = ["GribFields", "Missing", "Selection", "grib_dataset"]
+
+
+class GribFields:
+    """The fields of GRIB files, by variable, date, step, level and member.
+
+    Args:
+        files: the files, in any order, with their messages in any order; or what `ens10.grib.scan`
+            found in them.
+        missing: what to do where fields are missing: "error" to refuse, "nan" to leave gaps,
+            "skip" to leave out the start dates concerned.
+        selection: the fields asked for; what was not asked for cannot be missing.
+
+    Attributes:
+        paths: the files.
+        times: start times, shape (time,), datetime64[s], sorted.
+        steps: hours, sorted.
+        numbers: members, sorted; a message that names no member is member 0.
+        grid: of all fields.
+        variables: cfgrib's names, sorted.
+        levels: by variable, in hPa, sorted; empty off pressure levels.
+        skipped: start times left out because they lack fields, shape (skipped,).
+
+    Raises:
+        MissingDataError: fields are missing; all of them are listed.
+        FileError: two messages hold the same field, or do not agree in grid, units or levels.
+        UnknownNameError: something selected is in none of the files.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path | MessageList],
+        missing: Missing = "error",
+        selection: Selection | None = None,
+    ) -> None:
+        lists = (file if isinstance(file, MessageList) else scan(file) for file in files)
+        messages = (selection or Selection()).of(MessageList.joined(lists))
+        axes = axes_of(messages)
+        cubes, found = cubes_of(messages, axes), axes.times
+        if missing != "nan":
+            cubes, axes = without_gaps(messages.paths, cubes, axes, missing)
+        self.paths, self._cubes = messages.paths, cubes
+        self.times, self.steps, self.numbers = axes.times, axes.steps, axes.numbers
+        self.grid = axes.grid
+        self.skipped = np.setdiff1d(found, axes.times)
+        self.variables = list(cubes)
+        self.levels = {name: cube.levels for name, cube in cubes.items()}
+
+    def messages(
+        self, variable: str, time_index: int, step_index: int, level_index: int = 0
+    ) -> list[Message | None]:
+        """The messages of all members of one field, None where there is none.
+
+        Args:
+            variable: cfgrib's name.
+            time_index: along `times`.
+            step_index: along `steps`.
+            level_index: along `levels[variable]`; 0 off pressure levels.
+        """
+        return self._cube(variable).members(time_index, step_index, level_index)
+
+    def attributes(self, variable: str) -> dict[str, Any]:
+        """CF attributes of a variable, and `levels_hpa` on pressure levels."""
+        cube = self._cube(variable)
+        attributes: dict[str, Any] = {"units": cube.messages.meanings[0].units}
+        if variable in VARIABLES:
+            attributes = dict(VARIABLES[variable].attributes)
+        if cube.levels:
+            attributes["levels_hpa"] = tidy_levels(cube.levels).tolist()
+        return attributes
+
+    def coordinates(self) -> dict[str, Any]:
+        """The coordinates of all variables together, as xarray takes them."""
+        coordinates: dict[str, Any] = {
+            "time": self.times.astype("datetime64[ns]"),
+            "step": ("step", np.array(self.steps), {"units": "h"}),
+            "number": np.array(self.numbers),
+            "latitude": ("latitude", self.grid.latitude(), {"units": "degrees_north"}),
+            "longitude": ("longitude", self.grid.longitude(), {"units": "degrees_east"}),
+        }
+        levels = sorted({level for own in self.levels.values() for level in own})
+        if levels:
+            coordinates["level"] = ("level", tidy_levels(levels), {"units": "hPa"})
+        return coordinates
+
+    def dataset(self) -> xr.Dataset:
+        """All fields, lazily decoded: a dask chunk for each date, step and level."""
+        coordinates = self.coordinates()
+        levels = coordinates["level"][1] if "level" in coordinates else []
+        variables = {name: self._variable(name, levels) for name in self.variables}
+        return xr.Dataset(variables, coords=coordinates)
+
+    def _variable(self, name: str, levels: Sequence[float]) -> xr.Variable:
+        cube = self._cubes[name]
+        outer = ["time", "step", "level", "number"]
+        table = cube.table
+        if cube.levels:
+            table = np.full((*table.shape[:2], len(levels), table.shape[3]), -1, np.int32)
+            table[:, :, np.searchsorted(levels, cube.levels)] = cube.table
+        else:
+            outer.remove("level")
+            table = table[:, :, 0]
+        data = _lazy(cube, table, self.grid)
+        return xr.Variable((*outer, "latitude", "longitude"), data, self.attributes(name))
+
+    def _cube(self, variable: str) -> Cube:
+        if variable not in self._cubes:
+            raise UnknownNameError("variable", variable, self.variables)
+        return self._cubes[variable]
 
 
 def grib_dataset(paths: Sequence[Path], missing: Missing = "error") -> xr.Dataset:
@@ -35,83 +143,28 @@ def grib_dataset(paths: Sequence[Path], missing: Missing = "error") -> xr.Datase
 
     Raises:
         MissingDataError: fields are missing; all of them are listed.
-        FileError: two messages hold the same field, or lie on different grids.
+        FileError: two messages hold the same field, or do not agree in grid, units or levels.
     """
-    messages = [message for path in paths for message in scan(path)]
-    axes, cubes = axes_of(messages), cubes_of(messages)
-    if missing != "nan":
-        axes = without_gaps(paths, cubes, axes, missing)
-    levels = sorted({level for cube in cubes.values() for level in levels_of(cube) if level})
-    return xr.Dataset(
-        {name: _variable(name, cube, axes, levels) for name, cube in sorted(cubes.items())},
-        coords=_coordinates(axes, levels),
-    )
+    return GribFields(paths, missing).dataset()
 
 
-def _coordinates(axes: Axes, levels: Sequence[float]) -> dict[str, Any]:
-    coordinates: dict[str, Any] = {
-        "time": np.array(axes.times, dtype="datetime64[ns]"),
-        "step": ("step", np.array(axes.steps), {"units": "h"}),
-        "number": np.array(axes.numbers),
-        "latitude": ("latitude", axes.grid.latitude(), {"units": "degrees_north"}),
-        "longitude": ("longitude", axes.grid.longitude(), {"units": "degrees_east"}),
-    }
-    if levels:
-        coordinates["level"] = ("level", _tidy(levels), {"units": "hPa"})
-    return coordinates
-
-
-def _tidy(levels: Sequence[float]) -> npt.NDArray[Any]:
+def tidy_levels(levels: Sequence[float]) -> npt.NDArray[Any]:
     """Levels as integers where all of them are whole hPa."""
     array = np.array(levels)
     return array.astype(np.int64) if np.all(array == array.round()) else array
 
 
-def _variable(
-    name: str, cube: dict[Cell, Message], axes: Axes, levels: Sequence[float]
-) -> xr.Variable:
-    own = levels_of(cube)
-    if 0.0 in own and len(own) > 1:
-        raise ArgumentError(
-            "variables",
-            f"{name} is given both at the surface and on pressure levels",
-            "Prepare the two kinds of field separately",
-        )
-    upper = bool(own[0])
-    attributes: dict[str, Any] = {"units": next(iter(cube.values())).units}
-    if name in VARIABLES:
-        attributes = dict(VARIABLES[name].attributes)
-    if upper:
-        attributes["levels_hpa"] = _tidy(own).tolist()
-    outer = ("time", "step", "level", "number") if upper else ("time", "step", "number")
-    data = _lazy(name, _table(cube, axes, levels if upper else None), axes.grid)
-    return xr.Variable((*outer, "latitude", "longitude"), data, attributes)
-
-
-def _table(
-    cube: dict[Cell, Message], axes: Axes, levels: Sequence[float] | None
-) -> npt.NDArray[np.object_]:
-    """The messages as an array (time, step[, level], number), None where there is none."""
-    shape = [len(axes.times), len(axes.steps), len(axes.numbers)]
-    if levels is not None:
-        shape.insert(2, len(levels))
-    table = np.empty(int(np.prod(shape)), dtype=object)
-    for n, cell in enumerate(product(axes.times, axes.steps, levels or [0.0], axes.numbers)):
-        table[n] = cube.get(Cell(*cell))
-    return table.reshape(shape)
-
-
-def _lazy(name: str, table: npt.NDArray[np.object_], grid: LatLonGrid) -> da.Array:
+def _lazy(cube: Cube, table: npt.NDArray[np.int32], grid: LatLonGrid) -> da.Array:
     """Messages (..., number) as an array (..., number, rows, columns), chunked by `...`."""
     outer, members = table.shape[:-1], table.shape[-1]
     chunks = (*((1,) * size for size in outer), (members,), (grid.rows,), (grid.columns,))
-    places = [None if m is None else (str(m.path), m.offset, m.length) for m in table.ravel()]
+    paths = [str(path) for path in cube.messages.paths]
     return da.map_blocks(  # type: ignore[no-any-return, no-untyped-call]
-        _Reader(table, grid),
+        _Reader(cube.messages, table, grid),
         chunks=chunks,
         dtype=np.float32,
         meta=np.empty((0,) * len(chunks), dtype=np.float32),
-        name=f"grib-{name}-{tokenize(places)}",
+        name=f"grib-{cube.name}-{tokenize(paths, cube.messages.records, table)}",
     )
 
 
@@ -119,20 +172,21 @@ def _lazy(name: str, table: npt.NDArray[np.object_], grid: LatLonGrid) -> da.Arr
 class _Reader:
     """Decodes the members of one chunk."""
 
-    table: npt.NDArray[np.object_]
+    messages: MessageList
+    table: npt.NDArray[np.int32]
     grid: LatLonGrid
 
     def __call__(self, block_id: tuple[int, ...] | None = None) -> npt.NDArray[np.float32]:
         index = (block_id or (0,) * (self.table.ndim + 2))[: self.table.ndim - 1]
-        messages = self.table[index]
-        members = np.full(
-            (len(messages), self.grid.rows, self.grid.columns), np.nan, dtype=np.float32
-        )
+        which = self.table[index].tolist()
+        shape = (len(which), self.grid.rows, self.grid.columns)
+        members = np.full(shape, np.nan, dtype=np.float32)
         with ExitStack() as files:
             opened: dict[Path, BinaryIO] = {}
-            for member, message in zip(members, messages, strict=True):
-                if message is None:
+            for member, n in zip(members, which, strict=True):
+                if n < 0:
                     continue
+                message = self.messages[n]
                 if message.path not in opened:
                     opened[message.path] = files.enter_context(message.path.open("rb"))
                 member[:] = decode(message, opened[message.path])

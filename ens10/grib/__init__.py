@@ -2,7 +2,21 @@
 
 from ens10.grib.codec import Encoder, decode
 from ens10.grib.grid import LatLonGrid
-from ens10.grib.index import is_grib, scan
-from ens10.grib.message import Message
+from ens10.grib.index import is_grib, scan, survey
+from ens10.grib.message import Meaning, Message
+from ens10.grib.messages import MessageList
+from ens10.grib.packing import pack, to_float32
 
-__all__ = ["Encoder", "LatLonGrid", "Message", "decode", "is_grib", "scan"]
+__all__ = [
+    "Encoder",
+    "LatLonGrid",
+    "Meaning",
+    "Message",
+    "MessageList",
+    "decode",
+    "is_grib",
+    "pack",
+    "scan",
+    "survey",
+    "to_float32",
+]

@@ -46,14 +46,39 @@ def decode(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
 
 
 def _unpack(message: bytes) -> npt.NDArray[np.float64]:
+    return unpack_as_double(message)[0]
+
+
+def unpack_as_double(
+    message: bytes,
+) -> tuple[npt.NDArray[np.float64], tuple[float, int, int, int] | None]:
+    """A message's values in its own order, NaN where missing, and how they are packed.
+
+    Returns:
+        Values, shape (points,), and reference value, binary and decimal scale factor, and bits
+        per value; None for packings that have none of these.
+    """
     handle = eccodes.codes_new_from_message(message)
     try:
         eccodes.codes_set(handle, "missingValue", _MARK)
         values: npt.NDArray[np.float64] = eccodes.codes_get_values(handle)
+        packing = _packing(handle)
     finally:
         eccodes.codes_release(handle)
     values[values == _MARK] = np.nan
-    return values
+    return values, packing
+
+
+def _packing(handle: int) -> tuple[float, int, int, int] | None:
+    try:
+        return (
+            float(eccodes.codes_get_double(handle, "referenceValue")),
+            int(eccodes.codes_get_long(handle, "binaryScaleFactor")),
+            int(eccodes.codes_get_long(handle, "decimalScaleFactor")),
+            int(eccodes.codes_get_long(handle, "bitsPerValue")),
+        )
+    except eccodes.KeyValueNotFoundError:
+        return None
 
 
 class Encoder:

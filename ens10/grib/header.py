@@ -1,190 +1,179 @@
-"""What the header of a GRIB message means, as ecCodes reads it."""
+"""The header of a GRIB message, read from its octets where it differs only in time and member.
 
-from dataclasses import replace
-from datetime import datetime
+A file of an ensemble holds thousands of messages whose headers differ in nothing but the start time
+and the member number. ecCodes is asked once for each header with those octets left out; they are
+then read directly, from where the WMO's manual and ECMWF's local definitions 1, 26 and 30 put them.
+The first message of each header shows whether ecCodes reads the same from them; where it does not,
+or where the layout is not known, ecCodes is asked for every message whose header is new.
+"""
+
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import eccodes
-import numpy as np
 
-from ens10.catalog import variable_of_param
 from ens10.errors import DamagedFileError, FileError
-from ens10.grib.grid import LatLonGrid, Scan, from_header
-from ens10.grib.message import Message
+from ens10.grib.meaning import Header, ask_eccodes, seconds
+from ens10.grib.message import Meaning
 
 _ECMWF = 98
-_HEADER_BYTES = 8
-# Octets of an edition 1 product section (from its first) that vary within an ensemble's files:
-# year to minute, the century, and the member number of ECMWF's local definition 1.
-_YEAR_TO_MINUTE = slice(12, 17)
-_CENTURY = 24
-_LOCAL_DEFINITION = 40
-_MEMBER = 49
+# Definitions with the member in octet 50: MARS labelling, hindcasts, forecasting systems.
+_MEMBER_DEFINITIONS = (1, 26, 30)
+_NO_LOCAL = 28  # octets of an edition 1 product section without a local part
+# Edition 2 product templates of ensemble forecasts that keep the member in octet 36: at a point in
+# time, over an interval, and the same of hindcasts.
+_MEMBER_TEMPLATES = (1, 11, 60, 61)
+# Edition 2 packings (simple, complex, CCSDS, JPEG, PNG) with their scaling in octets 12 to 19.
+_SCALED_PACKINGS = (0, 2, 3, 40, 41, 42)
+_MOST_KNOWN = 100_000  # headers: 50 MB; only where every message has a header of its own
 
-_meanings: dict[bytes, Message] = {}
+# Key, time and member; None where they are part of the key.
+_Head = tuple[bytes, int | None, int | None]
 
-
-def describe(path: Path, view: Any, offset: int, length: int, edition: int) -> Message:
-    """The index entry of one framed message.
-
-    Raises:
-        FileError: a grid that is not supported.
-        DamagedFileError: the header makes no sense.
-    """
-    try:
-        return _described(path, view, offset, length, edition)
-    except (ValueError, TypeError, eccodes.CodesInternalError) as error:
-        raise DamagedFileError(
-            path, offset, f"the message's header makes no sense ({error})"
-        ) from error
+_known: dict[bytes, Header] = {}
+_distrusted: set[bytes] = set()  # headers in which ecCodes reads another time or member than we do
+_dates: dict[bytes, int] = {}
+_interned: dict[Meaning, Meaning] = {}
 
 
-def _described(path: Path, view: Any, offset: int, length: int, edition: int) -> Message:
-    """The index entry of one framed message.
-
-    ecCodes is asked once for each distinct header. The date and the member of an ECMWF edition 1
-    header, which change from message to message, are read from their octets.
+def describe(path: Path, view: Any, offset: int, end: int, edition: int) -> Header:
+    """The header of one framed message.
 
     Args:
         path: the file.
         view: its bytes (anything that slices to bytes).
         offset: first byte of the message.
-        length: bytes in the message.
+        end: the byte after its last.
         edition: GRIB edition.
+
+    Raises:
+        FileError: a grid that is not supported, or several fields in one message.
+        DamagedFileError: the header makes no sense.
     """
-    head = _edition1_head(view, offset) if edition == 1 else None
-    if head is None:
-        return replace(_ask_eccodes(path, offset), length=length)
-    common, time, number = head
-    if common not in _meanings:
-        _meanings[common] = _ask_eccodes(path, offset)
-    return replace(
-        _meanings[common], path=path, offset=offset, length=length, time=time, number=number
-    )
+    try:
+        key, time, number = (_edition1 if edition == 1 else _edition2)(path, view, offset, end)
+        found = _known.get(key)
+        if found is None:
+            found = _learn(path, offset, key, time, number)
+    except (ValueError, TypeError, LookupError, eccodes.CodesInternalError) as error:
+        raise DamagedFileError(
+            path, offset, f"the message's header makes no sense ({error})"
+        ) from error
+    if time is None:
+        return found
+    return Header(found.meaning, time, found.number if number is None else number)
 
 
-def _edition1_head(view: Any, offset: int) -> tuple[bytes, np.datetime64, int] | None:
-    """The header without what varies, and what varies; None if ecCodes must read it all."""
-    start = offset + _HEADER_BYTES
-    product = bytearray(_section(view, start))
-    has_member = len(product) > _MEMBER and product[_LOCAL_DEFINITION] == 1
-    if not has_member or product[4] != _ECMWF:
-        return None
-    year, month, day, hour, minute = product[_YEAR_TO_MINUTE]
-    year += 100 * (product[_CENTURY] - 1)
-    time = np.datetime64(datetime(year, month, day, hour, minute), "s")
-    number = product[_MEMBER]
-    product[_YEAR_TO_MINUTE] = bytes(5)
-    product[_CENTURY] = product[_MEMBER] = 0
-    has_grid, has_bitmap = product[7] & 128, product[7] & 64
-    grid = _section(view, start + len(product)) if has_grid else b""
-    data = start + len(product) + len(grid)
-    data += len(_section(view, data)) if has_bitmap else 0
-    packing = view[data + 3 : data + 4] + view[data + 10 : data + 11]
-    return bytes(product) + grid + packing, time, number
+def _learn(path: Path, offset: int, key: bytes, time: int | None, number: int | None) -> Header:
+    """Asks ecCodes, and remembers the answer if the octets read directly agree with it."""
+    found = ask_eccodes(path, offset)
+    meaning = _interned.setdefault(found.meaning, found.meaning)
+    found = Header(meaning, found.time, found.number)
+    if len(_known) >= _MOST_KNOWN:
+        _known.clear()
+    if time in (None, found.time) and number in (None, found.number) and key not in _distrusted:
+        _known[key] = found
+        return found
+    _distrusted.add(key)
+    return found
+
+
+def _edition1(path: Path, view: Any, offset: int, end: int) -> _Head:
+    start = offset + 8
+    product = _section(view, start)
+    size = len(product)
+    flags = product[7]
+    grid = _section(view, start + size) if flags & 128 else b""
+    data = start + size + len(grid)
+    if flags & 64:
+        data += int.from_bytes(view[data : data + 3], "big")
+    if data + 11 > end:
+        raise DamagedFileError(path, offset, "its sections are longer than the message")
+    # Flags and unused bits, bits per value: the packing, but for its reference and scale.
+    key = (view[data + 3 : data + 4], view[data + 10 : data + 11], grid)
+    local = product[40] if size > 50 and product[4] == _ECMWF else -1
+    if size == _NO_LOCAL:
+        time, number = _date1(path, offset, product), None
+        return b"".join((product[:12], product[17:24], product[25:], *key)), time, number
+    if local not in _MEMBER_DEFINITIONS:
+        return b"".join((b"whole", product, *key)), None, None
+    time = _date1(path, offset, product)
+    parts = (product[:12], product[17:24], product[25:49], product[50:])
+    return b"".join((*parts, *key)), time, product[49]
+
+
+def _date1(path: Path, offset: int, product: bytes) -> int:
+    octets = product[12:17] + product[24:25]
+    known = _dates.get(octets)
+    if known is None:
+        year, month, day, hour, minute, century = octets
+        year += 100 * (century - 1)
+        known = _dates[octets] = _date(path, offset, (year, month, day, hour, minute, 0))
+    return known
+
+
+def _edition2(path: Path, view: Any, offset: int, end: int) -> _Head:
+    sections = _sections2(path, view, offset, end)
+    if not {1, 3, 4, 5, 6, 7} <= sections.keys():
+        raise DamagedFileError(path, offset, f"it holds only the sections {sorted(sections)}")
+    first, product, packing = sections[1], sections[4], sections[5]
+    time = _date2(path, offset, first[12:19])
+    number = product[35] if int.from_bytes(product[7:9], "big") in _MEMBER_TEMPLATES else None
+    if number is not None:
+        product = product[:35] + product[36:]
+    if int.from_bytes(packing[9:11], "big") in _SCALED_PACKINGS:
+        packing = packing[:11] + packing[19:]
+    discipline = view[offset + 6 : offset + 7]
+    parts = (discipline, first[:12], first[19:], sections.get(2, b""), sections[3], product)
+    return b"".join((*parts, packing, sections[6])), time, number
+
+
+def _sections2(path: Path, view: Any, offset: int, end: int) -> dict[int, bytes]:
+    """The sections of an edition 2 message by number; of bitmap and data, only the first octets."""
+    sections: dict[int, bytes] = {}
+    start = offset + 16
+    while start < end - 4:
+        head = view[start : start + 6]
+        size, which = int.from_bytes(head[:4], "big"), head[4]
+        if which in sections:
+            raise _several_fields(path, offset)
+        if size < 5 or start + size > end - 4:
+            raise DamagedFileError(path, offset, f"section {which} is {size} bytes long")
+        sections[which] = head if which in (6, 7) else view[start : start + size]
+        start += size
+    return sections
+
+
+def _date2(path: Path, offset: int, octets: bytes) -> int:
+    known = _dates.get(octets)
+    if known is None:
+        year = int.from_bytes(octets[:2], "big")
+        known = _dates[octets] = _date(path, offset, (year, *octets[2:6], 0))
+    return known
+
+
+def _date(path: Path, offset: int, parts: tuple[int, ...]) -> int:
+    try:
+        return seconds(*parts)
+    except ValueError as error:
+        year, month, day, hour, minute, _ = parts
+        raise DamagedFileError(
+            path,
+            offset,
+            f"dataDate {year:04d}{month:02d}{day:02d}, dataTime {hour:02d}{minute:02d} is no date "
+            f"({error})",
+        ) from error
 
 
 def _section(view: Any, start: int) -> bytes:
     size = int.from_bytes(view[start : start + 3], "big")
-    return bytes(view[start : start + size])
+    section: bytes = view[start : start + size]
+    return section
 
 
-def _ask_eccodes(path: Path, offset: int) -> Message:
-    with path.open("rb") as file:
-        file.seek(offset)
-        handle = open_header(path, file, offset)
-    try:
-        return _message(handle, path, offset)
-    finally:
-        eccodes.codes_release(handle)
-
-
-def open_header(path: Path, file: BinaryIO, offset: int) -> int:
-    """The ecCodes handle of the header of the message at which the file stands.
-
-    Raises:
-        DamagedFileError: ecCodes finds no message there.
-    """
-    try:
-        handle = eccodes.codes_grib_new_from_file(file, headers_only=True)
-    except eccodes.CodesInternalError as error:
-        raise DamagedFileError(path, offset, f"ecCodes cannot read the header ({error})") from error
-    if handle is None:
-        raise DamagedFileError(path, offset, "ecCodes finds no message here")
-    return int(handle)
-
-
-def _message(handle: int, path: Path, offset: int) -> Message:
-    grid, scan = _grid(handle, path, offset)
-    param_id = int(_get(handle, "paramId"))
-    known = variable_of_param(param_id)
-    short_name = str(_get(handle, "shortName"))
-    number = _get(handle, "perturbationNumber")
-    return Message(
-        path=path,
-        offset=offset,
-        length=int(_get(handle, "totalLength")),
-        edition=int(_get(handle, "edition")),
-        param_id=param_id,
-        short_name=short_name,
-        name=known.name if known else str(_get(handle, "cfVarName") or short_name),
-        units=known.units if known else str(_get(handle, "units") or "unknown"),
-        level_type=str(_get(handle, "typeOfLevel")),
-        level=int(_get(handle, "level") or 0),
-        time=_time(int(_get(handle, "dataDate")), int(_get(handle, "dataTime"))),
-        step=_step_hours(handle),
-        number=None if number is None else int(number),
-        data_type=str(_get(handle, "dataType")),
-        packing=str(_get(handle, "packingType")),
-        bits=int(_get(handle, "bitsPerValue")),
-        grid=grid,
-        scan=scan,
-    )
-
-
-def _get(handle: int, key: str) -> Any:
-    """The value of a key, or None where this message has none."""
-    try:
-        return eccodes.codes_get(handle, key)
-    except eccodes.KeyValueNotFoundError:
-        return None
-
-
-def _time(day: int, hour_minute: int) -> np.datetime64:
-    year, month_day = divmod(day, 10000)
-    moment = datetime(year, *divmod(month_day, 100), *divmod(hour_minute, 100))
-    return np.datetime64(moment, "s")
-
-
-def _step_hours(handle: int) -> int:
-    eccodes.codes_set(handle, "stepUnits", "h")
-    return int(_get(handle, "endStep"))
-
-
-def _grid(handle: int, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
-    kind = _get(handle, "gridType")
-    if kind != "regular_ll":
-        raise FileError(
-            path,
-            f"the message at byte {offset} lies on a {kind!r} grid",
-            "Interpolate the file to a regular latitude-longitude grid first",
-        )
-
-    if _get(handle, "alternativeRowScanning"):
-        raise FileError(
-            path,
-            f"the message at byte {offset} scans every second row backwards",
-            "Write the file again with all rows in one direction",
-        )
-
-    def corner(which: str, axis: str) -> float:
-        return float(_get(handle, f"{axis}Of{which}GridPointInDegrees"))
-
-    return from_header(
-        (int(_get(handle, "Nj")), int(_get(handle, "Ni"))),
-        (corner("First", "latitude"), corner("Last", "latitude")),
-        (corner("First", "longitude"), corner("Last", "longitude")),
-        by_column=bool(_get(handle, "jPointsAreConsecutive")),
-        westward=bool(_get(handle, "iScansNegatively")),
+def _several_fields(path: Path, offset: int) -> FileError:
+    return FileError(
+        path,
+        f"the message at byte {offset} holds several fields, of which ecCodes reads the first",
+        "Split it with grib_copy",
     )

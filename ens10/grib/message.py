@@ -9,13 +9,12 @@ from ens10.grib.grid import LatLonGrid, Scan
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """Where one GRIB message lies and what field it holds.
+class Meaning:
+    """What the header of a message says, but for its time and member.
+
+    The messages of an ensemble share a few hundred meanings.
 
     Attributes:
-        path: the file.
-        offset: first byte of the message in the file.
-        length: number of bytes.
         edition: GRIB edition, 1 or 2.
         param_id: ECMWF parameter number.
         short_name: GRIB short name, such as `2t`.
@@ -23,19 +22,15 @@ class Message:
         units: of the values.
         level_type: such as `surface` or `isobaricInhPa`.
         level: in the units of the level type.
-        time: start (reference) time, datetime64[s].
         step: hours from the start to the end of the field's validity.
-        number: ensemble member, or None where the message names none.
         data_type: such as `pf`, `cf` or `an`.
+        model_date: YYYYMMDD of the model version that made a hindcast, None for other data.
         packing: such as `grid_simple`.
         bits: bits per value.
         grid: the grid, as fields are laid out in this package.
         scan: how the message's values are ordered.
     """
 
-    path: Path
-    offset: int
-    length: int
     edition: int
     param_id: int
     short_name: str
@@ -43,16 +38,101 @@ class Message:
     units: str
     level_type: str
     level: int
-    time: np.datetime64
     step: int
-    number: int | None
     data_type: str
+    model_date: int | None
     packing: str
     bits: int
     grid: LatLonGrid
     scan: Scan
 
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Where one GRIB message lies and what field it holds.
+
+    Attributes:
+        path: the file.
+        offset: first byte of the message in the file.
+        length: number of bytes.
+        time: start (reference) time, datetime64[s]; of a hindcast, the date hindcast.
+        number: ensemble member, or None where the message names none.
+        meaning: what else its header says; its attributes are the message's too.
+    """
+
+    path: Path
+    offset: int
+    length: int
+    time: np.datetime64
+    number: int | None
+    meaning: Meaning
+
     @property
     def place(self) -> str:
         """File and byte, for messages to the user."""
         return f"{self.path} at byte {self.offset}"
+
+    @property
+    def edition(self) -> int:
+        """GRIB edition, 1 or 2."""
+        return self.meaning.edition
+
+    @property
+    def param_id(self) -> int:
+        """ECMWF parameter number."""
+        return self.meaning.param_id
+
+    @property
+    def short_name(self) -> str:
+        """GRIB short name, such as `2t`."""
+        return self.meaning.short_name
+
+    @property
+    def name(self) -> str:
+        """The name in cfgrib, such as `t2m`."""
+        return self.meaning.name
+
+    @property
+    def units(self) -> str:
+        """Units of the values."""
+        return self.meaning.units
+
+    @property
+    def level_type(self) -> str:
+        """Such as `surface` or `isobaricInhPa`."""
+        return self.meaning.level_type
+
+    @property
+    def level(self) -> int:
+        """In the units of the level type."""
+        return self.meaning.level
+
+    @property
+    def step(self) -> int:
+        """Hours from the start to the end of the field's validity."""
+        return self.meaning.step
+
+    @property
+    def data_type(self) -> str:
+        """Such as `pf`, `cf` or `an`."""
+        return self.meaning.data_type
+
+    @property
+    def packing(self) -> str:
+        """Such as `grid_simple`."""
+        return self.meaning.packing
+
+    @property
+    def bits(self) -> int:
+        """Bits per value."""
+        return self.meaning.bits
+
+    @property
+    def grid(self) -> LatLonGrid:
+        """The grid, as fields are laid out in this package."""
+        return self.meaning.grid
+
+    @property
+    def scan(self) -> Scan:
+        """How the message's values are ordered."""
+        return self.meaning.scan

@@ -1,0 +1,109 @@
+"""Whether messages agree in grid, units, parameter and kind of level, or which one does not."""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ens10.errors import FileError
+from ens10.grib import LatLonGrid, Meaning, Message, MessageList
+from ens10.selection import HECTOPASCAL
+
+_NEAR = 6e-4  # degrees; edition 1 keeps corners to a thousandth
+_Counts = npt.NDArray[np.int64]
+_Value = TypeVar("_Value", bound=Hashable)
+
+
+def check_agreement(messages: MessageList) -> LatLonGrid:
+    """The common grid of messages.
+
+    Raises:
+        FileError: a message lies on another grid than the others, or gives its variable other
+            units, another parameter or another kind of level; the message that fewest agree with
+            is named.
+    """
+    counts = np.bincount(messages.records["meaning"], minlength=len(messages.meanings))
+    grid = _common_grid(messages, counts)
+    for label, key, value, per_edition in _RULES:
+        groups: dict[Hashable, dict[Hashable, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for n, meaning in enumerate(messages.meanings):
+            group = (meaning.name, meaning.edition if per_edition else 0)
+            groups[group][value(meaning)].append(n)
+        for by_value in groups.values():
+            odd, common = _odd_and_common(messages, counts, by_value)
+            if odd is not common:
+                _refuse(odd, common, label, key, value)
+    return grid
+
+
+def _refuse(
+    odd: Message, common: Message, label: str, key: str, value: Callable[[Meaning], Hashable]
+) -> None:
+    raise FileError(
+        odd.path,
+        f"the message at byte {odd.offset} gives {odd.name} {label} {value(odd.meaning)} ({key}), "
+        f"that at {common.place} {value(common.meaning)}",
+        "Mend or remove it, or prepare the two kinds of field separately",
+    )
+
+
+def _level(meaning: Meaning) -> str:
+    if meaning.level_type in HECTOPASCAL:
+        return "a pressure"
+    return f"{meaning.level_type} {meaning.level}"
+
+
+# What is said, the GRIB key, its value, and whether only messages of one edition must agree: the
+# editions have parameters and kinds of level of their own (ECMWF's 2 m temperature lies at the
+# surface in edition 1, and 2 m above ground in edition 2).
+_RULES: tuple[tuple[str, str, Callable[[Meaning], Hashable], bool], ...] = (
+    ("the units", "units", lambda meaning: meaning.units, False),
+    ("the parameter number", "paramId", lambda meaning: meaning.param_id, True),
+    ("the level", "typeOfLevel", _level, True),
+    ("the level", "typeOfLevel", lambda meaning: meaning.level_type in HECTOPASCAL, False),
+)
+
+
+def _common_grid(messages: MessageList, counts: _Counts) -> LatLonGrid:
+    by_grid: dict[LatLonGrid, list[int]] = defaultdict(list)
+    for n, meaning in enumerate(messages.meanings):
+        near = next((grid for grid in by_grid if _is_near(grid, meaning.grid)), meaning.grid)
+        by_grid[near].append(n)
+    odd, common = _odd_and_common(messages, counts, by_grid)
+    if odd is common:
+        return common.grid
+    raise FileError(
+        odd.path,
+        f"the message at byte {odd.offset} lies on the grid {odd.grid}, that of {common.place} on "
+        f"{common.grid} (Ni, Nj and corners)",
+        "Mend or remove it, or prepare files on different grids into different stores",
+    )
+
+
+def _is_near(one: LatLonGrid, other: LatLonGrid) -> bool:
+    if (one.rows, one.columns) != (other.rows, other.columns):
+        return False
+    apart = (one.north - other.north, one.south - other.south, one.west - other.west)
+    turned = (one.spacing - other.spacing) * one.columns
+    return max(abs(degrees) for degrees in (*apart, turned)) < _NEAR
+
+
+def _odd_and_common(
+    messages: MessageList, counts: _Counts, groups: Mapping[_Value, Sequence[int]]
+) -> tuple[Message, Message]:
+    """The first message of the smallest group and of the largest, where a group lists meanings.
+
+    Of two groups of one size the one that comes first in the files is taken for the larger.
+    """
+    sizes = {value: int(counts[ids].sum()) for value, ids in groups.items()}
+    largest = max(sizes, key=lambda value: sizes[value])
+    rest = [value for value in sizes if value != largest]
+    smallest = min(reversed(rest), key=lambda value: sizes[value]) if rest else largest
+    common = _first(messages, groups[largest])
+    return (_first(messages, groups[smallest]) if rest else common), common
+
+
+def _first(messages: MessageList, meanings: Sequence[int]) -> Message:
+    return messages[int(np.isin(messages.records["meaning"], meanings).argmax())]

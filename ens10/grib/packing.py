@@ -1,0 +1,204 @@
+"""The packed integers of GRIB messages, taken out without going through floats.
+
+GRIB's simple packing gives (code * 2^E + R) * 10^-D. Codes of 16 bits are read from the data
+section as they are; other packings are unpacked by ecCodes, and packed again where that gives the
+same float32 bit for bit.
+"""
+
+import struct
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ens10.errors import DamagedFileError
+from ens10.grib.codec import decode, unpack_as_double
+from ens10.grib.message import Message
+from ens10.packed16.layout import Field, Packed
+
+_CODES = 65536
+_FLOAT_MAX = float(np.finfo(np.float32).max)
+_FLOAT_TINY = float(np.finfo(np.float32).tiny)
+_NO_BITMAP = 255
+_Signature = tuple[Any, ...]
+
+_verified: dict[_Signature, bool] = {}
+
+
+class _Simple(NamedTuple):
+    """16-bit simple packing as a message describes it; `data` is where its first code lies."""
+
+    data: int
+    reference: float
+    binary: int
+    decimal: int
+
+
+def pack(message: Message, file: BinaryIO) -> Field:
+    """The values of one message as they should be kept in a packed16 chunk.
+
+    Args:
+        message: an entry of the index.
+        file: its file, open for reading.
+
+    Returns:
+        `Packed` codes, shape (rows, columns), rows north to south, columns eastward, that give
+        what `decode` gives bit for bit; or these float32 values where no 16-bit codes do; or None
+        if every value is missing.
+
+    Raises:
+        DamagedFileError: the message is not where the index has it, or cannot be unpacked.
+    """
+    file.seek(message.offset)
+    raw = file.read(message.length)
+    if len(raw) != message.length or raw[:4] != b"GRIB" or raw[-4:] != b"7777":
+        reason = "the message that was indexed here is gone; the file has changed since"
+        raise DamagedFileError(message.path, message.offset, reason)
+    try:
+        simple = (_simple1 if raw[7] == 1 else _simple2)(raw, message)
+    except (IndexError, struct.error):  # sections that lie about their length: ecCodes may know
+        simple = None
+    if simple is not None:
+        packed = _codes(raw, simple, message)
+        if _is_verified(packed, simple, message, file):
+            return packed
+    return _through_eccodes(raw, message, file)
+
+
+def _simple1(raw: bytes, message: Message) -> _Simple | None:
+    """Simple packing of an edition 1 message, None where it is anything else."""
+    flags = raw[15]
+    start = 8 + int.from_bytes(raw[8:11], "big")
+    if flags & 128:
+        start += int.from_bytes(raw[start : start + 3], "big")
+    size = int.from_bytes(raw[start : start + 3], "big")
+    spare = raw[start + 3] & 15
+    points = message.grid.rows * message.grid.columns
+    simple = raw[start + 3] & 240 == 0 and raw[start + 10] == 16 and not flags & 64
+    if not simple or 8 * (size - 11) - spare != 16 * points or start + size + 4 > len(raw):
+        return None
+    binary, ibm = struct.unpack_from(">HI", raw, start + 4)
+    (decimal,) = struct.unpack_from(">H", raw, 34)
+    return _Simple(start + 11, ibm_float(ibm), _signed(binary), _signed(decimal))
+
+
+def _simple2(raw: bytes, message: Message) -> _Simple | None:
+    """Simple packing of an edition 2 message, None where it is anything else."""
+    starts, start = {}, 16
+    while start < len(raw) - 4:
+        starts[raw[start + 4]] = start
+        start += max(int.from_bytes(raw[start : start + 4], "big"), 5)
+    if not {5, 6, 7} <= starts.keys():
+        return None
+    points = message.grid.rows * message.grid.columns
+    packing, data = starts[5], starts[7]
+    count, template, ieee, binary, decimal, bits = struct.unpack_from(">IHfHHB", raw, packing + 5)
+    size = int.from_bytes(raw[data : data + 4], "big")
+    simple = template == 0 and bits == 16 and raw[starts[6] + 5] == _NO_BITMAP and count == points
+    normal = ieee == 0.0 or _FLOAT_TINY <= abs(ieee) <= _FLOAT_MAX
+    if not simple or not normal or size != 5 + 2 * points or data + size + 4 > len(raw):
+        return None
+    return _Simple(data + 5, ieee, _signed(binary), _signed(decimal))
+
+
+def _codes(raw: bytes, simple: _Simple, message: Message) -> Packed:
+    points = message.grid.rows * message.grid.columns
+    codes = np.frombuffer(raw, ">u2", points, simple.data)
+    return Packed(
+        np.ascontiguousarray(message.scan.orient(codes, message.grid), dtype=np.uint16),
+        simple.reference,
+        power(2, simple.binary),
+        power(10, -simple.decimal),
+    )
+
+
+def _is_verified(packed: Packed, simple: _Simple, message: Message, file: BinaryIO) -> bool:
+    """Whether the codes mean what ecCodes reads, asked once for each way of packing."""
+    ends = np.array([packed.reference, 65535.0 * packed.scale + packed.reference]) * packed.decimal
+    if not np.all(np.abs(ends) <= _FLOAT_MAX):
+        return False
+    signature = (message.edition, simple.binary, simple.decimal, message.scan, message.grid)
+    if signature not in _verified:
+        _verified[signature] = same_bits(to_float32(packed), decode(message, file))
+    return _verified[signature]
+
+
+def _through_eccodes(raw: bytes, message: Message, file: BinaryIO) -> Field:
+    """The values as ecCodes gives them, packed where that loses nothing."""
+    values = decode(message, file)
+    gaps = np.isnan(values)
+    if gaps.all():
+        return None
+    packed = _repacked(raw, message, gaps) if np.ptp(values[~gaps]) or gaps.any() else None
+    if packed is None or not same_bits(to_float32(packed), values):
+        return values
+    return packed
+
+
+def _repacked(raw: bytes, message: Message, gaps: npt.NDArray[np.bool_]) -> Packed | None:
+    """Codes found again from the values; None where there are none of 16 bits, or none is free."""
+    values, keys = unpack_as_double(raw)
+    field = message.scan.orient(values, message.grid)
+    if keys is None:
+        return None
+    reference, binary, exponent, bits = keys
+    scale, decimal = power(2, binary), power(10, -exponent)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        found = np.rint((field / decimal - reference) / scale)
+    known = found[~gaps]
+    if not np.all((known >= 0) & (known < _CODES)):
+        return None
+    gap = None
+    if gaps.any():
+        used = np.bincount(known.astype(np.int64), minlength=_CODES)
+        if used.all():
+            return None
+        gap = int(_CODES - 1 - np.argmin(used[::-1]))  # the highest code that is free
+        found = np.where(gaps, gap, found)
+    return Packed(found.astype(np.uint16), reference, scale, decimal, gap, bits)
+
+
+def to_float32(field: Field, shape: tuple[int, int] | None = None) -> npt.NDArray[np.float32]:
+    """A field as values, shape (rows, columns), NaN where missing.
+
+    Args:
+        field: from `pack`.
+        shape: rows and columns, needed where the field may be None.
+    """
+    if field is None:
+        return np.full(shape or (), np.nan, np.float32)
+    if not isinstance(field, Packed):
+        return field
+    values = (field.codes * np.float64(field.scale) + field.reference) * field.decimal
+    single = values.astype(np.float32)
+    if field.gap is not None:
+        single[field.codes == field.gap] = np.nan
+    return single
+
+
+def same_bits(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> bool:
+    """Whether two fields are equal bit for bit; any NaN equals any other."""
+    same = (one.view(np.uint32) == other.view(np.uint32)) | (np.isnan(one) & np.isnan(other))
+    return one.shape == other.shape and bool(same.all())
+
+
+def power(base: int, exponent: int) -> float:
+    """A power in the steps of ecCodes: 10^-3 is 1 / 10 / 10 / 10, which is no rounded 0.001."""
+    result = 1.0
+    for _ in range(abs(exponent)):
+        result = result / base if exponent < 0 else result * base
+    return result
+
+
+def ibm_float(octets: int) -> float:
+    """A 32-bit IBM floating point number, exactly."""
+    sign, exponent, mantissa = octets >> 31, octets >> 24 & 127, octets & 0xFFFFFF
+    if exponent == 0 and mantissa <= 1:
+        return 0.0  # as ecCodes has it
+    value = float(np.ldexp(float(mantissa), 4 * (exponent - 64) - 24))
+    return -value if sign else value
+
+
+def _signed(octets: int) -> int:
+    """GRIB's 16-bit integers: a sign and a magnitude."""
+    return -(octets & 0x7FFF) if octets & 0x8000 else octets
