@@ -1,0 +1,115 @@
+"""Members of one channel at one step, read by dates and rows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.channels import channel_names, field_of, resolve, split_exactly
+from ens10.chunks import Reader, open_reader
+from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
+from ens10.store import forecasts
+
+_DIMS = ("time", "number", "latitude", "longitude")
+
+
+class Members(Protocol):
+    """What gives members: `about` is the lazy field over (time, number, latitude, longitude)."""
+
+    about: xr.DataArray
+
+    def read(self, position: int, rows: slice) -> npt.NDArray[np.float32]:
+        """Members of one date, shape (members, points of the rows)."""
+
+
+def members_of(source: Path | str | xr.DataArray, channel: str | None, step: int | None) -> Members:
+    """The members of a store, or of an array.
+
+    Args:
+        source: a store's path, or an array over time, number, latitude, longitude, with step or
+            without, and the coordinate `valid_time`.
+        channel: of the store; of no use for an array.
+        step: may be left out where there is only one.
+
+    Raises:
+        ArgumentError: no channel, or no step where there are several.
+        UnknownNameError: no such channel or step.
+        MissingDataError: the array lacks dimensions or valid times.
+    """
+    if isinstance(source, xr.DataArray):
+        return ArrayMembers(_at_step(source, step)[0])
+    if channel is None:
+        raise ArgumentError("channel", "not given", "Name one, such as t2m or z500")
+    return StoreMembers(source, channel, step)
+
+
+class ArrayMembers:
+    """Members of any array, lazy or not: a part is computed when it is read.
+
+    Args:
+        field: over time, number, latitude, longitude.
+    """
+
+    def __init__(self, field: xr.DataArray) -> None:
+        lacking = [dim for dim in _DIMS if dim not in field.dims]
+        lacking += [name for name in ("time", "valid_time") if name not in field.coords]
+        if lacking:
+            raise MissingDataError("members", lacking, "Give forecasts as `open_store` does")
+        self.about = field.transpose(*_DIMS)
+
+    def read(self, position: int, rows: slice) -> npt.NDArray[np.float32]:
+        """Members of one date, shape (members, points)."""
+        part = self.about.isel(time=position, latitude=rows).compute(scheduler="synchronous")
+        return part.to_numpy().astype(np.float32, copy=False).reshape(part.sizes["number"], -1)
+
+
+class StoreMembers:
+    """Members of a store's channel, read straight from its chunks; threads may share it.
+
+    Args:
+        store: its path; it may still be in preparation.
+        channel: such as "t2m" or "z500".
+        step: may be left out where there is only one.
+    """
+
+    def __init__(self, store: Path | str, channel: str, step: int | None) -> None:
+        dataset = forecasts(store)
+        name = resolve(channel, channel_names(dataset))
+        self.about, n = _at_step(field_of(dataset, name), step)
+        self.about = self.about.transpose(*_DIMS)
+        self._place: tuple[int, ...] = (n,)
+        self._store, self._name = store, f"sfc/{name}"
+        if name not in dataset.data_vars:
+            variable, level = split_exactly(name)
+            levels = dataset["level"].to_numpy().tolist()
+            self._name, self._place = f"pl/{variable}", (n, levels.index(level))
+        self._reader: Reader | None = None
+
+    def read(self, position: int, rows: slice) -> npt.NDArray[np.float32]:
+        """Members of one date, shape (members, points)."""
+        if self._reader is None:
+            self._reader = open_reader(self._store, self._name)
+        first, last, _ = rows.indices(self._reader.rows)
+        out = np.empty((self._reader.fields, last - first, self._reader.columns), np.float32)
+        self._reader.read_into((position, *self._place), out, rows=rows)
+        return out.reshape(len(out), -1)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without the reader, which keeps buffers for each thread."""
+        return {**self.__dict__, "_reader": None}
+
+
+def _at_step(field: xr.DataArray, step: int | None) -> tuple[xr.DataArray, int]:
+    """The field at one step, and the step's position."""
+    if "step" not in field.dims:
+        return field, 0
+    steps: Sequence[int] = field["step"].to_numpy().tolist()
+    if step is None and len(steps) > 1:
+        raise ArgumentError("step", "not given", f"Choose from {', '.join(map(str, steps))}")
+    if step is not None and step not in steps:
+        raise UnknownNameError("step", step, steps)
+    place = 0 if step is None else steps.index(step)
+    return field.isel(step=place), place

@@ -1,0 +1,144 @@
+"""The model climate of any dates, lazily on dask."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from dask.base import tokenize
+
+from ens10.errors import ArgumentError
+from ens10.protocol import Protocol, protocol_of
+from ens10.quantiles.kernel import quantiles_of
+from ens10.quantiles.members import Members, members_of
+from ens10.quantiles.options import check_window, quantile_levels
+from ens10.quantiles.window import Climatology
+
+_BLOCK_BYTES = 128 << 20  # of members that a task holds
+
+
+def model_climate(
+    source: Path | str | xr.DataArray,
+    channel: str | None = None,
+    *,
+    step: int | None = None,
+    dates: npt.ArrayLike | None = None,
+    protocol: str | Protocol = "clean",
+    levels: int | None = None,
+    window: int = 9,
+) -> xr.DataArray:
+    """Quantiles of the model climate of start dates, by the rules of `ens10.quantiles.window`.
+
+    Nothing is read until the result is computed; a task then holds some rows of the members of one
+    window, 128 MB at most (or one row).
+
+    Args:
+        source: a store, or its members as an array over (time[, step], number, latitude,
+            longitude) with the coordinate `valid_time`.
+        channel: of the store, such as "t2m" or "z500".
+        step: may be left out where there is only one.
+        dates: start dates to judge, all of the data if None. They need not be in the data, but
+            the data's calendar must have their month-days.
+        protocol: "clean", "paper", or a protocol of one's own.
+        levels: number of evenly spaced levels from 0 to 1; None for 101 (21 in `paper`).
+        window: dates of the calendar, an odd number.
+
+    Returns:
+        Over (time, quantile, latitude, longitude), float32, in the units of the members; members
+        that are NaN are left out. The coordinate `members` counts the sample of each date.
+
+    Raises:
+        ArgumentError: dates that have no climate.
+        UnknownNameError: no such channel, step or protocol.
+    """
+    members = members_of(source, channel, step)
+    rules = protocol_of(protocol)
+    each = quantile_levels(levels, "paper" if rules.normalise_on == "all" else "clean")
+    check_window(window)
+    about = members.about
+    held, valid = (about[name].to_numpy().astype("M8[s]") for name in ("time", "valid_time"))
+    climate = Climatology(held, valid, rules, window)
+    judged = held if dates is None else np.atleast_1d(np.asarray(dates)).astype("M8[s]")
+    ahead = [climate.judged(start, _valid(start, about, held, valid)) for start in judged]
+    data = _lazy(members, ahead, each)
+    counts = [len(chosen) * about.sizes["number"] for chosen in ahead]
+    return xr.DataArray(
+        data,
+        dims=("time", "quantile", "latitude", "longitude"),
+        coords={
+            "time": judged.astype("M8[ns]"),
+            "quantile": each,
+            "latitude": about["latitude"],
+            "longitude": about["longitude"],
+            "members": ("time", counts),
+        },
+        name=str(about.name or "members"),
+        attrs={**about.attrs, "protocol": rules.name, "window": window, "method": "linear"},
+    )
+
+
+def _valid(
+    start: np.datetime64, about: xr.DataArray, held: npt.NDArray[Any], valid: npt.NDArray[Any]
+) -> np.datetime64:
+    """The valid date of a start date, which need not be in the data."""
+    same = np.flatnonzero(held == start)
+    if same.size:
+        found: np.datetime64 = valid[same[0]]
+        return found
+    leads = np.unique(valid - held)
+    if leads.size > 1:
+        name = str(about.name or "the data")
+        raise ArgumentError(
+            "dates",
+            f"{name} has no {str(start)[:10]}, and steps of changing length",
+            "Leave it out",
+        )
+    ahead: np.datetime64 = start + leads[0]
+    return ahead
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Which rows and dates each block of the result needs."""
+
+    members: Members
+    positions: Sequence[npt.NDArray[np.int64]]
+    levels: npt.NDArray[np.float64]
+    rows: int
+
+    def block(self, block_info: Any = None) -> npt.NDArray[np.float32]:
+        """One date and some rows; shape (1, quantiles, rows, columns)."""
+        date, _, n, _ = block_info[None]["chunk-location"]
+        shape = block_info[None]["chunk-shape"]
+        rows = slice(n * self.rows, n * self.rows + shape[2])
+        parts = [self.members.read(int(position), rows) for position in self.positions[date]]
+        return quantiles_of(parts, self.levels).reshape(shape)
+
+
+def _lazy(
+    members: Members, positions: Sequence[npt.NDArray[np.int64]], levels: npt.NDArray[np.float64]
+) -> da.Array:
+    sizes = members.about.sizes
+    most = max(len(chosen) for chosen in positions) * sizes["number"]
+    rows = rows_within(_BLOCK_BYTES, most * sizes["longitude"] * 4, sizes["latitude"])
+    plan = _Plan(members, positions, levels, rows)
+    heights = [min(rows, sizes["latitude"] - first) for first in range(0, sizes["latitude"], rows)]
+    chunks = ((1,) * len(positions), (levels.size,), tuple(heights), (sizes["longitude"],))
+    array: da.Array = da.map_blocks(  # type: ignore[no-untyped-call]
+        partial(_Plan.block, plan),
+        chunks=chunks,
+        dtype=np.float32,
+        meta=np.empty((0, 0, 0, 0), np.float32),
+        name="climate-" + tokenize(members.about, positions, levels),
+    )
+    return array
+
+
+def rows_within(budget: int, row_bytes: int, rows: int) -> int:
+    """Rows that a budget of bytes holds: at least one, at most all."""
+    return max(1, min(rows, budget // max(row_bytes, 1)))

@@ -1,0 +1,146 @@
+"""Which start dates make up the model climate of another.
+
+The calendar is that of the data: its month-days, sorted. The window counts dates of the calendar,
+not days.
+
+`clean` (and every protocol that normalises on its training years): the climate years are the
+training years, by the valid date at the step concerned. The year is a circle: the window of 1
+January reaches back into December, unless the calendar leaves out a part of the year over New
+Year. Where the year judged is a climate year it is left out, with what else starts within half a
+year of the date judged (the same winter, where the window crosses New Year).
+
+`paper` (and every protocol that normalises on all years): the 19 years that end with the one
+judged, which is among them, as the ENS-10 authors had them; the window is cut at both ends of the
+year. The authors' files lack 31 December, so that two test dates fell out; here they are judged.
+"""
+
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ens10.climate import years_of
+from ens10.errors import ArgumentError
+from ens10.protocol import Protocol, split_dates
+
+PAPER_YEARS = 19
+ANY_YEAR = 0  # one climate for all years but its own
+_HALF_A_YEAR = np.timedelta64(183, "D")
+_ANY_LEAP_YEAR = 2000
+Dates = npt.NDArray[np.datetime64]
+
+
+def month_days_of(time: Dates) -> list[str]:
+    """The month-day of each date, as MMDD."""
+    return [text[5:7] + text[8:10] for text in np.datetime_as_string(time, unit="D")]
+
+
+@dataclass(frozen=True)
+class Climatology:
+    """The dates of a dataset, from which climates are chosen.
+
+    Attributes:
+        time: shape (n,), start dates.
+        valid_time: shape (n,), their valid dates at one step.
+        protocol: see the module.
+        window: dates of the calendar, an odd number.
+    """
+
+    time: Dates
+    valid_time: Dates
+    protocol: Protocol
+    window: int = 9
+
+    @cached_property
+    def month_days(self) -> npt.NDArray[np.str_]:
+        """The month-day of each date; shape (n,)."""
+        return np.array(month_days_of(self.time))
+
+    @cached_property
+    def calendar(self) -> list[str]:
+        """The month-days of the data, sorted."""
+        return sorted(set(self.month_days.tolist()))
+
+    @cached_property
+    def training(self) -> npt.NDArray[np.bool_]:
+        """Which dates are valid in the protocol's training years; shape (n,)."""
+        chosen = np.zeros(self.time.size, np.bool_)
+        chosen[split_dates(self.protocol, self.time, self.valid_time).index["train"]] = True
+        return chosen
+
+    @property
+    def of_paper(self) -> bool:
+        """Whether the climate goes by the year judged, which it includes."""
+        return self.protocol.normalise_on == "all"
+
+    def around(self, month_day: str) -> list[str]:
+        """The month-days of the window around one of the calendar's, from its first to its last.
+
+        Raises:
+            ArgumentError: the calendar does not have it.
+        """
+        calendar = self.calendar
+        if month_day not in calendar:
+            held = f"It has {len(calendar)} month-days from {calendar[0]} to {calendar[-1]}"
+            raise ArgumentError("dates", f"no date of the data starts on {month_day}", held)
+        half, centre, count = self.window // 2, calendar.index(month_day), len(calendar)
+        if self.of_paper or not _is_round(calendar):
+            return calendar[max(centre - half, 0) : centre + half + 1]
+        if self.window >= count:
+            return calendar
+        return [calendar[(centre + n) % count] for n in range(-half, half + 1)]
+
+    def eligible(self, judged_year: int = ANY_YEAR) -> npt.NDArray[np.bool_]:
+        """Which dates belong to the climate years; shape (n,).
+
+        Args:
+            judged_year: of the valid date that is judged; the `paper` protocol needs it.
+        """
+        if not self.of_paper or judged_year == ANY_YEAR:
+            return self.training
+        years = years_of(self.time)
+        chosen: npt.NDArray[np.bool_] = (years > judged_year - PAPER_YEARS) & (years <= judged_year)
+        return chosen
+
+    def judged_years(self) -> list[int]:
+        """The years that need a climate of their own to judge the test split; 0 for any."""
+        if not self.of_paper:
+            return [ANY_YEAR]
+        return list(split_dates(self.protocol, self.time, self.valid_time).years["test"])
+
+    def positions(self, month_day: str, eligible: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """Positions of the eligible dates in the window around a month-day, in time order."""
+        near = np.isin(self.month_days, self.around(month_day))
+        return np.flatnonzero(near & eligible)
+
+    def judged(self, start: np.datetime64, valid: np.datetime64) -> npt.NDArray[np.int64]:
+        """Positions of the dates that make up the climate of one start date.
+
+        Args:
+            start: the date judged; its month-day is in the calendar.
+            valid: its valid date.
+
+        Raises:
+            ArgumentError: the calendar lacks its month-day, or no date is left.
+        """
+        year = int(years_of(np.array([valid]))[0])
+        eligible = self.eligible(year)
+        valid_years = years_of(self.valid_time)
+        if not self.of_paper and year in valid_years[eligible]:
+            apart = np.abs(self.time - start) > _HALF_A_YEAR
+            eligible = eligible & (valid_years != year) & apart
+        found = self.positions(month_days_of(np.array([start]))[0], eligible)
+        if not found.size:
+            raise ArgumentError(
+                "dates", f"no climate year is left for {str(start)[:10]}", "Use more years"
+            )
+        return found
+
+
+def _is_round(calendar: list[str]) -> bool:
+    """Whether the dates lie all round the year: no longer a gap over New Year than elsewhere."""
+    days = [date(_ANY_LEAP_YEAR, int(d[:2]), int(d[2:])).toordinal() for d in calendar]
+    over_new_year = days[0] + 366 - days[-1]
+    return len(days) == 1 or over_new_year <= 2 * int(np.diff(days).max())
