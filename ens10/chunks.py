@@ -92,6 +92,7 @@ class ChunkReader:
             chunk = about["chunk_grid"]["configuration"]["chunk_shape"]
             dims = about["dimension_names"]
             codecs = [codec["name"] for codec in about["codecs"]]
+            kind = about["data_type"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FileError(folder, f"no array of a store ({error})", MEND) from error
         self.shape: Place = tuple(about["shape"])
@@ -101,6 +102,8 @@ class ChunkReader:
         self.packed, self.compressed = codecs[0] == "packed16", codecs[1:] == ["blosc"]
         if codecs[0] not in ("packed16", "bytes") or len(codecs) > 1 + self.compressed:
             raise FileError(folder, f"coded as {codecs}, which is not read here", "Prepare it anew")
+        if kind != "float32":
+            raise FileError(folder, f"holds {kind}, and fields are float32", "Open it with zarr")
         self._kept = threading.local()
 
     def path_of(self, place: Place) -> Path:
@@ -119,7 +122,7 @@ class ChunkReader:
         path = self.path_of(place)
         first, last, _ = rows.indices(self.rows)
         wanted = range(self.fields) if fields is None else fields
-        self._check(place, out, len(wanted), max(last - first, 0))
+        self._check(place, out, wanted, max(last - first, 0))
         try:
             file = os.open(path, os.O_RDONLY)
         except FileNotFoundError as error:
@@ -172,14 +175,16 @@ class ChunkReader:
         chunk = inflate(packed, most, self._scratch("chunk"))
         return _Memory(chunk)
 
-    def _check(self, place: Place, out: Any, fields: int, rows: int) -> None:
+    def _check(self, place: Place, out: Any, fields: Sequence[int], rows: int) -> None:
         """Refuses what would be read in part, or into nowhere."""
-        shape = (fields, rows, self.columns)
+        shape = (len(fields), rows, self.columns)
         if out.shape != shape or out.dtype != np.float32 or not out[:1].flags.c_contiguous:
             reason = f"expected float32 of shape {shape}, each field contiguous"
             raise ArgumentError("out", f"{reason}; got {out.dtype} of shape {out.shape}")
         if len(place) != self.outer:
             raise ArgumentError("place", f"expected {self.outer} positions, got {place}")
+        if len(fields) and not 0 <= min(fields) <= max(fields) < self.fields:
+            raise ArgumentError("fields", f"{[*fields]} of {self.fields}")
 
     def _scratch(self, name: str) -> Any:
         """A function that gives a kept buffer of this thread, of at least the size asked for."""
@@ -265,4 +270,4 @@ def _runs(fields: Sequence[int]) -> list[tuple[int, int]]:
     """Positions (first, past the last) of runs of fields that follow each other."""
     breaks = [n for n in range(1, len(fields)) if fields[n] != fields[n - 1] + 1]
     edges = [0, *breaks, len(fields)]
-    return list(pairwise(edges))
+    return [run for run in pairwise(edges) if run[0] < run[1]]

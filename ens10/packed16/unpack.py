@@ -6,6 +6,7 @@ exact, and the rounding of one sum of two float32 numbers through double precisi
 since 53 >= 2 * 24 + 2 (Figueroa, 1995, "When is double rounding innocuous?").
 """
 
+import math
 from typing import Any
 
 import numba
@@ -69,4 +70,4 @@ def fits_single(scale: float, reference: float, decimal: float) -> bool:
     """Whether single precision gives the same bits as double precision; see the module."""
     if decimal != 1.0 or not _TINY <= scale <= _HUGE / 131072.0 or abs(reference) > _HUGE / 2:
         return False
-    return float(np.float32(reference)) == reference and np.frexp(scale)[0] == 0.5
+    return float(np.float32(reference)) == reference and math.frexp(scale)[0] == 0.5
