@@ -113,7 +113,7 @@ def _described(cell: dict[str, Any]) -> str:
 
 
 def _compared(first: xr.DataArray, second: xr.DataArray) -> str:
-    apart = np.abs(first.astype(np.float64) - second.astype(np.float64)).max().item()
+    apart = float(np.abs(first.astype(np.float64) - second.astype(np.float64)).max())
     return f"with values up to {apart:g} apart" if apart > 0 else "with the same values"
 
 
@@ -166,7 +166,7 @@ def _merged(fields: Sequence[xr.DataArray], missing: Missing, whole: Path) -> xr
             spread,
             join="outer" if missing == "nan" else "exact",
             compat="no_conflicts",
-            combine_attrs="drop",
+            combine_attrs="override",
         )
     except ValueError as error:
         raise FileError(

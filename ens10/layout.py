@@ -41,12 +41,12 @@ def tidy(
     Raises:
         MissingDataError: names of the mapping, or dimensions or their coordinates, are missing.
         ArgumentError: dimensions that this package does not know.
-        FileError: a coordinate holds a value twice, or units that cannot be converted.
+        FileError: a coordinate holds a value twice or gaps, or units that cannot be converted.
     """
     renamed = _recognised(_rename(dataset, names, source, optional_dimensions), names)
     whole = _with_all_dims(_fields(renamed, names, source), source)
     ordered = whole.transpose(*FORECAST_DIMS, missing_dims="ignore")
-    _check_unique(ordered, source)
+    _check_axes(ordered, source)
     tidied = with_valid_time(_oriented(ordered), names)
     if not optional_dimensions:
         fields = tidied.data_vars
@@ -165,8 +165,10 @@ def _step_numbers(step: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return whole if np.array_equal(whole, step) else step
 
 
-def _check_unique(dataset: xr.Dataset, source: Path | str) -> None:
+def _check_axes(dataset: xr.Dataset, source: Path | str) -> None:
     for dim in dataset.dims:
+        if dataset[dim].isnull().any():
+            raise FileError(source, f"{dim} holds missing values", "Mend the coordinate")
         values, counts = np.unique(dataset[dim].to_numpy(), return_counts=True)
         if (counts > 1).any():
             twice = ", ".join(str(value) for value in values[counts > 1][:5])
