@@ -31,34 +31,42 @@ def decode(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
         DamagedFileError: ecCodes cannot unpack the values.
     """
     file.seek(message.offset)
+    field, _ = unpack_as_double(message, file.read(message.length))
+    return np.ascontiguousarray(field, dtype=np.float32)
+
+
+def unpack_as_double(
+    message: Message, raw: bytes
+) -> tuple[npt.NDArray[np.float64], tuple[float, int, int, int] | None]:
+    """The values of one message, missing ones NaN, and how they are packed.
+
+    Args:
+        message: an entry of the index.
+        raw: its bytes.
+
+    Returns:
+        Values, shape (rows, columns), rows north to south, columns eastward; and reference value,
+        binary and decimal scale factor and bits per value, or None for packings without these.
+
+    Raises:
+        DamagedFileError: ecCodes cannot unpack the values, or no float32 holds them.
+    """
     try:
-        values = _unpack(file.read(message.length))
+        values, packing = _unpack(raw)
     except (eccodes.CodesInternalError, ValueError, MemoryError) as error:
         raise DamagedFileError(message.path, message.offset, f"cannot unpack ({error})") from error
     points = message.grid.rows * message.grid.columns
     if values.size != points:
-        raise DamagedFileError(
-            message.path, message.offset, f"{values.size} values for {points} grid points"
-        )
-    if np.nanmax(np.abs(values), initial=0.0) > np.finfo(np.float32).max:
+        reason = f"{values.size} values for {points} grid points"
+        raise DamagedFileError(message.path, message.offset, reason)
+    largest = max(np.fmax.reduce(values), -np.fmin.reduce(values))  # these two leave out NaN
+    if largest > np.finfo(np.float32).max:
         raise DamagedFileError(message.path, message.offset, "values that no float32 holds")
-    return np.ascontiguousarray(message.scan.orient(values, message.grid), dtype=np.float32)
+    return message.scan.orient(values, message.grid), packing
 
 
-def _unpack(message: bytes) -> npt.NDArray[np.float64]:
-    return unpack_as_double(message)[0]
-
-
-def unpack_as_double(
-    message: bytes,
-) -> tuple[npt.NDArray[np.float64], tuple[float, int, int, int] | None]:
-    """A message's values in its own order, NaN where missing, and how they are packed.
-
-    Returns:
-        Values, shape (points,), and reference value, binary and decimal scale factor, and bits
-        per value; None for packings that have none of these.
-    """
-    handle = eccodes.codes_new_from_message(message)
+def _unpack(raw: bytes) -> tuple[npt.NDArray[np.float64], tuple[float, int, int, int] | None]:
+    handle = eccodes.codes_new_from_message(raw)
     try:
         eccodes.codes_set(handle, "missingValue", _MARK)
         values: npt.NDArray[np.float64] = eccodes.codes_get_values(handle)

@@ -62,7 +62,7 @@ def pack(message: Message, file: BinaryIO) -> Field:
         packed = _codes(raw, simple, message)
         if _is_verified(packed, simple, message, file):
             return packed
-    return _through_eccodes(raw, message, file)
+    return _through_eccodes(raw, message)
 
 
 def _simple1(raw: bytes, message: Message) -> _Simple | None:
@@ -123,25 +123,28 @@ def _is_verified(packed: Packed, simple: _Simple, message: Message, file: Binary
     return _verified[signature]
 
 
-def _through_eccodes(raw: bytes, message: Message, file: BinaryIO) -> Field:
+def _through_eccodes(raw: bytes, message: Message) -> Field:
     """The values as ecCodes gives them, packed where that loses nothing."""
-    values = decode(message, file)
+    field, packing = unpack_as_double(message, raw)
+    values = np.ascontiguousarray(field, dtype=np.float32)
     gaps = np.isnan(values)
     if gaps.all():
         return None
-    packed = _repacked(raw, message, gaps) if np.ptp(values[~gaps]) or gaps.any() else None
+    if packing is None or not (gaps.any() or np.ptp(values)):
+        return values
+    packed = _repacked(field, packing, gaps)
     if packed is None or not same_bits(to_float32(packed), values):
         return values
     return packed
 
 
-def _repacked(raw: bytes, message: Message, gaps: npt.NDArray[np.bool_]) -> Packed | None:
+def _repacked(
+    field: npt.NDArray[np.float64],
+    packing: tuple[float, int, int, int],
+    gaps: npt.NDArray[np.bool_],
+) -> Packed | None:
     """Codes found again from the values; None where there are none of 16 bits, or none is free."""
-    values, keys = unpack_as_double(raw)
-    field = message.scan.orient(values, message.grid)
-    if keys is None:
-        return None
-    reference, binary, exponent, bits = keys
+    reference, binary, exponent, bits = packing
     scale, decimal = power(2, binary), power(10, -exponent)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         found = np.rint((field / decimal - reference) / scale)
