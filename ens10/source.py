@@ -17,8 +17,9 @@ from ens10.cubes import Missing
 from ens10.errors import FileError, MissingDataError
 from ens10.grib import is_grib
 from ens10.gribsource import grib_dataset
-from ens10.layout import FORECAST_DIMS, as_truth, tidy, with_valid_time
+from ens10.layout import FORECAST_DIMS, as_truth, tidy
 from ens10.names import Names
+from ens10.validtime import with_valid_time
 
 __all__ = ["FORECAST_DIMS", "as_truth", "open_source", "tidy", "with_valid_time"]
 

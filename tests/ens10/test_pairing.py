@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 from gribfiles import GRID, cube
 
 from ens10.catalog import HINDCAST_YEARS, month_days
@@ -8,6 +9,7 @@ from ens10.errors import ArgumentError, MissingDataError
 from ens10.layout import tidy
 from ens10.names import Names
 from ens10.pairing import on_grid, pair_truth
+from ens10.protocol import PROTOCOLS, split_dates
 from ens10.source import open_source
 
 LAT, LON = np.array([10.0, 5.0, 0.0]), np.arange(0, 360, 45.0)
@@ -47,16 +49,77 @@ def test_truth_stands_on_the_valid_date_and_coinciding_steps_are_left_out():
     check(paired)
 
 
+CALENDAR = [f"{y}-{d[:2]}-{d[2:]}" for y in HINDCAST_YEARS for d in month_days()]
+ONE = {"lat": [0.0], "lon": [0.0]}
+
+
+def test_the_pairs_of_the_paper():
+    """2100 starts; truth of the forecasts' years; the protocol's split by valid date."""
+    starts = np.array(CALENDAR, "datetime64[D]")
+    assert starts.size == 2100
+    ahead = forecasts(CALENDAR, **ONE)
+    held = truth(np.arange("1998-01-01", "2018-01-01", dtype="datetime64[D]"), **ONE)
+    with pytest.raises(MissingDataError) as caught:
+        pair_truth(ahead, held)
+    # The last start, 31 December 2017, is valid after the truth's end: the one that falls out.
+    assert caught.value.missing == ["2018-01-01T00 (step 24 h)", "2018-01-02T00 (step 48 h)"]
+    paired = pair_truth(ahead, held, "skip")
+    assert paired.sizes["time"] == 2099
+    left = paired.time.to_numpy().astype("datetime64[D]")
+    assert np.setdiff1d(starts, left).astype(str).tolist() == ["2017-12-31"]
+    check(paired.sel(step=[48]))
+    valid = paired.valid_time.sel(step=48).to_numpy()
+    splits = split_dates(PROTOCOLS["paper"], paired.time.to_numpy(), valid)
+    assert splits.years == {
+        "train": list(range(1998, 2016)),
+        "val": [2016, 2017],
+        "test": [2016, 2017],
+    }
+    assert {name: index.size for name, index in splits.index.items()} == {
+        "train": 1889,
+        "val": 210,
+        "test": 210,
+    }
+    assert splits.outside.size == 0
+    # 31 December 2015 is a start of the training years and valid in 2016: it counts as test.
+    first = paired.time.to_numpy()[splits.index["test"][0]]
+    assert str(first)[:10] == "2015-12-31"
+    assert np.sum(left < np.datetime64("2016-01-01")) == 1890
+
+
 def test_the_calendar_of_ens10_is_paired_at_48_hours_alone():
-    days = [f"{y}-{d[:2]}-{d[2:]}" for y in HINDCAST_YEARS for d in month_days()]
-    valid = np.array(days, "datetime64[D]") + 2
-    one = {"lat": [0.0], "lon": [0.0]}
-    held = truth(valid[valid < np.datetime64("2018-01-01")], **one)
+    """Where truth exists at the valid dates of 48 h, and at those of others by coincidence."""
+    valid = np.array(CALENDAR, "datetime64[D]") + 2
+    held = truth(valid[valid < np.datetime64("2018-01-01")], **ONE)
     with pytest.raises(MissingDataError, match=r"1 part is missing: 2018-01-02T00 \(step 48 h\)"):
-        pair_truth(forecasts(days, **one), held)
-    paired = pair_truth(forecasts(days, **one), held, "skip")
+        pair_truth(forecasts(CALENDAR, **ONE), held)
+    paired = pair_truth(forecasts(CALENDAR, **ONE), held, "skip")
     assert dict(paired.sizes) == {"time": 2099, "step": 1, "latitude": 1, "longitude": 1}
     check(paired)
+
+
+def test_hourly_truth_of_twenty_years_costs_the_dates_wanted_alone(tmp_path):
+    hours = np.arange("1998-01-01T00", "2018-01-01T00", dtype="datetime64[h]")
+    assert hours.size == 175_320
+    group = zarr.open_group(tmp_path / "hourly.zarr", mode="w", zarr_format=2)
+    axes = {"time": hours.astype(int), "latitude": [0.0, 2.0], "longitude": [0.0]}
+    for name, values in axes.items():
+        axis = group.create_array(name, shape=(len(values),), dtype="f8", fill_value=None)
+        axis[:] = np.array(values, "f8")
+        axis.attrs["_ARRAY_DIMENSIONS"] = [name]
+    group["time"].attrs["units"] = "hours since 1970-01-01"
+    shape = (hours.size, 2, 1)
+    field = group.create_array("2m_temperature", shape=shape, chunks=(1, 2, 1), dtype="f4")
+    field.attrs.update({"_ARRAY_DIMENSIONS": list(axes), "units": "K"})
+    wanted = hours.searchsorted(np.datetime64("2003-05-23T00"))
+    field[int(wanted)] = 280.0
+    ahead = forecasts(CALENDAR, steps=(48,), **ONE)
+    whole = open_source(tmp_path / "hourly.zarr", optional_dimensions=True)
+    got = pair_truth(ahead, whole, "skip").t2m
+    assert got.chunks[0] == (1,) * 2099
+    assert len(got.__dask_graph__()) < 10 * 2099
+    day = got.sel(time="2003-05-21").to_numpy()
+    assert (day.shape, day.item()) == ((1, 1, 1), 280.0)
 
 
 def test_dates_without_truth_are_listed_skipped_or_filled():
