@@ -1,7 +1,11 @@
 """A progress bar for everything that takes over a second."""
 
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 T = TypeVar("T")
 
@@ -15,23 +19,66 @@ def track(items: Iterable[T], what: str, total: int, shown: bool = True) -> Iter
         total: how many items there are.
         shown: False for no bar.
     """
+    with bar(what, total, shown) as advance:
+        for item in items:
+            yield item
+            advance(1)
+
+
+@contextmanager
+def bar(
+    what: str, total: int, shown: bool = True, *, done: int = 0, in_bytes: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error that shows the share done, the rate and the time left.
+
+    Args:
+        what: a word or two before the bar.
+        total: how much there is to do.
+        shown: False for no bar.
+        done: how much is done at the beginning; it does not count for the rate.
+        in_bytes: whether the numbers are bytes.
+
+    Yields:
+        A function that tells how much more was done.
+    """
+    with _progress(shown, in_bytes) as progress:
+        task = progress.add_task(f"{what:<12}", total=total, completed=done)
+        yield lambda more: progress.advance(task, more)
+
+
+def _progress(shown: bool, in_bytes: bool) -> "Progress":
     from rich.console import Console
     from rich.progress import (
         BarColumn,
+        DownloadColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
+        TransferSpeedColumn,
     )
+    from rich.text import Text
 
-    columns = (
+    class Rate(ProgressColumn):
+        """Items a second, or seconds an item."""
+
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            if not speed:
+                return Text("")
+            return Text(f"{speed:.1f}/s" if speed >= 1 else f"{1 / speed:.1f} s each")
+
+    return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        DownloadColumn() if in_bytes else MofNCompleteColumn(),
+        TransferSpeedColumn() if in_bytes else Rate(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not shown,
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not shown) as progress:
-        yield from progress.track(items, total=total, description=f"{what:<12}")

@@ -68,7 +68,8 @@ def store_kinds(path: Path | str) -> list[str]:
     Raises:
         FileError: no store there, or one of a newer version.
     """
-    return sorted(name for name, _ in _root(path).groups())
+    root = _root(path)
+    return sorted(kind for kind in get_args(StoreKind) if kind in root)
 
 
 def _root(path: Path | str) -> zarr.Group:
@@ -153,6 +154,7 @@ def consolidate(path: Path) -> None:
     with warnings.catch_warnings():
         # It is no part of the format's specification yet, but without it xarray warns.
         warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
+        warnings.filterwarnings("ignore", "Object at .* is not recognized")  # the manifest
         zarr.consolidate_metadata(str(path))
 
 

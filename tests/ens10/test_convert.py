@@ -5,8 +5,8 @@ import xarray as xr
 from gribfiles import GRID, REAL, cube
 from test_source import DIMENSIONS, SEASONAL, seasonal
 
-import ens10.writing
 from ens10 import open_store, prepare
+from ens10.convert.units import ForecastUnit
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.names import Names
 from ens10.source import open_source
@@ -65,7 +65,7 @@ def test_truth_that_lacks_dates_is_refused(write, tmp_path):
 
 def test_seasonal_file_with_its_own_truth(tmp_path):
     file = tmp_path / "a.nc"
-    theirs = seasonal()
+    theirs = seasonal() + 280.0
     theirs.t2m_fc.attrs = {
         "units": "K",
         "valid_range": np.array([0.0, 9.0], "f4"),
@@ -85,14 +85,14 @@ def test_seasonal_file_with_its_own_truth(tmp_path):
 
 
 def test_names_of_the_forecasts_do_not_bind_truth_kept_apart(tmp_path):
-    theirs = seasonal(init=("2000-02-01", "2001-11-01"))
+    theirs = seasonal(init=("2000-02-01", "2001-11-01")) + 280.0
     theirs[["t2m_fc"]].to_netcdf(tmp_path / "a.nc")
     days = np.unique(
         open_source(
             tmp_path / "a.nc", Names({"t2m_fc": "t2m"}, {}, DIMENSIONS, "months", 1)
         ).valid_time
     )
-    field = np.random.default_rng(0).normal(size=(days.size, 2, 3)).astype("f4")
+    field = np.random.default_rng(0).normal(280, size=(days.size, 2, 3)).astype("f4")
     truth = xr.Dataset(
         {"t2m_era5": (("time", "lat", "lon"), field)},
         {"time": days, "lat": theirs.lat, "lon": theirs.lon},
@@ -138,16 +138,22 @@ def test_short_names_choose_variables(write, tmp_path):
 def test_existing_folders(write, tmp_path):
     source, store = write(cube()), tmp_path / "s"
     prepare(source, store)
-    with pytest.raises(FileError, match=r"exists already.*--force"):
-        prepare(source, store)
+    with pytest.raises(FileError, match=r"exists already.*variables: none given, now z.*--force"):
+        prepare(source, store, variables=["z"])
     prepare(source, store, variables=["z"], force=True)
     with pytest.raises(MissingDataError, match="sfc"):
         open_store(store, "sfc")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("precious")
-    with pytest.raises(FileError, match="does not replace it"):
-        prepare(source, tmp_path / "mine", force=True)
+    for force in (False, True):
+        with pytest.raises(FileError, match="exists"):
+            prepare(source, tmp_path / "mine", force=force)
+    (tmp_path / "t.partial").mkdir()
+    (tmp_path / "t.partial/thesis.txt").write_text("precious")
+    with pytest.raises(FileError, match="in the way"):
+        prepare(source, tmp_path / "t", force=True)
     assert (tmp_path / "mine/thesis.txt").read_text() == "precious"
+    assert (tmp_path / "t.partial/thesis.txt").read_text() == "precious"
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -157,22 +163,22 @@ def test_an_interrupted_write_leaves_no_store_and_keeps_the_old(
     source, store = write(cube()), tmp_path / "s"
     if force:
         prepare(source, store, variables=["z"])
-    real, calls = ens10.writing.ensemble_moments, []
+    real, calls = ForecastUnit.write, []
 
-    def broken(members, axis):
-        calls.append(axis)
+    def broken(unit, writer):
+        calls.append(unit.name)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return real(members, axis)
+        real(unit, writer)
 
-    monkeypatch.setattr(ens10.writing, "ensemble_moments", broken)
+    monkeypatch.setattr(ForecastUnit, "write", broken)
     with pytest.raises(KeyboardInterrupt):
         prepare(source, store, force=force)
     assert store.exists() == force
     if force:
         assert list(open_store(store, "pl").data_vars) == ["z"]
-    monkeypatch.undo()
     prepare(source, store, force=force)
+    assert len(calls) == 6 + 1  # of six units, the one that was interrupted is begun again
     np.testing.assert_array_equal(open_store(store, "sfc").t2m, open_source(source).t2m)
     assert [p.name for p in tmp_path.iterdir() if p.is_dir()] == ["s"]
     assert GRID.rows == open_store(store, "sfc").sizes["latitude"]

@@ -1,0 +1,61 @@
+"""The end of a store's making: metadata, manifest, and its name in one step."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from ens10.convert.files import Folder
+from ens10.convert.identity import Plan
+from ens10.convert.manifest import files_of, write_manifest
+from ens10.store import consolidate
+
+
+def complete(folder: Folder, plan: Plan) -> None:
+    """Copies the metadata to the top, and writes the manifest."""
+    for left in folder.store.glob("zarr.*.partial"):
+        left.unlink()  # of a run that was killed while zarr wrote
+    consolidate(folder.store)
+    sync(folder.store, [path for path in files_of(folder.store) if not _is_chunk(path)])
+    write_manifest(folder, plan)
+
+
+def _is_chunk(path: str) -> bool:
+    return "/c/" in path
+
+
+def sync(root: Path, paths: Sequence[str]) -> None:
+    """Makes sure that files are on the disk."""
+    for path in paths:
+        file = os.open(root / path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def publish(folder: Folder, store: Path) -> None:
+    """Gives a store that is complete its name, in the place of an older one if there is any."""
+    replaced = store.with_name(store.name + ".replaced")
+    if store.exists() and any(store.iterdir()):
+        store.rename(replaced)
+    folder.store.rename(store)
+    shutil.rmtree(replaced, ignore_errors=True)
+    shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def sweep(store: Path) -> None:
+    """Removes what is left of a run that was killed after the store had got its name."""
+    shutil.rmtree(store.with_name(store.name + ".replaced"), ignore_errors=True)
+    partial = store.with_name(store.name + ".partial")
+    if (partial / "plan.json").exists() and not (partial / "store").exists():
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def clear(path: Path) -> None:
+    """Empties a folder, which stays and stays locked."""
+    for inside in path.iterdir():
+        if inside.is_dir() and not inside.is_symlink():
+            shutil.rmtree(inside)
+        else:
+            inside.unlink()

@@ -1,0 +1,95 @@
+"""What a store is asked to be, so that a later run can tell whether it is the same."""
+
+import json
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+from dask.base import tokenize
+
+from ens10.convert.listing import Source, files, is_zarr
+from ens10.errors import listing
+
+Plan = dict[str, Any]
+
+
+def described(source: Source | None) -> Plan | None:
+    """What tells one source from another without reading it: names and sizes of its files.
+
+    The folder's own name is kept too, so that the source can be found beside the store, but two
+    sources may differ in it.
+    """
+    if source is None:
+        return None
+    if isinstance(source, xr.Dataset):
+        return {"dataset": tokenize(source)}
+    if "://" in str(source):
+        return {"url": str(source)}
+    path = Path(source)
+    if is_zarr(path):
+        found = sorted(f for f in path.rglob("*") if f.is_file())
+        size = sum(f.stat().st_size for f in found)
+        return {"name": path.resolve().name, "zarr": [len(found), size]}
+    return {"name": path.resolve().name, "files": [[f.name, f.stat().st_size] for f in files(path)]}
+
+
+def size_of(source: Source) -> int:
+    """Bytes of a source, 0 where it is not made of local files."""
+    about = described(source) if not isinstance(source, xr.Dataset) else {}
+    if not about or "files" not in about:
+        return about["zarr"][1] if about and "zarr" in about else 0
+    return sum(size for _, size in about["files"])
+
+
+def plain(value: Any) -> Any:
+    """Options as JSON holds them."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    return json.loads(json.dumps(value, default=_jsonable, sort_keys=True))
+
+
+def _jsonable(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)
+
+
+def differences(old: Plan, new: Plan) -> list[str]:
+    """What two plans differ in, in words; empty if they ask for the same store."""
+    told = []
+    for key in sorted({*old, *new}):
+        before, now = old.get(key), new.get(key)
+        if before == now:
+            continue
+        if key in ("source", "truth") and isinstance(before, dict) and isinstance(now, dict):
+            told += _sources(key, before, now)
+        elif isinstance(before, dict) and isinstance(now, dict):
+            told += differences(before, now)
+        else:
+            told.append(f"{key}: {_shown(before)}, now {_shown(now)}")
+    return told
+
+
+def _sources(key: str, old: Plan, new: Plan) -> list[str]:
+    before = {k: v for k, v in old.items() if k != "name"}
+    now = {k: v for k, v in new.items() if k != "name"}
+    if before == now:
+        return []
+    if "files" not in before or "files" not in now:
+        return [f"{key}: other data"]
+    had, has = dict(before["files"]), dict(now["files"])
+    told = [f"{n} of {has[n]} bytes, not {had[n]}" for n in had if n in has and had[n] != has[n]]
+    told += [f"{n} is gone" for n in had if n not in has]
+    told += [f"{n} is new" for n in has if n not in had]
+    return [f"{key}: {listing(told)}"]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none given"
+    if isinstance(value, list):
+        return listing([str(v) for v in value]) or "none"
+    return str(value)

@@ -1,0 +1,131 @@
+"""The record of a store: every file with its size and checksum, every unit with its source.
+
+`manifest.json` is one JSON object, with one line for each unit, so that a store of half a million
+chunks can be read line by line:
+
+    {"format":1,"plan":{...},"units":{
+    "00000-000":[["sfc/t2m/c/0/0/0/0/0",5196032,2893113,221.4,315.2,0,"0:0+5196072 ..."],...],
+    ...
+    },"crc32c":1234}
+
+A row holds path, bytes, crc32c and, for fields, minimum, maximum, number of missing values, and
+source: for each member the number of the file in the plan, first byte and length. No times of day,
+no names of machines: the same data give the same bytes.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ens10.convert.files import Folder, Row, encoded, place
+from ens10.errors import DamagedFileError, FileError
+from ens10.packed16.layout import crc32c
+
+NAME = "manifest.json"
+FORMAT = 1
+REST = "metadata"  # the name of the unit of all files that no unit of work has written
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A store's record.
+
+    Attributes:
+        plan: what the store was asked to be.
+        units: what each unit has written.
+    """
+
+    plan: dict[str, Any]
+    units: dict[str, list[Row]]
+
+    def rows(self) -> Iterator[tuple[str, Row]]:
+        """Unit and row of every file."""
+        return ((unit, row) for unit, rows in self.units.items() for row in rows)
+
+
+def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:
+    """Puts the entries of all units together, with those of all other files of the store."""
+    units = sorted(folder.done())
+    lines = [f'"{unit}":'.encode() + folder.entry(unit).read_bytes() for unit in units]
+    known = {row[0] for unit in units for row in folder.rows(unit)}
+    rest = [path for path in files_of(folder.store) if path not in known]
+    lines.append(f'"{REST}":'.encode() + encoded([_row(folder.store, path) for path in rest]))
+    head = b'{"format":%d,"plan":%s,"units":{\n' % (FORMAT, encoded(plan))
+    body = head + b",\n".join(lines) + b"\n"
+    check = crc32c(np.frombuffer(body, np.uint8))
+    content = np.frombuffer(body + b'},"crc32c":%d}\n' % check, np.uint8)
+    place(folder.scratch, folder.store, NAME, content)
+
+
+def _row(root: Path, path: str) -> Row:
+    content = np.fromfile(root / path, np.uint8)
+    return [path, content.size, crc32c(content)]
+
+
+def files_of(root: Path) -> list[str]:
+    """All files of a store but the manifest, relative to it, sorted."""
+    found = []
+    for folder, _, names in os.walk(root):
+        inner = Path(folder).relative_to(root).as_posix()
+        found += names if inner == "." else [f"{inner}/{name}" for name in names]
+    return sorted(name for name in found if name != NAME)
+
+
+def read_plan(store: Path) -> dict[str, Any]:
+    """The plan of a store, without reading what lies behind it.
+
+    Raises:
+        FileError: no manifest.
+        DamagedFileError: no JSON.
+    """
+    path = store / NAME
+    try:
+        with path.open("rb") as file:
+            head = file.readline()
+        plan: dict[str, Any] = json.loads(head.rstrip(b"\n") + b"}}")["plan"]
+    except FileNotFoundError as error:
+        raise _none(store) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, 0, str(error)) from error
+    return plan
+
+
+def read_manifest(store: Path) -> Manifest:
+    """A store's record.
+
+    Raises:
+        FileError: no manifest, or one of a newer version.
+        DamagedFileError: it does not match its own checksum.
+    """
+    path = store / NAME
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise _none(store) from error
+    body, mark, tail = content.rpartition(b'},"crc32c":')
+    try:
+        if not mark or json.loads(tail[:-2]) != crc32c(np.frombuffer(body, np.uint8)):
+            raise _damaged(path, 0, "it does not match its checksum")
+        held = json.loads(content)
+        if held["format"] > FORMAT:
+            raise FileError(path, f"of format {held['format']}", "Update ens10 to read it")
+        return Manifest(held["plan"], held["units"])
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, FileError):
+            raise
+        raise _damaged(path, 0, str(error)) from error
+
+
+def _none(store: Path) -> FileError:
+    return FileError(
+        store, f"has no {NAME}, so what it should hold is not known", "Prepare it with --force"
+    )
+
+
+def _damaged(path: Path, offset: int, reason: str) -> DamagedFileError:
+    return DamagedFileError(path, offset, reason, "Prepare the store anew with --force")

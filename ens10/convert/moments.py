@@ -1,0 +1,196 @@
+"""Ensemble mean and deviation, ranges and sums over dates, from the bytes of a chunk.
+
+The kernels read a packed16 chunk as it will lie in the store: what they tell about a chunk is what
+every reader will see. They release the interpreter lock.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from ens10.packed16.layout import CONSTANT, FLOAT, MISSING, PACKED, parse
+from ens10.packed16.unpack import fits_single
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+_BLOCK = 4096  # points at a time: ten members of them stay in the processor's cache
+_SINGLE = 4  # a kind of the kernels: packed, and single precision gives the same bits
+
+
+def ensemble_moments(
+    members: npt.NDArray[np.float32], axis: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Mean and unbiased (n - 1) standard deviation over the member axis, NaN where any is NaN.
+
+    A single member has deviation 0.
+    """
+    wide = members.astype(np.float64)
+    mean = wide.mean(axis=axis)
+    spread = wide.std(axis=axis, ddof=1 if members.shape[axis] > 1 else 0)
+    return mean.astype(np.float32), spread.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Range:
+    """What one field holds: its least and greatest value (NaN if it has none) and its gaps."""
+
+    minimum: float
+    maximum: float
+    gaps: int
+
+
+class Chunk:
+    """The fields of an encoded packed16 chunk.
+
+    Args:
+        data: the chunk's bytes.
+        fields: how many fields it holds.
+        rows: of a field.
+        columns: of a field.
+    """
+
+    def __init__(self, data: bytearray, fields: int, rows: int, columns: int) -> None:
+        self.points = rows * columns
+        whole = np.frombuffer(data, np.uint8)
+        self.records = parse(memoryview(data), fields, rows, columns, whole.size)
+        even = whole.size // 8 * 8
+        self._codes, self._floats = whole[:even].view("<u2"), whole[:even].view("<f4")
+        numbers = [self.records[name].astype(np.float64) for name in _NUMBERS]
+        self._numbers = np.stack(numbers, axis=1)
+        self._begins = self.records["offset"].astype(np.int64)
+        self._gaps = self.records["gap"].astype(np.int64)
+        self._kinds = self.records["kind"].astype(np.int64)
+        for n in np.flatnonzero(self._kinds == PACKED):
+            if self._gaps[n] < 0 and fits_single(*self._numbers[n].tolist()):
+                self._kinds[n] = _SINGLE
+
+    def ranges(self) -> list[Range]:
+        """The range of each field."""
+        return [self._range(n) for n in range(len(self.records))]
+
+    def _range(self, n: int) -> Range:
+        scale, reference, decimal = self._numbers[n].tolist()
+        if self._kinds[n] == MISSING:
+            return Range(np.nan, np.nan, self.points)
+        if self._kinds[n] == CONSTANT:
+            value = float(np.float32(reference * decimal))
+            return Range(value, value, 0)
+        if self._kinds[n] == FLOAT:
+            first = self._begins[n] // 4
+            return Range(*_float_range(self._floats[first : first + self.points]))
+        first = self._begins[n] // 2
+        low, high, gaps = _code_range(self._codes[first : first + self.points], self._gaps[n])
+        if gaps == self.points:
+            return Range(np.nan, np.nan, self.points)
+        ends = [float(np.float32((code * scale + reference) * decimal)) for code in (low, high)]
+        return Range(min(ends), max(ends), gaps)
+
+    @staticmethod
+    def of_floats(values: npt.NDArray[np.float32]) -> Range:
+        """The range of a field of plain numbers."""
+        return Range(*_float_range(values.reshape(-1)))
+
+    def moments(
+        self, mean: npt.NDArray[np.float32], spread: npt.NDArray[np.float32], members: int
+    ) -> None:
+        """Writes what `ensemble_moments` gives for the first members, bit for bit.
+
+        Args:
+            mean: shape (points,).
+            spread: shape (points,).
+            members: how many of the fields to take.
+        """
+        held = (self._kinds, self._begins, self._gaps, self._numbers)
+        _moments(self._codes, self._floats, *held, members, self.points, mean, spread)
+
+
+_NUMBERS = ("scale", "reference", "decimal")
+
+
+@numba.njit(**_OPTIONS)
+def _code_range(codes, gap):  # type: ignore[no-untyped-def]
+    low, high, gaps = np.uint16(65535), np.uint16(0), 0
+    if gap < 0:
+        for i in range(codes.size):
+            low, high = min(low, codes[i]), max(high, codes[i])
+        return int(low), int(high), 0
+    for i in range(codes.size):
+        if codes[i] == gap:
+            gaps += 1
+        else:
+            low, high = min(low, codes[i]), max(high, codes[i])
+    return int(low), int(high), gaps
+
+
+@numba.njit(**_OPTIONS)
+def _float_range(values):  # type: ignore[no-untyped-def]
+    low, high, gaps = np.float32(np.inf), np.float32(-np.inf), 0
+    for i in range(values.size):
+        if np.isnan(values[i]):
+            gaps += 1
+        else:
+            low, high = min(low, values[i]), max(high, values[i])
+    if gaps == values.size:
+        return np.nan, np.nan, gaps
+    return float(low), float(high), gaps
+
+
+@numba.njit(**_OPTIONS)
+def _moments(  # type: ignore[no-untyped-def]
+    codes, floats, kinds, begins, gaps, numbers, members, points, mean, spread
+):
+    values = np.empty((members, _BLOCK), np.float32)
+    total, square = np.empty(_BLOCK), np.empty(_BLOCK)
+    for start in range(0, points, _BLOCK):
+        size = min(_BLOCK, points - start)
+        for m in range(members):
+            _unpack(
+                codes, floats, kinds[m], begins[m], gaps[m], numbers[m], start, values[m, :size]
+            )
+        total[:size] = 0.0
+        square[:size] = 0.0
+        for m in range(members):
+            for i in range(size):
+                total[i] += np.float64(values[m, i])
+        for i in range(size):
+            total[i] /= members
+        for m in range(members):
+            for i in range(size):
+                apart = np.float64(values[m, i]) - total[i]
+                square[i] += apart * apart
+        for i in range(size):
+            mean[start + i] = total[i]
+            spread[start + i] = np.sqrt(square[i] / max(members - 1, 1))
+
+
+@numba.njit(**_OPTIONS)
+def _unpack(codes, floats, kind, begin, gap, numbers, start, out):  # type: ignore[no-untyped-def]
+    scale, reference, decimal = numbers
+    if kind == _SINGLE:
+        factor, base, first = np.float32(scale), np.float32(reference), begin // 2 + start
+        for i in range(out.size):
+            out[i] = np.float32(codes[first + i]) * factor + base
+    elif kind == PACKED:
+        first = begin // 2 + start
+        for i in range(out.size):
+            value = np.float32((np.float64(codes[first + i]) * scale + reference) * decimal)
+            out[i] = np.float32(np.nan) if codes[first + i] == gap else value
+    elif kind == FLOAT:
+        first = begin // 4 + start
+        for i in range(out.size):
+            out[i] = floats[first + i]
+    else:
+        out[:] = np.float32(np.nan) if kind == MISSING else np.float32(reference * decimal)
+
+
+@numba.njit(**_OPTIONS)
+def add_date(values, count, total, square):  # type: ignore[no-untyped-def]
+    """Adds one date's values to count, sum and sum of squares, all flat; NaN is left out."""
+    for i in range(values.size):
+        if np.isfinite(values[i]):
+            value = np.float64(values[i])
+            count[i] += 1
+            total[i] += value
+            square[i] += value * value

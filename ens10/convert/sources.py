@@ -1,0 +1,194 @@
+"""Where the fields of a unit come from: any lazy dataset, or GRIB messages as they are packed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import dask
+import numpy as np
+import xarray as xr
+
+from ens10.convert.gribfields import GribForecasts, matches, open_gribs
+from ens10.convert.listing import Source, files, is_zarr
+from ens10.convert.selection import Selection
+from ens10.convert.units import Fields, Part
+from ens10.errors import ArgumentError, MissingDataError
+from ens10.grib import is_grib
+from ens10.layout import FORECAST_DIMS, tidy
+from ens10.names import Names
+from ens10.packed16.layout import Field
+from ens10.source import open_source
+
+Missing = Literal["error", "nan", "skip"]
+
+
+@dataclass(frozen=True)
+class DatasetFields:
+    """The fields of one date and step of a lazy dataset.
+
+    Attributes:
+        dataset: variables over ([level,] number, latitude, longitude).
+        picks: variable and place of the level of each part.
+        where: source, date and step, for messages.
+    """
+
+    dataset: xr.Dataset
+    picks: tuple[tuple[str, int | None], ...]
+    where: str
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[int], Sequence[Field]]]:
+        """Reads the whole unit at once, since one chunk may hold several fields."""
+        held = self.dataset.compute(scheduler="synchronous")
+        values = {
+            name: field.to_numpy().astype(np.float32, copy=False)
+            for name, field in held.data_vars.items()
+        }
+
+        def read(part: int) -> Sequence[Field]:
+            name, level = self.picks[part]
+            return list(values[name] if level is None else values[name][level])
+
+        yield read
+
+    def origin(self, part: int) -> str:  # noqa: ARG002
+        """Not known: a dataset does not tell its bytes."""
+        return ""
+
+    def place(self, part: int, member: int) -> str:
+        """Source, date, step, level and member."""
+        name, level = self.picks[part]
+        number = self.dataset["number"].to_numpy()[member]
+        pressure = "" if level is None else f", {self.dataset['level'].to_numpy()[level]:g} hPa"
+        return f"{self.where}, {name}{pressure}, number {number}"
+
+
+class Forecasts(Protocol):
+    """Forecasts to be read unit by unit.
+
+    Attributes:
+        template: a dataset whose coordinates, dimensions and attributes shape the store.
+    """
+
+    template: xr.Dataset
+
+    def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> Fields:
+        """What a worker needs to read one date and step."""
+
+    def width(self, place: tuple[int, int], parts: Sequence[Part]) -> int:
+        """Bytes of the values of all fields of one date and step, at the most."""
+
+    def at(self, times: Any) -> "Forecasts":
+        """The forecasts of some start dates."""
+
+
+class DatasetForecasts:
+    """Forecasts in a lazy dataset.
+
+    Args:
+        template: the dataset, which has every dimension.
+        label: where it comes from, for messages.
+
+    Attributes:
+        template: as given; its coordinates, dimensions and attributes shape the store.
+    """
+
+    def __init__(self, template: xr.Dataset, label: str) -> None:
+        self.template, self._label = template, label
+
+    def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> DatasetFields:
+        """What a worker needs to read one date and step."""
+        i, j = place
+        lazy = self.template.isel(time=i, step=j)
+        where = f"{self._label}: {str(lazy['time'].to_numpy())[:13]}, step {lazy['step'].item()}"
+        # Without this, each unit would carry the whole graph.
+        (culled,) = dask.optimize(lazy)  # type: ignore[no-untyped-call, attr-defined]
+        return DatasetFields(culled, tuple((p.variable, p.level) for p in parts), where)
+
+    def width(self, place: tuple[int, int], parts: Sequence[Part]) -> int:  # noqa: ARG002
+        """Bytes of the values of all fields of one date and step, at the most."""
+        sizes = self.template.sizes
+        return len(parts) * sizes["number"] * sizes["latitude"] * sizes["longitude"] * 4
+
+    def at(self, times: Any) -> "DatasetForecasts":
+        """The forecasts of some start dates."""
+        return DatasetForecasts(self.template.sel(time=times), self._label)
+
+
+def open_forecasts(
+    src: Source, names: Names, selection: Selection, missing: Missing, progress: bool = False
+) -> Forecasts:
+    """Forecasts with all dimensions, and the part that is wanted.
+
+    GRIB files alone, under their own names, are read message by message, their integers as they are
+    packed; all else is read through a lazy dataset.
+
+    Raises:
+        FileError: they cannot be read.
+        MissingDataError: fields or dimensions are missing.
+        ArgumentError: nothing is left, or something is asked for that is not there.
+    """
+    if isinstance(src, xr.Dataset):
+        return _of_dataset(tidy(src, names, "the dataset"), "the dataset", selection)
+    gribs = _gribs(src) if not (names.variables or names.truth) else []
+    if gribs:
+        numbers = {path: n for n, path in enumerate(files(Path(src)))}
+        fields = open_gribs(gribs, selection, missing, progress)
+        whole = _with_all_dims(tidy(fields.dataset(), names, src))
+        if matches(fields, whole):
+            return GribForecasts(fields, whole, numbers, list(range(whole.sizes["time"])))
+    return _of_dataset(open_source(src, names, missing), str(src), selection)
+
+
+def _gribs(src: Path | str) -> list[Path]:
+    """The files of a source, if all of them are GRIB."""
+    found = [] if "://" in str(src) or is_zarr(Path(src)) else files(Path(src))
+    return found if all(is_grib(file) for file in found) else []
+
+
+def _of_dataset(dataset: xr.Dataset, label: str, selection: Selection) -> Forecasts:
+    dataset = _with_all_dims(dataset)
+    _check_filled(dataset)
+    dataset = selection.of_dataset(dataset)
+    _check_whole(dataset, label)
+    return DatasetForecasts(dataset, label)
+
+
+def _with_all_dims(dataset: xr.Dataset) -> xr.Dataset:
+    """The dataset with members and steps, even if there is but one of each."""
+    for dim in ("number", "step"):
+        if dim not in dataset.dims:
+            dataset = dataset.expand_dims({dim: [0]})
+    dataset = dataset.transpose(*FORECAST_DIMS, missing_dims="ignore")
+    if "step" not in dataset["valid_time"].dims:
+        valid = dataset["valid_time"].expand_dims(step=[0], axis=1)
+        dataset = dataset.assign_coords(valid_time=valid)
+    return dataset
+
+
+def _check_filled(dataset: xr.Dataset) -> None:
+    empty = [dim for dim, size in dataset.sizes.items() if not size]
+    if empty:
+        raise ArgumentError("src", f"nothing along {', '.join(map(str, empty))}", "Give more data")
+
+
+def _check_whole(dataset: xr.Dataset, label: str) -> None:
+    lacking = [
+        f"{dim} of {name}"
+        for name, field in dataset.data_vars.items()
+        for dim in dataset.dims
+        if dim not in field.dims and dim != "level"
+    ]
+    if lacking:
+        raise MissingDataError(label, lacking, "Leave these variables out with --variables")
+
+
+def open_truth(src: Source, truth: Source | None, names: Names, missing: Missing) -> xr.Dataset:
+    """The truth, kept apart or among the forecasts' variables."""
+    within = Names(names.truth, {}, names.dimensions, names.step_units, names.first_step)
+    held = src if truth is None else truth
+    if isinstance(held, xr.Dataset):
+        return tidy(held, within, "truth", optional_dimensions=True)
+    return open_source(held, within, missing, optional_dimensions=True)

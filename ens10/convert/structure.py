@@ -1,0 +1,163 @@
+"""The hierarchy of a store, empty, before the work begins: groups, arrays, coordinates."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+import zarr
+
+from ens10.catalog import VARIABLES
+from ens10.channels import channel_names, split_exactly
+from ens10.climate import blocks
+from ens10.convert.units import SUMS, Form, Packing, Part, chunk_path
+from ens10.store import FORMAT_VERSION, Codec, create_array, write_coordinates
+
+_SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+_FULL = ("number", "latitude", "longitude")
+_MOMENTS = ("time", "step", "channel", "latitude", "longitude")
+_SUMS = ("block", "step", "channel", "latitude", "longitude")
+
+
+def create(
+    path: Path,
+    forecasts: xr.Dataset,
+    truth: xr.Dataset | None,
+    codec: Codec,
+    ensembles: Sequence[int],
+) -> None:
+    """Creates all groups and arrays of a store, and writes their coordinates.
+
+    Args:
+        path: folder to write.
+        forecasts: every variable over (time, step[, level], number, latitude, longitude).
+        truth: over (time, step[, level], latitude, longitude), on the same dates, or None.
+        codec: of the forecasts.
+        ensembles: sizes of the ensembles that get statistics of their own.
+    """
+    root = zarr.open_group(str(path), mode="a")
+    root.attrs["ens10_format"] = FORMAT_VERSION
+    for kind in ("sfc", "pl"):
+        names = [n for n, f in forecasts.items() if ("level" in f.dims) == (kind == "pl")]
+        if names:
+            level = ["level"] if kind == "pl" else []
+            coordinates = ["time", "step", *level, *_FULL, "valid_time"]
+            _create_fields(root, kind, forecasts[names], coordinates, codec)
+    _create_statistics(root, forecasts, ensembles)
+    if truth is not None:
+        level = ["level"] if "level" in truth.dims else []
+        coordinates = ["time", "step", *level, "latitude", "longitude", "valid_time"]
+        _create_fields(root, "truth", truth, coordinates, None)
+
+
+def _create_fields(
+    root: zarr.Group,
+    kind: str,
+    dataset: xr.Dataset,
+    coordinates: Sequence[str],
+    codec: Codec | None,
+) -> None:
+    group = root.create_group(kind)
+    write_coordinates(group, dataset, coordinates)
+    for name, field in dataset.data_vars.items():
+        create_array(
+            group,
+            str(name),
+            field.shape,
+            [str(d) for d in field.dims],
+            chunks=[field.sizes[d] if d in _FULL else 1 for d in field.dims],
+            attributes=_attributes(str(name), field),
+            codec=codec,
+        )
+
+
+def _attributes(name: str, field: xr.DataArray) -> Mapping[str, Any]:
+    catalogued = VARIABLES[name].attributes if name in VARIABLES else {}
+    return {**catalogued, **field.attrs}
+
+
+def suffixes(members: int, ensembles: Sequence[int]) -> tuple[tuple[str, int], ...]:
+    """Suffix of the statistics' names, and members, of the whole ensemble and its parts."""
+    return ("", members), *((f"_first{k}", k) for k in sorted(set(ensembles)))
+
+
+def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequence[int]) -> None:
+    group = root.create_group("statistics")
+    channels = channel_names(dataset)
+    named = dataset.assign_coords(
+        channel=("channel", np.array(channels, dtype=np.dtypes.StringDType()))
+    )
+    write_coordinates(group, named, [*_MOMENTS, "valid_time"])
+    years, _ = blocks(dataset["valid_time"].to_numpy())
+    array = create_array(group, "valid_year", years.shape, ("block", "step"), dtype=np.int64)
+    array[...] = years
+    sizes = dataset.sizes
+    field = (len(channels), sizes["latitude"], sizes["longitude"])
+    for suffix, members in suffixes(sizes["number"], ensembles):
+        whose = f" of the first {members} members" if suffix else ""
+        for kind in ("mean", "std"):
+            create_array(
+                group,
+                f"ensemble_{kind}{suffix}",
+                (sizes["time"], sizes["step"], *field),
+                _MOMENTS,
+                chunks=(1, 1, *field),
+                attributes={"long_name": f"ensemble {kind}{whose}, each channel in its units"},
+            )
+            for part in SUMS:
+                create_array(
+                    group,
+                    f"{kind}{suffix}_{part}",
+                    (len(years), sizes["step"], *field),
+                    _SUMS,
+                    chunks=(1, 1, *field),
+                    dtype=np.int64 if part == "count" else np.float64,
+                )
+
+
+def form_of(path: Path, forecasts: xr.Dataset, ensembles: Sequence[int]) -> Form:
+    """What the units need to know about the store."""
+    sizes = forecasts.sizes
+    return Form(
+        members=sizes["number"],
+        rows=sizes["latitude"],
+        columns=sizes["longitude"],
+        channels=len(channel_names(forecasts)),
+        ensembles=suffixes(sizes["number"], ensembles),
+        packing=_packing(path, forecasts),
+    )
+
+
+def _packing(path: Path, forecasts: xr.Dataset) -> Packing | None:
+    """How chunks are compressed, from the metadata of any forecast array."""
+    name, field = next(iter(forecasts.data_vars.items()))
+    kind = "pl" if "level" in field.dims else "sfc"
+    codecs = json.loads((path / kind / str(name) / "zarr.json").read_text())["codecs"]
+    if len(codecs) == 1:
+        return None
+    about = codecs[1]["configuration"]
+    shuffle = _SHUFFLES[about["shuffle"]]
+    return Packing(about["cname"], about["clevel"], shuffle, about["typesize"])
+
+
+def parts_of(forecasts: xr.Dataset, place: tuple[int, int]) -> tuple[Part, ...]:
+    """The chunks of one date and step, in the order of the variables and levels."""
+    channels: dict[tuple[str, int | None], int] = {}
+    for n, channel in enumerate(channel_names(forecasts)):
+        channels[_pick(forecasts, channel)] = n
+    parts = []
+    for name, field in forecasts.data_vars.items():
+        upper = "level" in field.dims
+        for level in range(field.sizes["level"]) if upper else (None,):
+            outer = place if level is None else (*place, level)
+            path = chunk_path(f"{'pl' if upper else 'sfc'}/{name}", outer, 3)
+            parts.append(Part(str(name), level, channels.get((str(name), level)), path))
+    return tuple(parts)
+
+
+def _pick(dataset: xr.Dataset, channel: str) -> tuple[str, int | None]:
+    """Variable and place among the dataset's levels of a channel."""
+    name, level = (channel, None) if channel in dataset.data_vars else split_exactly(channel)
+    return name, None if level is None else dataset["level"].to_numpy().tolist().index(level)

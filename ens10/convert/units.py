@@ -1,0 +1,243 @@
+"""Units of work: what one worker does at a time, and may do again without harm.
+
+A unit is a plain object that can be sent to another process or machine. `work` writes its files
+and then its entry; a unit whose entry is there is done.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ens10.convert.files import Folder, Row, Writer
+from ens10.convert.moments import Chunk, Range, add_date
+from ens10.errors import FileError
+from ens10.packed16.layout import Field, encode
+from ens10.ranges import check_range
+
+SUMS = ("count", "sum", "square_sum")
+
+
+class Unit(Protocol):
+    """What can be done by itself.
+
+    Attributes:
+        name: of its entry.
+    """
+
+    @property
+    def name(self) -> str:
+        """Of its entry; no two units share it."""
+
+    def write(self, writer: Writer) -> None:
+        """Hands its files to the writer."""
+
+
+def work(folder: Folder, unit: Unit) -> str:
+    """Does a unit, unless it is done; the name of the unit."""
+    if not folder.entry(unit.name).exists():
+        with Writer(folder, unit.name) as writer:
+            unit.write(writer)
+    return unit.name
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How blosc packs chunks, by the arrays' metadata."""
+
+    cname: str
+    clevel: int
+    shuffle: int
+    typesize: int
+
+    def __call__(self, data: bytearray) -> bytes:
+        """The chunk as a blosc frame. With one thread: several would leave its order to chance."""
+        import numcodecs.blosc as blosc
+
+        blosc.set_nthreads(1)
+        name = self.cname.encode()
+        frame: bytes = blosc.compress(data, name, self.clevel, self.shuffle, 0, self.typesize)
+        return frame
+
+
+@dataclass(frozen=True)
+class Form:
+    """What all forecast units have in common.
+
+    Attributes:
+        members: of the ensemble.
+        rows: of the grid.
+        columns: of the grid.
+        channels: how many the statistics have.
+        ensembles: suffix of the arrays' names, and members, of each mean and deviation.
+        packing: of the forecasts' chunks, None for packed16 alone.
+    """
+
+    members: int
+    rows: int
+    columns: int
+    channels: int
+    ensembles: tuple[tuple[str, int], ...]
+    packing: Packing | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One chunk of a forecast: a variable at one level.
+
+    Attributes:
+        variable: its name.
+        level: place among the levels, None at the surface.
+        channel: place among the channels, None where the variable lacks this level.
+        path: of the chunk in the store.
+    """
+
+    variable: str
+    level: int | None
+    channel: int | None
+    path: str
+
+
+class Fields(Protocol):
+    """The fields of one date and step."""
+
+    def opened(self) -> AbstractContextManager[Callable[[int], Sequence[Field]]]:
+        """Opens what is needed to read; gives a function from a part's place to its members."""
+
+    def origin(self, part: int) -> str:
+        """Where the members of a part are kept, for the manifest."""
+
+    def place(self, part: int, member: int) -> str:
+        """Where one member is kept, for messages."""
+
+
+@dataclass(frozen=True)
+class ForecastUnit:
+    """One date and step: all chunks of the forecasts, and the ensemble's mean and deviation."""
+
+    name: str
+    place: tuple[int, int]
+    form: Form
+    parts: tuple[Part, ...]
+    fields: Fields
+
+    def write(self, writer: Writer) -> None:
+        """Reads each field once."""
+        form = self.form
+        shape = (len(form.ensembles), 2, form.channels, form.rows * form.columns)
+        moments = np.empty(shape, np.float32)
+        with self.fields.opened() as read:
+            for n, part in enumerate(self.parts):
+                data = encode(read(n), form.rows, form.columns)
+                chunk = Chunk(data, form.members, form.rows, form.columns)
+                ranges = chunk.ranges()
+                for member, held in enumerate(ranges):
+                    where = partial(self.fields.place, n, member)
+                    _check(part.variable, held.minimum, held.maximum, where)
+                about = [*_whole(ranges), self.fields.origin(n)]
+                writer.put(part.path, data, about, form.packing)
+                if part.channel is not None:
+                    for each, (_, members) in zip(moments, form.ensembles, strict=True):
+                        chunk.moments(each[0, part.channel], each[1, part.channel], members)
+        for each, (suffix, _) in zip(moments, form.ensembles, strict=True):
+            for values, kind in zip(each, ("mean", "std"), strict=True):
+                writer.put(chunk_path(f"statistics/ensemble_{kind}{suffix}", self.place, 3), values)
+
+
+def _check(name: str, low: float, high: float, where: Callable[[], str]) -> None:
+    """Refuses impossible values; the place is put in words only then."""
+    try:
+        check_range(name, low, high, "")
+    except FileError:
+        check_range(name, low, high, where())
+
+
+def _whole(ranges: Sequence[Range]) -> Row:
+    """Minimum, maximum and gaps of several fields, as JSON holds them."""
+    lows = [r.minimum for r in ranges if r.minimum == r.minimum]
+    highs = [r.maximum for r in ranges if r.maximum == r.maximum]
+    gaps = sum(r.gaps for r in ranges)
+    return [_short(min(lows)), _short(max(highs)), gaps] if lows else [None, None, gaps]
+
+
+def _short(value: float) -> float | None:
+    """A float32 number in as few digits as tell it from all others."""
+    return float(str(np.float32(value))) if np.isfinite(value) else None
+
+
+def chunk_path(array: str, place: Sequence[int], inner: int) -> str:
+    """A chunk's path in the store, of an array whose last dimensions are whole in each chunk."""
+    return "/".join([array, "c", *map(str, place), *["0"] * inner])
+
+
+@dataclass(frozen=True)
+class TruthUnit:
+    """The truth of one start date, at all its steps and levels.
+
+    Attributes:
+        name: of the unit.
+        date: place of the date.
+        dataset: variables over (step[, level], latitude, longitude), lazy.
+        where: the source, for messages.
+    """
+
+    name: str
+    date: int
+    dataset: Any
+    where: str
+
+    def write(self, writer: Writer) -> None:
+        """Reads each field once."""
+        held = self.dataset.compute(scheduler="synchronous")
+        for name, field in held.data_vars.items():
+            values = np.ascontiguousarray(field.to_numpy(), dtype="<f4")
+            for place in np.ndindex(values.shape[:-2]):
+                found = Chunk.of_floats(values[place])
+                _check(str(name), found.minimum, found.maximum, lambda: self.where)
+                path = chunk_path(f"truth/{name}", (self.date, *place), 2)
+                writer.put(path, values[place], [*_whole([found]), ""])
+
+
+@dataclass(frozen=True)
+class SumsUnit:
+    """Count, sum and sum of squares at one step over the dates of one block.
+
+    Attributes:
+        name: of the unit.
+        root: the store.
+        place: block and step.
+        dates: places of the block's dates, in their order.
+        kinds: such as "mean" or "std_first5".
+        shape: (channels, rows, columns).
+    """
+
+    name: str
+    root: Path
+    place: tuple[int, int]
+    dates: tuple[int, ...]
+    kinds: tuple[str, ...]
+    shape: tuple[int, int, int]
+
+    def write(self, writer: Writer) -> None:
+        """Adds up in the dates' order, so that the sums depend on the data alone."""
+        points = int(np.prod(self.shape))
+        for kind in self.kinds:
+            count, total, square = np.zeros(points, "<i8"), np.zeros(points), np.zeros(points)
+            for date in self.dates:
+                path = chunk_path(f"statistics/ensemble_{kind}", (date, self.place[1]), 3)
+                add_date(_floats(self.root / path, points), count, total, square)
+            for part, values in zip(SUMS, (count, total, square), strict=True):
+                path = chunk_path(f"statistics/{kind}_{part}", self.place, 3)
+                writer.put(path, values)
+
+
+def _floats(path: Path, points: int) -> npt.NDArray[np.float32]:
+    values = np.fromfile(path, "<f4")
+    if values.size != points:
+        raise FileError(path, f"{values.size} values instead of {points}", "Prepare the store anew")
+    return values
