@@ -14,7 +14,11 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("ens10", "metrics", "models", "experiments")  # each may import those to its left
 ROOF = "ens10/cli.py"  # the only file downstairs that may reach up, inside its functions
 TORCH = {"torch", "pytorch_lightning", "torchmetrics", "jsonargparse"}
-WITH_TORCH = {"ens10/loader/datamodule.py", "metrics/_kernels_torch.py"}
+WITH_TORCH = {
+    "ens10/loader/datamodule.py",
+    "ens10/loader/tensors.py",
+    "metrics/_kernels_torch.py",
+}
 LONGEST = 300
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MODULES = sorted(

@@ -5,14 +5,29 @@ from typing import TYPE_CHECKING, Any
 
 from ens10.loader.batch import Batch
 from ens10.loader.batches import Batches
+from ens10.loader.kinds import Fields, Kind, Slabs
+from ens10.loader.patches import Patches
+from ens10.loader.points import Points
 
 if TYPE_CHECKING:
     from ens10.loader.datamodule import EnsembleDataModule
+    from ens10.loader.tensors import SampleDataset
 
-__all__ = ["Batch", "Batches", "EnsembleDataModule"]
+__all__ = [
+    "Batch",
+    "Batches",
+    "EnsembleDataModule",
+    "Fields",
+    "Kind",
+    "Patches",
+    "Points",
+    "SampleDataset",
+    "Slabs",
+]
+_WITH_TORCH = {"EnsembleDataModule": "datamodule", "SampleDataset": "tensors"}
 
 
 def __getattr__(name: str) -> Any:
-    if name != "EnsembleDataModule":
+    if name not in _WITH_TORCH:
         raise AttributeError(f"module 'ens10.loader' has no attribute {name!r}")
-    return import_module("ens10.loader.datamodule").EnsembleDataModule
+    return getattr(import_module(f"ens10.loader.{_WITH_TORCH[name]}"), name)

@@ -6,7 +6,8 @@ from typing import Any, Required, TypedDict
 class Batch(TypedDict, total=False):
     """Fields of N dates; numpy arrays from `Batches`, torch tensors from the data module.
 
-    All arrays are float32 but `dates`. Physical units are those of the target variable.
+    All arrays are float32 but `dates`, `rows` and `columns`. Physical units are those of the
+    target variable. A batch keeps its values for as long as any of its arrays is referred to.
 
     Keys:
         features: (N, C, H, W) normalised inputs, gaps filled with 0; see `Batches.channels`.
@@ -17,6 +18,15 @@ class Batch(TypedDict, total=False):
         weights: (N, H, W) area weight, 0 where target or raw ensemble is missing.
         dates: (N,) int64 valid date in seconds since 1970-01-01 00 UTC.
         members: (N, M, H, W) the raw ensemble itself; only if asked for.
+        rows: (N,) int64 first row of each patch; only of patches.
+        columns: (N,) int64 its first column.
+        latitude: (P,) degrees north; only of points.
+        longitude: (P,) degrees east.
+
+    Kinds with `features="members"` have features (N, M, C, H, W): the inputs of each member.
+    Slabs have the rows of the slab for H; patches have their own size for H and W, and N counts
+    patches. Points have P in place of N, H and W: features are (P, C) or (P, M, C), the other
+    fields (P,) or (P, M), dates (P,).
     """
 
     features: Required[Any]
@@ -26,3 +36,7 @@ class Batch(TypedDict, total=False):
     weights: Required[Any]
     dates: Required[Any]
     members: Any
+    rows: Any
+    columns: Any
+    latitude: Any
+    longitude: Any

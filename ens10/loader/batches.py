@@ -1,8 +1,11 @@
 """Batches of numpy arrays, ready for a model, without torch."""
 
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import cached_property
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,43 +15,61 @@ from ens10.climate import Normaliser
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grid import area_weights, location_features
 from ens10.loader.batch import Batch
+from ens10.loader.cache import PinnedContent, dates_that_fit
+from ens10.loader.content import Content, DateContent
+from ens10.loader.epoch import Epoch, Ranks
 from ens10.loader.features import (
     EXTRA_NAMES,
     Extra,
-    by_step,
-    day_of_year,
     feature_statistics,
     masked_inputs,
     parse_inputs,
 )
-from ens10.loader.sampler import order
-from ens10.loader.samples import Field, open_samples
+from ens10.loader.kinds import Job, Kind, KindName
+from ens10.loader.named import kind_of
+from ens10.loader.opening import open_samples
+from ens10.loader.position import Position
+from ens10.loader.ring import Ring
+from ens10.loader.sampler import Even
+from ens10.loader.slots import Allocator, Block, Layout, Slots, plain_memory
 from ens10.protocol import Protocol, Split, protocol_of, split_dates
 
 
 class Batches:
     """An iterable of batches of one split.
 
+    A batch stays as it is for as long as any of its arrays (or a view of one) is referred to; its
+    memory is filled again when none is. A loop that keeps no batch runs in the memory of the
+    ring, whatever the number of dates.
+
     Args:
         data: path of a store, or any lazy dataset in this package's layout, streamed as it is.
         target: channel to correct, such as "t2m" or "z500", with `@step` if truth has several.
-        inputs: channels whose ensemble mean and deviation are features; see
-            `ens10.loader.features`.
-        split: "train", "val" or "test".
+        inputs: channels that are features; see `ens10.loader.features`.
+        split: "train", "val" or "test". Dates without any truth are left out of "train".
+        kind: what a batch is made of: "fields", "members", "slabs", "patches", "points", or one
+            of the classes of these names with settings of its own, such as `Patches((64, 64))`.
         protocol: "clean", "paper", or a `Protocol`.
         truth: of a lazy dataset.
+        ensemble: members that make the ensemble, counted from the first; None for all.
         extras: "location" and "day_of_year" features.
         members: whether batches carry the members of the target.
-        batch_size: dates in a batch.
+        batch_size: dates in a batch (for points: dates that are shuffled together).
         shuffle: None shuffles the training split only.
         seed: of the shuffling.
         rank: of this process.
         world: number of processes.
+        even: "drop" or "pad" for as many batches on every rank; see `ens10.loader.sampler.share`.
+        threads: that read ahead; 0 to read when a batch is asked for. Batches are the same.
+        ring: buffers that are read ahead into.
+        cache: part of the dates to keep in memory after their first reading: a size such as
+            "2GB", or a share from 0 to 1; None for none.
+        allocate: makes the buffers, such as pinned memory.
         normaliser: statistics of an earlier training; None to take them from the data.
 
     Raises:
-        UnknownNameError: a channel, split, protocol or extra that is not known.
-        ArgumentError: a step or batch size that cannot be, or a normaliser of other features.
+        UnknownNameError: a channel, split, protocol, kind or extra that is not known.
+        ArgumentError: a step or number that cannot be, or a normaliser of other features.
         OverlapError: splits that overlap.
     """
 
@@ -59,8 +80,10 @@ class Batches:
         inputs: Sequence[str] | None = None,
         split: Split = "train",
         *,
+        kind: KindName | Kind = "fields",
         protocol: str | Protocol = "clean",
         truth: xr.Dataset | xr.DataArray | None = None,
+        ensemble: int | None = None,
         extras: Sequence[Extra] = (),
         members: bool = False,
         batch_size: int = 1,
@@ -68,64 +91,166 @@ class Batches:
         seed: int = 0,
         rank: int = 0,
         world: int = 1,
+        even: Even | None = None,
+        threads: int = 1,
+        ring: int = 3,
+        cache: str | float | None = None,
+        allocate: Allocator = plain_memory,
         normaliser: Normaliser | None = None,
     ) -> None:
-        _check(split, extras, batch_size)
-        self.samples = open_samples(data, target, truth)
+        _check(split, extras)
+        _check_least({"batch_size": (batch_size, 1), "ring": (ring, 1), "threads": (threads, 0)})
+        self.kind = kind_of(kind)
+        self.samples = open_samples(data, target, truth, ensemble)
         self.protocol = protocol_of(protocol)
         self.splits = split_dates(self.protocol, self.samples.time, self.samples.valid_time)
-        self.index = self.splits.index[split]
+        lacking = np.isin(self.splits.index[split], self.samples.without_truth())
+        lacking &= split == "train"
+        self.index, self.left_out = (
+            self.splits.index[split][chosen] for chosen in (~lacking, lacking)
+        )
         self.inputs = parse_inputs(inputs, self.samples)
-        self.epoch = 0
+        self.allocate, self.bytes_read = allocate, 0
+        self._rows = self.kind.rows(self.samples)
         self._shuffle = split == "train" if shuffle is None else shuffle
         self._extras, self._members, self._batch_size = tuple(extras), members, batch_size
-        self._seed, self._rank, self._world = seed, rank, world
-        self._weights = area_weights(self.samples.latitude, self.protocol.weighting)
-        self._location = location_features(self.samples.latitude, self.samples.longitude)
+        self._seed, self._ranks = seed, Ranks(rank, world, even)
+        self._threads, self._ring, self._cache = threads, ring, cache
         self._factor = self._deviation_factor()
-        self.normaliser = normaliser or feature_statistics(
+        self._slots: Slots | None = None
+        self._lock = threading.Lock()
+        self._position = Position(len(self), seed, len(self.index), batch_size, world)
+        if normaliser is not None:
+            self.normaliser = normaliser
+            masked_inputs(normaliser, self.inputs, self.samples.step)  # refuses another training's
+
+    @cached_property
+    def normaliser(self) -> Normaliser:
+        """Statistics of the features; taken from the data when they are first needed."""
+        return feature_statistics(
             self.samples, self.inputs, self.protocol, self.splits, self._factor
         )
-        self._masked = masked_inputs(self.normaliser, self.inputs, self.samples.step)
+
+    @cached_property
+    def _dates(self) -> DateContent:
+        samples, normaliser = self.samples, self.normaliser
+        return DateContent(
+            samples,
+            self.inputs,
+            normaliser,
+            masked_inputs(normaliser, self.inputs, samples.step),
+            self._factor,
+            area_weights(samples.latitude, self.protocol.weighting),
+            location_features(samples.latitude, samples.longitude),
+            self._extras,
+            self.kind.features,
+            self._members,
+        )
+
+    @cached_property
+    def content(self) -> Content:
+        """What reads dates, with the part of them that is kept in memory."""
+        if self._cache is None:
+            return self._dates
+        kept = dates_that_fit(self._cache, self.index.tolist(), self._dates, self._rows)
+        return PinnedContent(self._dates, kept, self._rows)
 
     @property
     def channels(self) -> tuple[str, ...]:
         """Names of the features, in order: "t2m:mean", ..., "t2m:std", ..., "sst:mask", ..."""
-        extras = [name for extra in self._extras for name in EXTRA_NAMES[extra]]
-        return (*self.normaliser.channels, *extras)
+        return self._dates.channels
 
     @property
     def dates(self) -> npt.NDArray[np.datetime64]:
         """Valid dates of the split, in the order of time."""
-        return self.samples.valid_time[self.index]
+        dates: npt.NDArray[np.datetime64] = self.samples.valid_time[self.index]
+        return dates
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next iteration."""
+        return self._position.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch, and with it the order, of the next iteration."""
-        self.epoch = epoch
+        self._position.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, int]:
+        """How far the iteration has come: the batches that the consumer was given count."""
+        return self._position.state_dict()
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Makes the next iteration go on where another one was, with the same batches to come.
+
+        Raises:
+            ArgumentError: in mid-epoch of other dates, batch sizes, seeds or numbers of ranks.
+        """
+        self._position.load_state_dict(state)
 
     def __len__(self) -> int:
-        mine = len(range(self._rank, len(self.index), self._world))
-        return -(-mine // self._batch_size)
+        return self._count(self._ranks.count(len(self.index)))
 
     def __iter__(self) -> Iterator[Batch]:
-        positions = order(
-            len(self.index),
-            seed=self._seed,
-            epoch=self.epoch,
-            shuffle=self._shuffle,
-            rank=self._rank,
-            world=self._world,
+        place = self._position.begin()
+        jobs = Epoch(
+            self.index, self._ranks, self._batch_size, self._seed, place.epoch, self._shuffle
         )
-        visited = self.index[positions]
-        for start in range(0, len(visited), self._batch_size):
-            yield self.batch(visited[start : start + self._batch_size])
+        whole, skipped = divmod(place.batches, max(1, self._count(self._batch_size)))
+        layout = Layout(self.kind.arrays(self.content, self._batch_size))
+        ring = Ring(
+            jobs.after(whole),
+            lambda job, block: self._fill(job, layout, block),
+            self._slots_of(layout.size),
+            self._ring,
+            self._threads,
+        )
+        with closing(ring.__iter__()) as filled:
+            for job, block in filled:
+                parts = self.kind.batches(job, layout.views(block), self._points)
+                for number, batch in enumerate(parts):
+                    if number >= skipped:
+                        place.advance()
+                        yield batch
+                skipped = 0
 
     def batch(self, positions: npt.NDArray[np.int64]) -> Batch:
-        """The batch of the dates at these positions of `samples`."""
-        parts = [self._sample(int(i)) for i in positions]
-        stacked = {key: np.stack([part[key] for part in parts]) for key in parts[0]}
-        seconds = self.samples.valid_time[positions].astype("datetime64[s]").astype(np.int64)
-        return cast("Batch", {**stacked, "dates": seconds})
+        """The batch of the dates at these positions of `samples`, in memory of its own."""
+        positions = np.asarray(positions, np.int64)
+        layout = Layout(self.kind.arrays(self.content, len(positions)))
+        block = np.empty(layout.size, np.uint8)
+        once = np.zeros(len(positions), np.bool_)
+        self._fill(Job(0, positions, once, (self._seed, self.epoch, 0)), layout, block)
+        return cast("Batch", layout.views(block))
+
+    def free(self) -> None:
+        """Lets go of the buffers; the next iteration makes new ones."""
+        self._slots = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_slots": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    @property
+    def _points(self) -> int:
+        return len(self.samples.latitude) * len(self.samples.longitude)
+
+    def _count(self, dates: int) -> int:
+        """Number of batches that so many dates give."""
+        whole, rest = divmod(dates, self._batch_size)
+        last = self.kind.count(rest, self._points) if rest else 0
+        return whole * self.kind.count(self._batch_size, self._points) + last
+
+    def _fill(self, job: Job, layout: Layout, block: Block) -> None:
+        count = self.kind.fill(job, self.content, layout.views(block))
+        with self._lock:
+            self.bytes_read += count
+
+    def _slots_of(self, size: int) -> Slots:
+        if self._slots is None or self._slots.size != size:
+            self._slots = Slots(size, self.allocate)
+        return self._slots
 
     def _deviation_factor(self) -> float:
         """From the standard deviation with n - 1, as stored, to the protocol's."""
@@ -133,50 +258,16 @@ class Batches:
         biased = not self.protocol.unbiased and count > 1
         return float(((count - 1) / count) ** 0.5) if biased else 1.0
 
-    def _sample(self, i: int) -> dict[str, Field]:
-        means, deviations, raw_mean, raw_std = self._moments(i)
-        masks = np.isfinite(means[self._masked]).astype(np.float32)
-        features = np.concatenate([means, deviations, masks])
-        self.normaliser.apply(features)
-        truth = self.samples.truth(i)
-        valid = np.isfinite(truth) & np.isfinite(raw_mean)
-        sample = {
-            "features": np.concatenate([features, *self._extra_fields(i)]),
-            "raw_mean": raw_mean,
-            "raw_std": raw_std,
-            "target": np.where(valid, truth, 0.0),
-            "weights": np.where(valid, self._weights[:, None], 0.0),
-        }
-        if self._members:
-            sample["members"] = self.samples.ensemble(i)
-        return {key: value.astype(np.float32, copy=False) for key, value in sample.items()}
 
-    def _moments(self, i: int) -> tuple[Field, Field, Field, Field]:
-        """Means and deviations of the inputs (inputs, H, W), and those of the target (H, W)."""
-        samples = self.samples
-        wanted = by_step([*self.inputs, (samples.target, samples.step)])
-        read = {step: samples.moments(i, step, names) for step, names in wanted.items()}
-        raw_mean, raw_std = (moment[-1] for moment in read[samples.step])
-        kept = {step: len(names) for step, names in by_step(self.inputs).items()}
-        means = np.concatenate([read[step][0][:count] for step, count in kept.items()])
-        deviations = np.concatenate([read[step][1][:count] for step, count in kept.items()])
-        factor = np.float32(self._factor)
-        return means, deviations * factor, raw_mean, raw_std * factor
-
-    def _extra_fields(self, i: int) -> Iterator[Field]:
-        for extra in self._extras:
-            if extra == "location":
-                yield self._location
-            else:
-                _, rows, columns = self._location.shape
-                yield day_of_year(self.samples.valid_time[i], (rows, columns))
-
-
-def _check(split: str, extras: Sequence[str], batch_size: int) -> None:
+def _check(split: str, extras: Sequence[str]) -> None:
     if split not in get_args(Split):
         raise UnknownNameError("split", split, get_args(Split))
     for extra in extras:
         if extra not in EXTRA_NAMES:
             raise UnknownNameError("extras", extra, EXTRA_NAMES)
-    if batch_size < 1:
-        raise ArgumentError("batch_size", f"{batch_size} is less than 1")
+
+
+def _check_least(numbers: dict[str, tuple[int, int]]) -> None:
+    for argument, (number, least) in numbers.items():
+        if number < least:
+            raise ArgumentError(argument, f"{number} is less than {least}")

@@ -1,47 +1,29 @@
 """The Lightning data module around `Batches`."""
 
-from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytorch_lightning as pl
 import torch
 import xarray as xr
 
 from ens10.climate import Normaliser
-from ens10.loader.batch import Batch
 from ens10.loader.batches import Batches
 from ens10.loader.features import Extra
+from ens10.loader.kinds import Kind, KindName
+from ens10.loader.tensors import TorchBatches, as_tensors
 from ens10.protocol import Protocol, Split
 
-
-class TorchBatches:
-    """`Batches` as torch tensors, in the order of the trainer's epoch.
-
-    Args:
-        batches: numpy batches.
-        trainer: whose `current_epoch` chooses the order; None for epoch 0.
-    """
-
-    def __init__(self, batches: Batches, trainer: pl.Trainer | None) -> None:
-        self.batches = batches
-        self._trainer = trainer
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[Batch]:
-        self.batches.set_epoch(self._trainer.current_epoch if self._trainer else 0)
-        for batch in self.batches:
-            yield as_tensors(batch)
+__all__ = ["EnsembleDataModule", "TorchBatches", "as_tensors"]
 
 
 class EnsembleDataModule(pl.LightningDataModule):
     """Batches of a store for training, validation, test and prediction.
 
     The checkpoint holds the normalisation statistics and the names of the features, in order, so
-    that a model predicts on other data exactly as it was trained.
+    that a model predicts on other data exactly as it was trained. Of several processes, each
+    trains on as many batches (the last dates of an epoch's order may be left out), and in
+    evaluation each date counts exactly once.
 
     Args:
         store: path that `ens10 prepare` wrote, or (in Python) any lazy dataset, streamed as it is.
@@ -55,6 +37,13 @@ class EnsembleDataModule(pl.LightningDataModule):
         seed: of the shuffling.
         predict_split: the split that `predict` runs over.
         truth: (in Python) of a lazy dataset.
+        kind: what a batch is made of: "fields", "members", "slabs", "patches", "points", or a
+            class of `ens10.loader` with settings of its own.
+        ensemble: members that make the ensemble, counted from the first (5 for 5-ENS); None for
+            all.
+        threads: that read ahead; 0 to read when a batch is asked for.
+        ring: buffers that are read ahead into.
+        cache: part of the training dates to keep in memory: "2GB", or a share from 0 to 1.
     """
 
     def __init__(
@@ -69,11 +58,18 @@ class EnsembleDataModule(pl.LightningDataModule):
         seed: int = 0,
         predict_split: Split = "test",
         truth: xr.Dataset | None = None,
+        kind: KindName | Kind = "fields",
+        ensemble: int | None = None,
+        threads: int = 1,
+        ring: int = 3,
+        cache: str | float | None = None,
     ) -> None:
         super().__init__()
         self.store, self.target, self.inputs, self.protocol = store, target, inputs, protocol
         self.extras, self.members, self.batch_size = extras or [], members, batch_size
         self.seed, self.predict_split, self.truth = seed, predict_split, truth
+        self.kind, self.ensemble = kind, ensemble
+        self.threads, self.ring, self.cache = threads, ring, cache
         self._normaliser: Normaliser | None = None
         self._batches: dict[str, Batches] = {}
 
@@ -94,6 +90,12 @@ class EnsembleDataModule(pl.LightningDataModule):
                 seed=self.seed,
                 rank=trainer.global_rank if trainer else 0,
                 world=trainer.world_size if trainer else 1,
+                even="drop" if split == "train" else "pad",
+                kind=self.kind,
+                ensemble=self.ensemble,
+                threads=self.threads,
+                ring=self.ring,
+                cache=self.cache if split == "train" else None,
                 normaliser=self._normaliser,
             )
             self._normaliser = self._batches[split].normaliser
@@ -105,20 +107,26 @@ class EnsembleDataModule(pl.LightningDataModule):
 
     def train_dataloader(self) -> TorchBatches:
         """Training batches, shuffled anew each epoch."""
-        return TorchBatches(self.batches("train"), self.trainer)
+        return TorchBatches(self.batches("train"), self.trainer, self._pinned)
 
     def val_dataloader(self) -> TorchBatches | list[TorchBatches]:
         """Validation batches; none if the protocol keeps no years for it."""
-        batches = self.batches("val")
-        return TorchBatches(batches, None) if len(batches) else []
+        return self._evaluation("val") if len(self.batches("val")) else []
 
     def test_dataloader(self) -> TorchBatches:
         """Test batches."""
-        return TorchBatches(self.batches("test"), None)
+        return self._evaluation("test")
 
     def predict_dataloader(self) -> TorchBatches:
         """Batches of `predict_split`."""
-        return TorchBatches(self.batches(self.predict_split), None)
+        return self._evaluation(self.predict_split)
+
+    def _evaluation(self, split: Split) -> TorchBatches:
+        return TorchBatches(self.batches(split), None, self._pinned, once=True)
+
+    @property
+    def _pinned(self) -> bool:
+        return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
     def state_dict(self) -> dict[str, Any]:
         """The normalisation statistics with the features' names, for the checkpoint."""
@@ -140,9 +148,3 @@ class EnsembleDataModule(pl.LightningDataModule):
                 state_dict["scale"].numpy(force=True).astype(np.float32),
             )
             self._batches.clear()
-
-
-def as_tensors(batch: Batch) -> Batch:
-    """The batch with torch tensors that share the memory of its arrays."""
-    arrays = cast("dict[str, npt.NDArray[Any]]", batch)
-    return cast("Batch", {key: torch.from_numpy(value) for key, value in arrays.items()})

@@ -117,12 +117,11 @@ def masked_inputs(statistics: Normaliser, inputs: Sequence[Input], target_step: 
     return [named.index(name.removesuffix(_MASK)) for name in held[len(wanted) :]]
 
 
-def day_of_year(date: np.datetime64, grid: tuple[int, int]) -> npt.NDArray[np.float32]:
-    """Sine and cosine of the day of the year, (2, H, W)."""
+def day_of_year_cycle(date: np.datetime64) -> npt.NDArray[np.float32]:
+    """Sine and cosine of the day of the year, (2,)."""
     day = (date - date.astype("datetime64[Y]")) / np.timedelta64(1, "D")
     angle = 2 * np.pi * float(day) / _DAYS
-    cycle = np.array([np.sin(angle), np.cos(angle)], dtype=np.float32)
-    return np.broadcast_to(cycle[:, None, None], (2, *grid))
+    return np.array([np.sin(angle), np.cos(angle)], dtype=np.float32)
 
 
 def _sums(samples: Samples, inputs: Sequence[Input], years: list[int]) -> dict[Moment, SumsOfYears]:

@@ -9,7 +9,7 @@ from batchtools import lazy
 
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.loader import Batches, EnsembleDataModule
-from ens10.loader.datamodule import TorchBatches
+from ens10.loader.datamodule import as_tensors
 from ens10.loader.sampler import order
 from ens10.models import PostProcessor, ResidualNormalHead
 from ens10.models.networks import MLP
@@ -90,9 +90,7 @@ def test_tensors_hold_the_numpy_values(store):
             np.testing.assert_array_equal(got[key].numpy(), values)
             assert got[key].numpy().dtype == values.dtype
     one = plain.batch(plain.index[:1])
-    loader = TorchBatches(plain, None)
-    plain.batch = lambda positions: one
-    tensor = next(iter(loader))["features"]
+    tensor = as_tensors(one)["features"]
     one["features"][...] = 7  # no copy on the way
     assert torch.equal(tensor, torch.full_like(tensor, 7))
 

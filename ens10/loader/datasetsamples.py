@@ -1,0 +1,101 @@
+"""Samples of any lazy dataset, computed date by date."""
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ens10.channels import field_of
+from ens10.convert import ensemble_moments
+from ens10.layout import FORECAST_DIMS, tidy
+from ens10.loader.samples import _ALL, Field, Moment, Samples, SumsOfYears
+from ens10.names import Names
+from ens10.pairing import pair_truth
+
+# What lies behind a lazy array (HDF5, ecCodes, a user's function) need not bear several threads.
+_ONE_AT_A_TIME = threading.RLock()
+
+
+class DatasetSamples(Samples):
+    """Samples of any lazy dataset in this package's layout, streamed as it is.
+
+    Args:
+        dataset: forecasts with the dimensions time, step, level, number, latitude and longitude,
+            in any order; see `ens10.source.open_source`.
+        truth: over (time, ...) at analysis times, or over (time, step, ...).
+        target: channel, with `@step` if the truth has several steps.
+        ensemble: members that make the ensemble; None for all.
+
+    Raises:
+        MissingDataError: valid dates without truth.
+        UnknownNameError: the dataset lacks the target.
+        ArgumentError: more members than the dataset has.
+    """
+
+    at_once = True
+
+    def __init__(
+        self, dataset: xr.Dataset, truth: xr.Dataset, target: str, ensemble: int | None = None
+    ) -> None:
+        dataset = _with_all_dims(tidy(dataset, Names(), "data"))
+        truth = tidy(truth, Names(), "truth", optional_dimensions=True)
+        super().__init__(dataset, pair_truth(dataset, truth), target, ensemble)
+        self._dataset = dataset.isel(number=slice(self.members))
+
+    def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
+        """Computes the truth of date `i` into `out` (h, W); see `Samples.read_truth`."""
+        return _compute(self._truth.isel(time=i, latitude=rows), out)
+
+    def read_moments(
+        self,
+        i: int,
+        step: int,
+        channels: Sequence[str],
+        mean: Field,
+        std: Field,
+        rows: slice = _ALL,
+    ) -> int:
+        """Computes mean and standard deviation (n - 1), each (C, h, W)."""
+        unit = self._unit(i, step, rows)
+        fields = [field_of(unit, channel) for channel in channels]
+        wanted = xr.Dataset({str(n): field.variable for n, field in enumerate(fields)})
+        with _ONE_AT_A_TIME:
+            computed = wanted.astype(np.float32).compute(scheduler="synchronous")
+        members = np.stack([computed[name].to_numpy() for name in computed])
+        mean[...], std[...] = ensemble_moments(members, axis=1)
+        return members.nbytes
+
+    def read_members(self, i: int, step: int, channel: str, out: Field, rows: slice = _ALL) -> int:
+        """Computes the members of one channel, (M, h, W)."""
+        return _compute(field_of(self._unit(i, step, rows), channel), out)
+
+    def sums(
+        self, years: Iterable[int], step: int, channels: Sequence[str]
+    ) -> dict[Moment, SumsOfYears]:
+        """Sums of ensemble mean and deviation, by one pass over the dates."""
+        return self._sums_by_a_pass(years, step, channels)
+
+    def _unit(self, i: int, step: int, rows: slice) -> xr.Dataset:
+        one: xr.Dataset = self._dataset.isel(time=int(self._positions[i])).sel(step=step)
+        return one.isel(latitude=rows)
+
+
+def _compute(field: xr.DataArray, out: Any) -> int:
+    with _ONE_AT_A_TIME:
+        values = field.astype(np.float32).compute(scheduler="synchronous").to_numpy()
+    out[...] = values
+    return int(values.nbytes)
+
+
+def _with_all_dims(dataset: xr.Dataset) -> xr.Dataset:
+    """Forecasts with steps and members, which a dataset with one of them may lack."""
+    for dim in ("step", "number"):
+        if dim not in dataset.dims:
+            dataset = dataset.expand_dims({dim: [0]})
+    dataset = dataset.transpose(*FORECAST_DIMS, missing_dims="ignore")
+    if "step" in dataset["valid_time"].dims:
+        return dataset
+    valid = dataset["valid_time"].expand_dims(step=[0], axis=1)
+    return dataset.assign_coords(valid_time=valid)

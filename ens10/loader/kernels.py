@@ -1,0 +1,76 @@
+"""Compiled loops over fields, with the interpreter lock released."""
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+_HUGE = np.finfo(np.float32).max
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+_TILE = 64  # points that are turned at once: all their features fit in the nearest cache
+
+
+@numba.njit(**_OPTIONS)
+def _standardise(values, mean, scale):  # type: ignore[no-untyped-def]
+    for i in range(values.size):
+        value = (values[i] - mean[i]) / scale[i]
+        value = min(max(value, -_HUGE), _HUGE)
+        values[i] = value if value == value else np.float32(0)
+
+
+@numba.njit(**_OPTIONS)
+def _pair(truth, raw_mean, row_weights, weights):  # type: ignore[no-untyped-def]
+    rows, columns = truth.shape
+    for row in range(rows):
+        for column in range(columns):
+            valid = np.isfinite(truth[row, column]) and np.isfinite(raw_mean[row, column])
+            weights[row, column] = row_weights[row] if valid else np.float32(0)
+            if not valid:
+                truth[row, column] = np.float32(0)
+
+
+@numba.njit(**_OPTIONS)
+def _turn(source, first, places, out):  # type: ignore[no-untyped-def]
+    features, points = source.shape
+    for begin in range(0, points, _TILE):
+        end = min(begin + _TILE, points)
+        for feature in range(features):
+            for point in range(begin, end):
+                out[places[first + point], feature] = source[feature, point]
+
+
+def standardise(values: Floats, mean: Floats, scale: Floats) -> None:
+    """(values - mean) / scale in place, as `Normaliser.apply` does: NaN becomes 0.
+
+    Args:
+        values: contiguous.
+        mean: of the same size, contiguous.
+        scale: like `mean`.
+    """
+    _standardise(values.reshape(-1), mean.reshape(-1), scale.reshape(-1))
+
+
+def pair(truth: Floats, raw_mean: Floats, row_weights: Floats, weights: Floats) -> None:
+    """Weights of a date's points, and 0 in place of truth where there is nothing to compare.
+
+    Args:
+        truth: shape (H, W), changed in place.
+        raw_mean: shape (H, W).
+        row_weights: shape (H,).
+        weights: shape (H, W), written.
+    """
+    _pair(truth, raw_mean, row_weights, weights)
+
+
+def turn(source: Floats, first: int, places: npt.NDArray[np.int64], out: Floats) -> None:
+    """Writes the features of each point side by side, at the point's place.
+
+    Args:
+        source: shape (features, points), the fields of one date.
+        first: position in `places` of the first point.
+        places: row of `out` for each point of all dates.
+        out: shape (rows, features).
+    """
+    _turn(source, first, places, out)

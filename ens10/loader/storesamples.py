@@ -1,0 +1,170 @@
+"""Samples of a store, read chunk by chunk into the caller's memory."""
+
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import xarray as xr
+import zarr
+
+from ens10.channels import split_exactly
+from ens10.chunks import Reader, open_reader
+from ens10.convert import ensemble_moments
+from ens10.loader.samples import _ALL, Field, Moment, Samples, SumsOfYears
+from ens10.store import StoreKind, open_store, store_kinds
+
+_PARTS = ("count", "sum", "square_sum")
+
+
+class StoreSamples(Samples):
+    """Samples of a store: no dask, no zarr and no fresh memory while dates are read.
+
+    Means and deviations of an ensemble that is smaller than the store's are read if the store has
+    them (`ensemble_mean_first5`), and else computed from the members.
+
+    Args:
+        path: of the store.
+        target: channel, with `@step` if the truth has several steps.
+        ensemble: members that make the ensemble; None for all.
+
+    Raises:
+        MissingDataError: the store has no truth.
+        UnknownNameError: the store lacks the target.
+        ArgumentError: more members than the store has.
+    """
+
+    def __init__(self, path: Path | str, target: str, ensemble: int | None = None) -> None:
+        held = store_kinds(path)
+        parts = {kind: _part(path, kind) for kind in ("sfc", "pl") if kind in held}
+        both = list(parts.values())
+        dataset = xr.merge(both, join="exact", combine_attrs="override", compat="equals")
+        truth = _part(path, "truth")
+        super().__init__(dataset, truth, target, ensemble)
+        self._given = (path, target, ensemble)
+        statistics = _part(path, "statistics")
+        self._suffix = "" if self.members == dataset.sizes["number"] else f"_first{self.members}"
+        self._has_moments = f"ensemble_mean{self._suffix}" in statistics
+        self._row = {str(c): n for n, c in enumerate(statistics["channel"].to_numpy())}
+        self._valid_year = statistics["valid_year"].sel(step=self.step).to_numpy()
+        self._levels = dataset["level"].to_numpy().tolist() if "level" in dataset else []
+        self._truth_place = self._truth_place_in(truth)
+        self._readers: dict[str, Reader] = {}
+        self._kept = threading.local()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker process opens the store anew: kept buffers belong to one process.
+        return type(self), self._given
+
+    def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
+        """Reads the truth of date `i` into `out` (h, W); see `Samples.read_truth`."""
+        reader = self._reader(f"truth/{self._variable(self.target)[0]}")
+        return reader.read_into((i, *self._truth_place), out[None], rows=rows)
+
+    def read_moments(
+        self,
+        i: int,
+        step: int,
+        channels: Sequence[str],
+        mean: Field,
+        std: Field,
+        rows: slice = _ALL,
+    ) -> int:
+        """Reads mean and standard deviation (n - 1), each (C, h, W)."""
+        if not self._has_moments:
+            return self._moments_of_members(i, step, channels, mean, std, rows)
+        place = (int(self._positions[i]), self.steps.index(step))
+        fields = [self._row[channel] for channel in channels]
+        count = 0
+        for moment, out in (("mean", mean), ("std", std)):
+            reader = self._reader(f"statistics/ensemble_{moment}{self._suffix}")
+            count += reader.read_into(place, out, fields, rows)
+        return count
+
+    def read_members(self, i: int, step: int, channel: str, out: Field, rows: slice = _ALL) -> int:
+        """Reads the members of one channel, (M, h, W)."""
+        name, level = self._variable(channel)
+        place = [int(self._positions[i]), self.steps.index(step)]
+        if level is not None:
+            place.append(self._levels.index(level))
+        reader = self._reader(f"{'sfc' if level is None else 'pl'}/{name}")
+        return reader.read_into(tuple(place), out, range(self.members), rows)
+
+    def sums(
+        self, years: Iterable[int], step: int, channels: Sequence[str]
+    ) -> dict[Moment, SumsOfYears]:
+        """Sums of ensemble mean and deviation over the dates valid in the given years."""
+        if not self._has_moments:
+            return self._sums_by_a_pass(years, step, channels)
+        rows = [self._row[channel] for channel in channels]
+        blocks = np.flatnonzero(np.isin(self._valid_year, list(years))).tolist()
+        sums: dict[Moment, Any] = {}
+        for moment in get_args(Moment):
+            names = [f"{moment}{self._suffix}_{part}" for part in _PARTS]
+            sums[moment] = tuple(self._sum(name, blocks, step, rows) for name in names)
+        return sums
+
+    def _sum(self, name: str, blocks: list[int], step: int, rows: list[int]) -> Any:
+        """One of the sums, added up over blocks in their order."""
+        root = zarr.open_group(str(self._given[0]), mode="r", use_consolidated=False)
+        array: Any = root[f"statistics/{name}"]
+        total = np.zeros((len(rows), *self._grid), array.dtype)
+        s = self.steps.index(step)
+        for block in blocks:
+            total += _planes(self._given[0], f"statistics/{name}", array, (block, s))[rows]
+        return total
+
+    def _moments_of_members(
+        self, i: int, step: int, channels: Sequence[str], mean: Field, std: Field, rows: slice
+    ) -> int:
+        held = getattr(self._kept, "members", None)
+        shape = (self.members, *mean.shape[1:])
+        if held is None or held.shape != shape:
+            held = self._kept.members = np.empty(shape, np.float32)
+        count = 0
+        for n, channel in enumerate(channels):
+            count += self.read_members(i, step, channel, held, rows)
+            mean[n], std[n] = ensemble_moments(held, axis=0)
+        return count
+
+    def _variable(self, channel: str) -> tuple[str, float | None]:
+        surface = self.levels[channel] is None
+        return (channel, None) if surface else split_exactly(channel)
+
+    def _truth_place_in(self, truth: xr.Dataset) -> tuple[int, ...]:
+        """The truth's position along step (and level)."""
+        place = [truth.get_index("step").get_loc(self.step)]
+        _, level = self._variable(self.target)
+        if level is not None:
+            place.append(truth.get_index("level").get_loc(level))
+        return tuple(int(p) for p in place)
+
+    def _reader(self, name: str) -> Reader:
+        if name not in self._readers:
+            self._readers[name] = open_reader(self._given[0], name)
+        return self._readers[name]
+
+
+def _part(path: Path | str, kind: StoreKind | str) -> xr.Dataset:
+    """One part of a store without dask, whose graph of 20,000 dates takes seconds to make."""
+    if kind not in store_kinds(path):
+        return open_store(path, kind)  # type: ignore[arg-type]  # raises, saying what to do
+    part: xr.Dataset = xr.open_zarr(str(path), group=kind, consolidated=False, chunks=None)
+    return part
+
+
+def _planes(store: Path | str, name: str, array: Any, place: tuple[int, int]) -> Any:
+    """All channels of one block and step of a sum: mapped if they are plain numbers in a file.
+
+    A chunk may hold all steps, of which one is wanted, and zarr would read the whole of it.
+    """
+    shape = array.chunks
+    whole = shape[2:] == array.shape[2:] and shape[0] == 1 and shape[1] in (1, array.shape[1])
+    plain = not array.compressors and not array.filters and array.dtype.isnative
+    step_place = (place[1], 0) if shape[1] == 1 else (0, place[1])
+    file = Path(store) / name / "c" / f"{place[0]}" / f"{step_place[0]}" / "0" / "0" / "0"
+    if "://" not in str(store) and whole and plain and file.is_file():
+        mapped = np.memmap(file, array.dtype, "r", shape=shape)
+        return mapped[0, step_place[1]]
+    return np.asarray(array[place])

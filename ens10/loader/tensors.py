@@ -1,0 +1,125 @@
+"""`Batches` for torch: as tensors, in pinned memory, or as a dataset for torch's own loader."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pytorch_lightning as pl
+import torch
+from torch.utils.data import Dataset
+
+from ens10.errors import ArgumentError
+from ens10.loader.batch import Batch
+from ens10.loader.batches import Batches
+from ens10.loader.points import Points
+from ens10.loader.slots import Block
+
+
+class TorchBatches:
+    """`Batches` as torch tensors, in the order of the trainer's epoch.
+
+    Lightning saves its `state_dict` with every checkpoint, so that a run that is resumed in
+    mid-epoch goes on with the batch after the last one that it trained on.
+
+    Args:
+        batches: numpy batches.
+        trainer: whose `current_epoch` chooses the order; None for that of `batches`.
+        pinned: whether batches lie in pinned memory, for copies to a GPU beside the computation.
+        once: whether the buffers are let go of after each iteration.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        trainer: pl.Trainer | None,
+        pinned: bool = False,
+        once: bool = False,
+    ) -> None:
+        self.batches, self.pinned = batches, pinned
+        self._trainer, self._once = trainer, once
+        if pinned:
+            batches.allocate = pinned_memory
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        # The trainer knows its epoch only when the first batch is asked for.
+        if self._trainer:
+            self.batches.set_epoch(self._trainer.current_epoch)
+        tensors = (as_tensors(batch) for batch in self.batches)
+        yield from _while_copied(tensors) if self.pinned else tensors
+        if self._once:
+            self.batches.free()
+
+    def state_dict(self) -> dict[str, int]:
+        """How far the epoch has come, in batches that were given out."""
+        return self.batches.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Goes on in mid-epoch; see `Batches.load_state_dict`."""
+        self.batches.load_state_dict(state_dict)
+
+
+class SampleDataset(Dataset[Batch]):
+    """The dates of `Batches` one by one, for `torch.utils.data.DataLoader`.
+
+    Elements are in the order of time (the loader shuffles, if told to), patches of a date one
+    after the other. `Batches` itself is faster: worker processes copy each sample twice.
+
+    Args:
+        batches: numpy batches of any kind but points.
+
+    Raises:
+        ArgumentError: batches of points, whose elements are no dates.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        if isinstance(batches.kind, Points):
+            reason = "points have no elements that can be read one by one"
+            raise ArgumentError("kind", reason, "Iterate over Batches")
+        self.batches = batches
+        batches.content  # noqa: B018  # the statistics are read here, not in every worker
+
+    def __len__(self) -> int:
+        return len(self.batches.index) * self.batches.kind.per_date
+
+    def __getitem__(self, n: int) -> Batch:
+        if not 0 <= n < len(self):
+            raise IndexError(n)
+        date, place = divmod(n, self.batches.kind.per_date)
+        batch = self.batches.batch(self.batches.index[date : date + 1])
+        arrays = cast("dict[str, npt.NDArray[Any]]", batch)
+        one = {key: torch.from_numpy(np.array(values[place])) for key, values in arrays.items()}
+        return cast("Batch", one)
+
+
+def as_tensors(batch: Batch) -> Batch:
+    """The batch with torch tensors that share the memory of its arrays."""
+    arrays = cast("dict[str, npt.NDArray[Any]]", batch)
+    return cast("Batch", {key: torch.from_numpy(value) for key, value in arrays.items()})
+
+
+def pinned_memory(size: int) -> Block:
+    """Memory that the system cannot move, so that a GPU copies from it by itself."""
+    block: Block = torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
+    return block
+
+
+def _while_copied(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The batches, each kept until the GPU has copied it.
+
+    A copy from pinned memory returns at once, and whoever asked for it forgets the batch: its
+    buffer must not be filled again before the stream has come past the copy.
+    """
+    previous: tuple[torch.cuda.Event, Batch] | None = None
+    for batch in batches:
+        yield batch
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record()
+        if previous is not None:
+            previous[0].synchronize()
+        previous = copied, batch
+    if previous is not None:
+        previous[0].synchronize()
