@@ -16,6 +16,8 @@ from ens10.selection import level_of
 
 Missing = Literal["error", "nan", "skip"]
 _EMPTIEST = 0.05  # share of places with a message below which the messages make no cube
+_SPARSE = 0.5  # share below which files may be whole and yet fill no cube
+_LAGGED = "The members may be lagged; choose dates, steps or members that belong together"
 _SMALL = 1_000_000  # places; a cube of so many may be as empty as it likes
 
 
@@ -92,10 +94,11 @@ def cubes_of(messages: MessageList, axes: Axes) -> dict[str, Cube]:
         FileError: two messages hold the same field.
         MissingDataError: the fields are so few that they make no cube.
     """
-    names = np.array([meaning.name for meaning in messages.meanings])[messages.records["meaning"]]
+    names, of_meaning = np.unique([m.name for m in messages.meanings], return_inverse=True)
+    which = of_meaning.astype(np.int16)[messages.records["meaning"]]
     return {
-        str(name): _cube(str(name), messages.take(np.flatnonzero(names == name)), axes)
-        for name in np.unique(names)
+        str(name): _cube(str(name), messages.take(np.flatnonzero(which == n)), axes)
+        for n, name in enumerate(names)
     }
 
 
@@ -126,7 +129,7 @@ def _no_cube(name: str, messages: MessageList, size: int) -> MissingDataError:
     return MissingDataError(
         messages.paths[0].parent,
         [f"{size - len(messages)} of {size} fields of {name} at all dates, steps and members"],
-        "The members may be lagged; ask for dates, steps or members that belong together",
+        _LAGGED,
     )
 
 
@@ -182,14 +185,22 @@ def without_gaps(
         return cubes, axes
     if missing == "error" or not whole.any():
         fields = sum(cube.table.shape[2] for cube in cubes.values())
-        remedy = "accept the gaps with --missing nan or --missing skip"
         raise MissingDataError(
             paths[0] if len(paths) == 1 else paths[0].parent,
             _described(_gaps(cubes, axes), fields, len(axes.numbers)),
-            f"Fetch the files again, or {remedy}" if whole.any() else "No date is complete",
+            _remedy(cubes, bool(whole.any())),
         )
     kept = {name: replace(cube, table=cube.table[whole]) for name, cube in cubes.items()}
     return kept, replace(axes, times=axes.times[whole])
+
+
+def _remedy(cubes: dict[str, Cube], some_whole: bool) -> str:
+    there = float(np.mean([np.mean(cube.table >= 0) for cube in cubes.values()]))
+    if there < _SPARSE:
+        return f"The fields fill {there:.0%} of their cube. {_LAGGED}"
+    if not some_whole:
+        return "No date is complete"
+    return "Fetch the files again, or accept the gaps with --missing nan or --missing skip"
 
 
 def _gaps(cubes: dict[str, Cube], axes: Axes) -> dict[Cell, list[str]]:

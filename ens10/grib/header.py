@@ -7,6 +7,7 @@ The first message of each header shows whether ecCodes reads the same from them;
 or where the layout is not known, ecCodes is asked for every message whose header is new.
 """
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ _MEMBER_TEMPLATES = (1, 11, 60, 61)
 # Edition 2 packings (simple, complex, CCSDS, JPEG, PNG) with their scaling in octets 12 to 19.
 _SCALED_PACKINGS = (0, 2, 3, 40, 41, 42)
 _MOST_KNOWN = 100_000  # headers: 50 MB; only where every message has a header of its own
+
+_NEEDED = frozenset((1, 3, 4, 5, 6, 7))
+_HEAD2 = struct.Struct(">IB")  # a section's length and number
 
 # Key, time and member; None where they are part of the key.
 _Head = tuple[bytes, int | None, int | None]
@@ -54,8 +58,8 @@ def describe(path: Path, view: Any, offset: int, end: int, edition: int) -> Head
         key, time, number = (_edition1 if edition == 1 else _edition2)(path, view, offset, end)
         found = _known.get(key)
         if found is None:
-            found = _learn(path, offset, key, time, number)
-    except (ValueError, TypeError, LookupError, eccodes.CodesInternalError) as error:
+            return _learn(path, offset, key, time, number)
+    except (ValueError, TypeError, LookupError, struct.error, eccodes.CodesInternalError) as error:
         raise DamagedFileError(
             path, offset, f"the message's header makes no sense ({error})"
         ) from error
@@ -73,8 +77,8 @@ def _learn(path: Path, offset: int, key: bytes, time: int | None, number: int | 
         _known.clear()
     if time in (None, found.time) and number in (None, found.number) and key not in _distrusted:
         _known[key] = found
-        return found
-    _distrusted.add(key)
+    else:
+        _distrusted.add(key)
     return found
 
 
@@ -114,7 +118,7 @@ def _date1(path: Path, offset: int, product: bytes) -> int:
 
 def _edition2(path: Path, view: Any, offset: int, end: int) -> _Head:
     sections = _sections2(path, view, offset, end)
-    if not {1, 3, 4, 5, 6, 7} <= sections.keys():
+    if not _NEEDED.issubset(sections):
         raise DamagedFileError(path, offset, f"it holds only the sections {sorted(sections)}")
     first, product, packing = sections[1], sections[4], sections[5]
     time = _date2(path, offset, first[12:19])
@@ -133,13 +137,12 @@ def _sections2(path: Path, view: Any, offset: int, end: int) -> dict[int, bytes]
     sections: dict[int, bytes] = {}
     start = offset + 16
     while start < end - 4:
-        head = view[start : start + 6]
-        size, which = int.from_bytes(head[:4], "big"), head[4]
+        size, which = _HEAD2.unpack_from(view, start)
         if which in sections:
             raise _several_fields(path, offset)
         if size < 5 or start + size > end - 4:
             raise DamagedFileError(path, offset, f"section {which} is {size} bytes long")
-        sections[which] = head if which in (6, 7) else view[start : start + size]
+        sections[which] = view[start : start + (6 if which > 5 else size)]
         start += size
     return sections
 

@@ -57,7 +57,8 @@ def _scan(path: Path, report: Callable[[FileError], None]) -> MessageList:
     if not path.stat().st_size:
         raise FileError(path, "the file is empty", "Fetch or write it again")
     rows: list[tuple[int, ...]] = []
-    ids: dict[Meaning, int] = {}
+    meanings: list[Meaning] = []
+    ids: dict[int, int] = {}  # by identity: `describe` gives equal meanings as one object
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         if view[:4] != MAGIC:
             raise FileError(path, "not a GRIB file (it does not begin with 'GRIB')")
@@ -69,9 +70,11 @@ def _scan(path: Path, report: Callable[[FileError], None]) -> MessageList:
             except FileError as error:
                 report(error)
                 continue
-            which = ids.setdefault(meaning, len(ids))
+            which = ids.setdefault(id(meaning), len(meanings))
+            if which == len(meanings):
+                meanings.append(meaning)
             rows.append((offset, end - offset, time, number, which, 0))
-    return MessageList([path], np.array(rows, RECORD), list(ids))
+    return MessageList([path], np.array(rows, RECORD), meanings)
 
 
 def _frames(

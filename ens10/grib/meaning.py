@@ -12,6 +12,7 @@ from ens10.grib.grid import LatLonGrid, Scan, from_header
 from ens10.grib.message import Meaning
 
 _EPOCH = datetime(1970, 1, 1)
+_ROUNDING = 2e-3  # degrees; edition 1 rounds corners and increments to a thousandth
 
 
 class Header(NamedTuple):
@@ -134,10 +135,34 @@ def _grid(handle: int, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
     def corner(which: str, axis: str) -> float:
         return float(_get(handle, f"{axis}Of{which}GridPointInDegrees"))
 
-    return from_header(
+    latitudes = (corner("First", "latitude"), corner("Last", "latitude"))
+    grid, scan = from_header(
         (int(_get(handle, "Nj")), int(_get(handle, "Ni"))),
-        (corner("First", "latitude"), corner("Last", "latitude")),
+        latitudes,
         (corner("First", "longitude"), corner("Last", "longitude")),
         by_column=bool(_get(handle, "jPointsAreConsecutive")),
         westward=bool(_get(handle, "iScansNegatively")),
     )
+    reason = _contradiction(handle, grid, latitudes)
+    if reason:
+        raise DamagedFileError(path, offset, f"its grid contradicts itself: {reason}")
+    return grid, scan
+
+
+def _contradiction(handle: int, grid: LatLonGrid, latitudes: tuple[float, float]) -> str | None:
+    """Where the flags and increments of a grid do not fit its corners, as after a flipped bit."""
+    northward = int(_get(handle, "jScansPositively"))
+    if grid.rows > 1 and (latitudes[0] < latitudes[1]) != bool(northward):
+        first, last = latitudes
+        return f"jScansPositively is {northward}, its rows run from {first:g} to {last:g} N"
+    if not _get(handle, "ijDirectionIncrementGiven"):
+        return None
+    between_rows = (grid.north - grid.south) / max(grid.rows - 1, 1)
+    for axis, size, degrees in (
+        ("iDirection", grid.columns, grid.spacing),
+        ("jDirection", grid.rows, between_rows),
+    ):
+        given = float(_get(handle, f"{axis}IncrementInDegrees"))
+        if size > 1 and abs(given - degrees) > _ROUNDING:
+            return f"{axis}Increment is {given:g}, its corners are {degrees:g} degrees apart a step"
+    return None
