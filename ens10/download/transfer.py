@@ -102,7 +102,7 @@ def _checked(blocks: Iterator[bytes], url: str) -> Iterator[bytes]:
         head += block
         if len(head) >= len(_MAGIC):
             break
-    if head and not head.startswith(_MAGIC):
+    if not head.startswith(_MAGIC[: len(head)]):  # which may be shorter, if the connection dropped
         sent = _words(head)
         raise FileError(
             url, f"no GRIB file; what the server sent begins with {sent!r}", "Check the base URL"

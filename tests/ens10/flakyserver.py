@@ -18,7 +18,7 @@ class Site:
     sends the part from another place, ("change", bytes) changes the file and then answers.
     """
 
-    files: dict[str, bytes] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict, repr=False)
     faults: dict[str, list[tuple]] = field(default_factory=dict)
     head_faults: dict[str, list[tuple]] = field(default_factory=dict)
     ranges: bool = True

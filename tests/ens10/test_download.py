@@ -6,7 +6,7 @@ import json
 import pytest
 from flakyserver import serve
 from gribfiles import cube
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ens10.catalog import month_days
@@ -158,6 +158,7 @@ def test_a_page_that_is_served_for_good_is_shown_and_not_kept(site, get):
     site.files[NAME] = b"<html>\n<b>Please log in</b></html>"
     with pytest.raises(MissingDataError, match=r"no GRIB file.*<html> <b>Please log in</b>"):
         get()
+    assert len(site.gets(NAME)) == 1
     assert [p.name for p in get.folder.iterdir()] == []
     assert len(site.gets(NAME)) == 1
 
@@ -188,6 +189,8 @@ def test_servers_without_head_sizes_or_versions(site, get, grib):
     etags=st.booleans(),
     block=st.sampled_from([1, 7, 256, 1 << 20]),
 )
+@example(faults=[("drop", 1), ("drop", 3)], ranges=False, etags=False, block=1)
+@example(faults=[("drop", 2), ("drop", 1)], ranges=True, etags=True, block=256)
 def test_wherever_it_drops_the_file_is_the_same(
     site, grib, tmp_path_factory, monkeypatch, faults, ranges, etags, block
 ):
@@ -225,3 +228,31 @@ def test_a_full_disk_ends_it_at_once(get, monkeypatch):
     with pytest.raises(FileError, match="No space left on device"):
         get()
     assert get.waits == []
+
+
+def test_the_bar_ends_at_what_came(site, get, grib, monkeypatch):
+    from contextlib import contextmanager
+
+    moves, totals = [], []
+
+    @contextmanager
+    def bar(_, total, shown):
+        totals.append(total)
+        yield moves.append
+
+    monkeypatch.setattr("ens10.download.files.track_bytes", bar)
+    site.faults[NAME] = [("drop", 700), *[("status", 500, {})] * 8]
+    with pytest.raises(MissingDataError):
+        get()
+    assert sum(moves) == 700
+    moves.clear()
+    site.ranges = False  # what was here is thrown away and comes again
+    get()
+    assert moves[0] == 700
+    assert -700 in moves
+    assert sum(moves) == totals[-1] == len(grib)
+
+
+def test_the_bar_itself(site, get, capfd):
+    get(progress=True)
+    assert "download" in capfd.readouterr().err

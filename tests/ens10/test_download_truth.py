@@ -128,6 +128,8 @@ def test_a_second_run_reads_nothing_and_more_dates_are_added(two, tmp_path):
     assert (report.kept, report.fetched, report.left) == (("era5.2001.nc",), (), 0)
     assert (tmp_path / "checksums.json").read_bytes() == before
     assert get(tmp_path, two, "0104").fetched == ("era5.2001.nc",)
+    with xr.open_dataset(tmp_path / "era5.2001.nc") as both:  # the older one comes first
+        assert both.indexes["time"].is_monotonic_increasing
     truth = open_source(tmp_path)
     assert truth.sizes["time"] == 2
     check(truth)
