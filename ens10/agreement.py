@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,44 +26,64 @@ def check_agreement(messages: MessageList) -> LatLonGrid:
     """
     counts = np.bincount(messages.records["meaning"], minlength=len(messages.meanings))
     grid = _common_grid(messages, counts)
-    for label, key, value, per_edition in _RULES:
+    for rule in _RULES:
         groups: dict[Hashable, dict[Hashable, list[int]]] = defaultdict(lambda: defaultdict(list))
         for n, meaning in enumerate(messages.meanings):
-            group = (meaning.name, meaning.edition if per_edition else 0)
-            groups[group][value(meaning)].append(n)
+            group = (meaning.name, meaning.edition if rule.per_edition else 0)
+            groups[group][rule.agree_on(meaning)].append(n)
         for by_value in groups.values():
             odd, common = _odd_and_common(messages, counts, by_value)
             if odd is not common:
-                _refuse(odd, common, label, key, value)
+                _refuse(rule, odd, common)
     return grid
 
 
-def _refuse(
-    odd: Message, common: Message, label: str, key: str, value: Callable[[Meaning], Hashable]
-) -> None:
-    raise FileError(
-        odd.path,
-        f"the message at byte {odd.offset} gives {odd.name} {label} {value(odd.meaning)} ({key}), "
-        f"that at {common.place} {value(common.meaning)}",
-        "Mend or remove it, or prepare the two kinds of field separately",
-    )
+class _Rule(NamedTuple):
+    """What the messages of one variable must agree on.
+
+    Attributes:
+        key: GRIB's name of it.
+        agree_on: what must be equal.
+        shown: as messages say it.
+        per_edition: whether only messages of one edition must agree. The editions have parameters
+            and kinds of level of their own: ECMWF's 2 m temperature lies at the surface in edition
+            1, and 2 m above ground in edition 2.
+    """
+
+    key: str
+    agree_on: Callable[[Meaning], Hashable]
+    shown: Callable[[Meaning], str]
+    per_edition: bool
+
+
+def _is_pressure(meaning: Meaning) -> bool:
+    return meaning.level_type in HECTOPASCAL
 
 
 def _level(meaning: Meaning) -> str:
-    if meaning.level_type in HECTOPASCAL:
-        return "a pressure"
     return f"{meaning.level_type} {meaning.level}"
 
 
-# What is said, the GRIB key, its value, and whether only messages of one edition must agree: the
-# editions have parameters and kinds of level of their own (ECMWF's 2 m temperature lies at the
-# surface in edition 1, and 2 m above ground in edition 2).
-_RULES: tuple[tuple[str, str, Callable[[Meaning], Hashable], bool], ...] = (
-    ("the units", "units", lambda meaning: meaning.units, False),
-    ("the parameter number", "paramId", lambda meaning: meaning.param_id, True),
-    ("the level", "typeOfLevel", _level, True),
-    ("the level", "typeOfLevel", lambda meaning: meaning.level_type in HECTOPASCAL, False),
+def _place(meaning: Meaning) -> str:
+    """The level; one and the same for all pressure levels."""
+    return "" if _is_pressure(meaning) else _level(meaning)
+
+
+_RULES = (
+    _Rule("units", lambda m: m.units, lambda m: m.units, False),
+    _Rule("paramId", lambda m: m.param_id, lambda m: str(m.param_id), True),
+    _Rule("typeOfLevel", _place, _level, True),
+    _Rule("typeOfLevel", _is_pressure, _level, False),
 )
+
+
+def _refuse(rule: _Rule, odd: Message, common: Message) -> None:
+    raise FileError(
+        odd.path,
+        f"the message at byte {odd.offset} gives {odd.name} with {rule.key} "
+        f"{rule.shown(odd.meaning)}, that at {common.place} with {rule.shown(common.meaning)}",
+        "Mend or remove it, or prepare the two kinds of field separately",
+    )
 
 
 def _common_grid(messages: MessageList, counts: _Counts) -> LatLonGrid:
