@@ -27,7 +27,7 @@ class Form:
         dims: names of the dimensions.
         codec: "packed16", "bytes" (plain numbers) or "other", which is not checked.
         compressed: whether the chunk is an lz4 frame.
-        itemsize: bytes of a number.
+        dtype: type of the numbers, "" where they are none.
     """
 
     shape: tuple[int, ...]
@@ -35,7 +35,7 @@ class Form:
     dims: tuple[str, ...]
     codec: str
     compressed: bool
-    itemsize: int
+    dtype: str
 
     @classmethod
     def read(cls, metadata: bytes | str) -> Self:
@@ -48,17 +48,27 @@ class Form:
             about: Mapping[str, Any] = json.loads(metadata)
             first, *rest = [codec["name"] for codec in about["codecs"]]
             known = first in ("packed16", "bytes") and rest in ([], ["blosc"])
-            sized = isinstance(about["data_type"], str) and first == "bytes"
+            sized = isinstance(about["data_type"], str) and known
             return cls(
                 shape=tuple(about["shape"]),
                 chunk=tuple(about["chunk_grid"]["configuration"]["chunk_shape"]),
                 dims=tuple(map(str, about.get("dimension_names") or ())),
                 codec=first if known else "other",
                 compressed=known and rest == ["blosc"],
-                itemsize=np.dtype(about["data_type"]).itemsize if sized else 4,
+                dtype=np.dtype(about["data_type"]).name if sized else "",
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no metadata of an array ({error!r})") from error
+
+    @property
+    def is_field(self) -> bool:
+        """Whether the chunks hold fields over the grid, as float32."""
+        return self.dims[-2:] == ("latitude", "longitude") and self.dtype == "float32"
+
+    @property
+    def plain_size(self) -> int:
+        """Bytes of a chunk of plain numbers."""
+        return prod(self.chunk) * np.dtype(self.dtype).itemsize
 
     def places(self) -> Iterator[tuple[int, ...]]:
         """The position of every chunk, in the array's order."""
@@ -95,7 +105,7 @@ def plain_frame(chunk: Bytes) -> bytes:
 def _within(frame: Bytes, form: Form) -> Bytes:
     """The values in an lz4 frame, checked."""
     packed = form.codec == "packed16"
-    most = most_bytes(*form.field_shape) if packed else prod(form.chunk) * form.itemsize
+    most = most_bytes(*form.field_shape) if packed else form.plain_size
     chunk = inflate(frame, most, lambda size: np.empty(size, np.uint8))
     try:
         _check_values(chunk, form)
@@ -112,6 +122,6 @@ def _check_values(chunk: Bytes, form: Form) -> None:
         for n in range(fields):
             checked_values(chunk, records, n, rows * columns)
         return
-    wanted = prod(form.chunk) * form.itemsize
+    wanted = form.plain_size
     if chunk.size != wanted:
         raise DamagedChunkError(min(chunk.size, wanted), f"{chunk.size} bytes instead of {wanted}")

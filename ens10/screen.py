@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ens10 import catalog
+from ens10.errors import listing
 
 _PIPED_WIDTH = 120
 
@@ -48,31 +49,45 @@ def print_info() -> None:
 
 
 def print_rows(title: str, rows: "Sequence[Row]") -> None:
-    """The table of `ens10 inspect`; what is wrong is printed in full below it."""
+    """The table of `ens10 inspect`; notes and what is wrong are printed in full below it."""
     console = _console()
     header = ("variable", "level", "dates", "steps", "members", "missing", "min", "mean", "max",
               "units", "status")  # fmt: skip
     table = Table(*header, box=None, padding=(0, 1))
-    fields = [row for row in rows if row.dates]
+    fields = [row for row in rows if row.dates or row.level]
     for row in fields:
         numbers = [f"{value:.6g}" for value in (row.minimum, row.mean, row.maximum)]
         steps = ",".join(map(str, row.steps[:4])) + ("..." if len(row.steps) > 4 else "")
         table.add_row(
-            row.name, row.level, str(row.dates), steps, str(row.members), str(row.missing),
-            *numbers, row.units, "ok" if row.status == "ok" else "look below",
+            row.name, row.level, str(row.dates or "?"), steps, str(row.members or "?"),
+            str(row.missing), *numbers, row.units, "ok" if row.status == "ok" else "look below",
         )  # fmt: skip
     _line(console, title, "bold")
     console.print(table)
-    for line in dict.fromkeys(f"dates: {row.first} to {row.last}" for row in fields):
+    for line in dict.fromkeys(f"dates: {row.first} to {row.last}" for row in fields if row.first):
         _line(console, line)
-    for line in dict.fromkeys(f"grid: {row.grid}" for row in fields):
+    for line in dict.fromkeys(f"grid: {row.grid}" for row in fields if row.grid):
         _line(console, line)
+    for note, places in _notes(fields).items():
+        _line(console, f"{places}: {note}")
     for row in rows:
-        place = f"{row.name} {row.level}".strip()
-        if row.note:
-            _line(console, f"{place}: {row.note}")
         if row.status != "ok":
-            _line(console, f"{place}: {row.status}", "red")
+            _line(console, f"{_place(row)}: {row.status}", "red")
+
+
+def _notes(rows: "Sequence[Row]") -> dict[str, str]:
+    """Each note with the rows that it is about: those of one file often share it."""
+    notes = dict.fromkeys(part for row in rows for part in row.note.split("; ") if part)
+    told = {}
+    for note in notes:
+        about = [_place(row) for row in rows if note in row.note.split("; ")]
+        everything = len(about) == len(rows) > 1
+        told[note] = f"all {len(rows)} rows" if everything else listing(about)
+    return told
+
+
+def _place(row: "Row") -> str:
+    return f"{row.name} {row.level}".removesuffix("?").strip()
 
 
 def _line(console: Console, text: str, style: str = "") -> None:

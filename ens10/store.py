@@ -54,10 +54,8 @@ def open_store(path: Path | str, kind: StoreKind) -> xr.Dataset:
             "Prepare it again with --truth" if kind == "truth" else "Prepare it from such files"
         )
         raise MissingDataError(path, [f"{kind} (the store holds {', '.join(held)})"], remedy)
-    root = _root(path)
-    source: Any = str(path)
-    if int(str(root.attrs["ens10_format"])) >= _STRICT_SINCE:
-        source = StrictStore(root.store, str(path))
+    strict = is_strict(path)
+    source: Any = StrictStore(_root(path).store, str(path)) if strict else str(path)
     part: xr.Dataset = xr.open_zarr(source, group=kind, consolidated=False, chunks={})
     return part
 
@@ -70,6 +68,11 @@ def store_kinds(path: Path | str) -> list[str]:
     """
     root = _root(path)
     return sorted(kind for kind in get_args(StoreKind) if kind in root)
+
+
+def is_strict(path: Path | str) -> bool:
+    """Whether every chunk of a store was written, so that one that lacks is damage."""
+    return int(str(_root(path).attrs["ens10_format"])) >= _STRICT_SINCE
 
 
 def _root(path: Path | str) -> zarr.Group:

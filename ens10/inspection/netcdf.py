@@ -1,0 +1,181 @@
+"""NetCDF files, and Zarr stores that are not ours, as rows."""
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.inspection.rows import Moments, Row, counted, few, status_of
+from ens10.netcdflength import check_length
+from ens10.source import open_source
+
+_MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
+_SUFFIXES = (".nc", ".nc4")
+_OUTER = ("time", "step")
+_LATITUDES = ("latitude", "lat")
+_LONGITUDES = ("longitude", "lon")
+
+
+def is_netcdf(file: Path) -> bool:
+    """Whether the file begins as netCDF does, or is said to be netCDF."""
+    with file.open("rb") as opened:
+        return opened.read(4) in _MAGICS or file.suffix in _SUFFIXES
+
+
+def is_zarr(path: Path) -> bool:
+    """Whether the folder is a Zarr hierarchy."""
+    return any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zmetadata"))
+
+
+def netcdf_rows(file: Path, values: bool) -> list[Row]:
+    """One row for each variable and level of a netCDF file.
+
+    Raises:
+        FileError: the file is cut short, or cannot be read.
+    """
+    check_length(file)
+    return zarr_rows(file, values)
+
+
+def zarr_rows(path: Path, values: bool) -> list[Row]:
+    """One row for each variable and level of what xarray opens.
+
+    Raises:
+        FileError: it cannot be read.
+    """
+    raw = _raw(path)
+    notes = list(_orientation(raw))
+    try:
+        dataset = open_source(path)
+    except (MissingDataError, ArgumentError) as error:
+        return _raw_rows(raw, values, path, str(error))
+    rows = []
+    for name in dataset.data_vars:
+        rows += _variable_rows(dataset[name], values, path, notes)
+    return rows
+
+
+def _raw(path: Path) -> xr.Dataset:
+    """What is at the path, as it is."""
+    try:
+        if path.is_dir():
+            found: xr.Dataset = xr.open_zarr(str(path), decode_times=False, chunks={})
+            return found
+        return xr.open_dataset(path, engine="netcdf4", decode_times=False, chunks={})
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        kind = "Zarr store" if path.is_dir() else "netCDF file"
+        raise FileError(
+            path, f"no {kind} that can be read ({error})", "Fetch or write it again"
+        ) from error
+
+
+def _orientation(raw: xr.Dataset) -> Iterator[str]:
+    """How the grid lies in the file, where it lies in another way than in this package."""
+    for name in _LATITUDES:
+        if name in raw.coords and raw[name].ndim == 1 and raw[name].size > 1:
+            latitude = raw[name].to_numpy()
+            if latitude[0] < latitude[-1]:
+                yield "rows run south to north, put right"
+    for name in _LONGITUDES:
+        if name in raw.coords and raw[name].ndim == 1 and raw[name].size > 1:
+            longitude = raw[name].to_numpy()
+            if longitude[0] < 0 < longitude[-1] and np.ptp(longitude) > 180:
+                yield f"columns begin at {longitude[0]:g} E, put right"
+
+
+def _variable_rows(variable: xr.DataArray, values: bool, path: Path, notes: list[str]) -> list[Row]:
+    """The rows of one variable, read once for all its levels."""
+    name = str(variable.name)
+    levels = variable["level"].to_numpy().tolist() if "level" in variable.dims else [None]
+    moments = [Moments(name) for _ in levels]
+    outer = [dim for dim in _OUTER if dim in variable.dims]
+    for place in product(*(range(variable.sizes[dim]) for dim in outer)) if values else ():
+        index = dict(zip(outer, place, strict=True))
+        where = f"{path}: {name}" + "".join(f" {dim} {n}" for dim, n in index.items())
+        _add(variable.isel(index), moments, where)
+    notes = [*_notes(variable), *notes]
+    return [_row(variable, level, m, notes) for level, m in zip(levels, moments, strict=True)]
+
+
+def _add(part: xr.DataArray, moments: list[Moments], where: str) -> None:
+    """Counts the fields of one date and step: each level, each member."""
+    try:
+        fields = part.to_numpy().astype(np.float32, copy=False)
+    except (OSError, RuntimeError, ValueError) as error:
+        wrong = error if isinstance(error, FileError) else _unreadable(where, error)
+        for each in moments:
+            each.wrong.append(wrong)
+        return
+    by_level = fields if "level" in part.dims else fields[None]
+    for values, each in zip(by_level, moments, strict=True):
+        for n, member in enumerate(values.reshape(-1, *values.shape[-2:])):
+            each.add(member, f"{where} number {n}" if "number" in part.dims else where)
+
+
+def _unreadable(where: str, error: Exception) -> FileError:
+    return FileError(where, f"the values cannot be read ({error})", "Fetch or write the file again")
+
+
+def _notes(variable: xr.DataArray) -> Iterator[str]:
+    if "converted_from" in variable.attrs:
+        yield f"converted from {variable.attrs['converted_from']}"
+
+
+def _row(variable: xr.DataArray, level: Any, moments: Moments, notes: list[str]) -> Row:
+    times = variable["time"].to_numpy()
+    latitude, longitude = (variable[d].to_numpy() for d in ("latitude", "longitude"))
+    problems = moments.problems()
+    if moments.empty:
+        empty = counted(len(moments.empty), "field")
+        problems.append(f"{empty} missing (without any value): {few(moments.empty)}")
+    row = Row(
+        name=str(variable.name),
+        level="surface" if level is None else f"{level:g} hPa",
+        dates=len(times),
+        first=str(times.min())[:13],
+        last=str(times.max())[:13],
+        steps=np.atleast_1d(variable["step"].to_numpy()).tolist()
+        if "step" in variable.coords
+        else [],
+        members=int(variable.sizes.get("number", 1)),
+        missing=len(moments.empty),
+        units=str(variable.attrs.get("units", "")),
+        grid=grid_in_words(latitude, longitude),
+        status=status_of(problems),
+        note="; ".join(notes),
+    )
+    return moments.into(row)
+
+
+def grid_in_words(latitude: Any, longitude: Any) -> str:
+    """Such as "361 x 720, 90 to -90 N, 0 to 359.5 E"."""
+    return (
+        f"{len(latitude)} x {len(longitude)}, {latitude[0]:g} to {latitude[-1]:g} N, "
+        f"{longitude[0]:g} to {longitude[-1]:g} E"
+    )
+
+
+def _raw_rows(raw: xr.Dataset, values: bool, path: Path, why: str) -> list[Row]:
+    """The variables of a dataset whose dimensions are not known, as they are."""
+    rows = []
+    for name, variable in raw.data_vars.items():
+        if variable.ndim < 2 or not np.issubdtype(variable.dtype, np.number):
+            continue
+        moments = Moments("")
+        row = Row(str(name), level="?", units=str(variable.attrs.get("units", "?")))
+        row.note = ", ".join(f"{dim} {size}" for dim, size in variable.sizes.items())
+        row.note = f"dimensions {row.note} (to prepare it, map them with --names FILE)"
+        first = range(variable.shape[0]) if values else ()
+        for n in first:
+            where = f"{path}: {name} {variable.dims[0]} {n}"
+            try:
+                moments.add(variable[n].to_numpy().astype(np.float32, copy=False), where)
+            except (OSError, RuntimeError, ValueError) as error:
+                moments.wrong.append(_unreadable(where, error))
+        row.status = status_of(moments.problems())
+        rows.append(moments.into(row))
+    return rows or [Row(path.name, status=why)]

@@ -1,0 +1,101 @@
+"""Whatever is at a path, as rows."""
+
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+
+from ens10.errors import Ens10Error, FileError
+from ens10.grib import MessageList, is_grib, survey
+from ens10.inspection.gribs import grib_rows
+from ens10.inspection.listed import is_partial, partial_rows
+from ens10.inspection.netcdf import is_netcdf, is_zarr, netcdf_rows, zarr_rows
+from ens10.inspection.rows import Row, counted, few
+from ens10.inspection.stores import is_store, store_rows
+
+_ASIDE = {".idx", ".txt", ".md", ".json", ".yaml", ".yml"}  # that lie beside data files
+_SEARCHED = 1 << 26  # bytes of a file that are searched for a first message
+
+
+def inspect_path(path: Path | str, *, values: bool = True, progress: bool = False) -> list[Row]:
+    """Describes what is at a path, one row for each variable and level.
+
+    What is damaged gets a row that says why and where, and does not stop the others.
+
+    Args:
+        path: GRIB or netCDF file, folder of files, Zarr store, or store of ens10 (which may be one
+            that is not complete).
+        values: whether to decode all values for minimum, mean and maximum, and to compare
+            checksums.
+        progress: show a progress bar.
+
+    Raises:
+        FileError: nothing is there, or a store of a newer version.
+    """
+    path = Path(path)
+    if not path.exists():
+        partial = path.with_name(f"{path.name}.partial")
+        remedy = f"Inspect {partial}, which is not complete" if partial.exists() else ""
+        raise FileError(path, "no such file or folder", remedy or "Check the path")
+    if is_partial(path):
+        return partial_rows(path)
+    if is_store(path):
+        return store_rows(path, values, progress)
+    if is_zarr(path):
+        return zarr_rows(path, values)
+    files = [path] if path.is_file() else sorted(f for f in path.iterdir() if f.is_file())
+    if not files:
+        raise FileError(path, "the folder holds no files", "Give a folder of GRIB or netCDF files")
+    return _file_rows(path, files, values, progress)
+
+
+def _file_rows(path: Path, files: Sequence[Path], values: bool, progress: bool) -> list[Row]:
+    lists: list[MessageList] = []
+    rows: list[Row] = []
+    for file in files:
+        try:
+            if is_grib(file):
+                messages, errors = survey(file)
+                lists.append(messages)
+                rows += _damage(file, errors)
+            elif is_netcdf(file):
+                rows += netcdf_rows(file, values)
+            elif path.is_file() or _is_meant_as_data(file):
+                raise FileError(file, *_what_it_is(file))
+        except Ens10Error as error:
+            rows.append(Row(file.name, status=str(error)))
+    messages = MessageList.joined(lists)
+    if not (len(messages) or rows):
+        raise FileError(
+            path, "the folder holds no GRIB or netCDF files", "Give a folder of such files"
+        )
+    return [*grib_rows(messages, path.name, values, progress), *rows]
+
+
+def _damage(file: Path, errors: Sequence[FileError]) -> list[Row]:
+    """One row for all that is wrong with the messages of a file."""
+    if len(errors) < 2:
+        return [Row(file.name, status=str(error)) for error in errors]
+    told = [str(error).removeprefix(f"{file}: ") for error in errors]
+    where = counted(len(errors), "place")
+    return [Row(file.name, status=f"{file}: wrong in {where}: {few(told)}")]
+
+
+def _is_meant_as_data(file: Path) -> bool:
+    return file.suffix not in _ASIDE and not file.name.startswith(".")
+
+
+def _what_it_is(file: Path) -> tuple[str, str]:
+    """Why a file is no data file, and what to do."""
+    if not file.stat().st_size:
+        return "the file is empty", "Fetch or write it again"
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        first = view.find(b"GRIB", 0, _SEARCHED)
+        if not view[: first if first > 0 else 512].strip(b"\0"):
+            return "damaged at byte 0: it begins with zeros", "Fetch or write it again"
+    if first > 0:
+        return (
+            f"damaged at byte 0: its first {first} bytes belong to no message, the first GRIB "
+            f"message begins at byte {first}",
+            "Fetch it again, or cut these bytes off",
+        )
+    return "neither a GRIB nor a netCDF file", "Give the right path, or take it out of the folder"

@@ -1,0 +1,215 @@
+"""Stores as rows: each chunk is read once, compared with its checksums, and counted."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.chunkform import Form, check
+from ens10.chunks import MEND
+from ens10.errors import Ens10Error
+from ens10.inspection.listed import MANIFEST, File, Listed
+from ens10.inspection.netcdf import grid_in_words
+from ens10.inspection.rows import Moments, Row, counted, few, status_of
+from ens10.packed16.layout import DamagedChunkError, crc32c, length_of, parse
+from ens10.packed16.unpack import unpack
+from ens10.progress import track
+from ens10.store import StoreKind, is_strict, open_store, store_kinds
+
+_KINDS: tuple[StoreKind, ...] = ("sfc", "pl", "truth")  # whose values are shown
+_LONG = 500  # chunks from which a progress bar is worth it
+
+
+def is_store(path: Path) -> bool:
+    """Whether a folder holds a store of ens10, however damaged."""
+    if (path / MANIFEST).exists():
+        return True
+    try:
+        return "ens10_format" in json.loads((path / "zarr.json").read_bytes())["attributes"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def store_rows(path: Path, values: bool, progress: bool) -> list[Row]:
+    """One row for each variable and level, and one for whatever else is damaged.
+
+    Raises:
+        FileError: a store of a newer version.
+    """
+    held = store_kinds(path)
+    files = _Files(path, values)
+    listed = Listed(path)
+    for file in track(listed, "inspect", listed.total, progress and listed.total > _LONG):
+        files.add(file)
+    rows = []
+    for kind in _KINDS:
+        if kind in held:
+            rows += _kind_rows(path, kind, files)
+    others = [*listed.problems, *files.others()]
+    if others:
+        rows.append(Row(path.name, status=status_of(others)))
+    return rows
+
+
+@dataclass
+class _Found:
+    """What was found of one array, on one level."""
+
+    moments: Moments
+    missing: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+
+    def problems(self) -> list[str]:
+        """Missing and damaged chunks, and values that cannot be."""
+        told = []
+        if self.missing:
+            told.append(f"{counted(len(self.missing), 'file')} missing: {few(self.missing)}; mend")
+        if self.damaged:
+            told.append(f"{counted(len(self.damaged), 'file')} damaged: {few(self.damaged)}; mend")
+        told = [one.removesuffix("mend") + MEND[0].lower() + MEND[1:] for one in told]
+        return [*told, *self.moments.problems()]
+
+
+class _Files:
+    """Looks at files one by one.
+
+    Args:
+        path: of the store.
+        values: whether to read them, or only to look at their sizes.
+    """
+
+    def __init__(self, path: Path, values: bool) -> None:
+        self.path, self._values = path, values
+        self._strict = is_strict(path)
+        self._forms: dict[str, Form | None] = {}
+        self.found: dict[tuple[str, int], _Found] = {}
+        self._buffer = np.empty(0, np.float32)
+
+    def add(self, file: File) -> None:
+        """Looks at one file, and remembers what is wrong with it."""
+        array, place = file.array, file.place
+        form = self._form(array)
+        level = place[form.dims.index("level")] if place and form and "level" in form.dims else 0
+        name = array.rpartition("/")[2]
+        kept = self.found.setdefault((array, level), _Found(Moments(name)))
+        path = self.path / file.path
+        try:
+            size = path.stat().st_size
+        except OSError:
+            self._lacks(str(path), form, kept)
+            return
+        try:
+            self._look(file, path, size, form, kept.moments)
+        except DamagedChunkError as error:
+            kept.damaged.append(f"{path} at byte {error.offset} ({error.reason})")
+        except OSError as error:
+            kept.damaged.append(f"{path} at byte 0 (it cannot be read: {error})")
+
+    def _lacks(self, path: str, form: Form | None, kept: _Found) -> None:
+        if self._strict or form is None:
+            kept.missing.append(path)
+        else:
+            kept.moments.empty += [path] * form.field_shape[0]
+
+    def _look(self, file: File, path: Path, size: int, form: Form | None, moments: Moments) -> None:
+        chunked = form if file.place is not None else None
+        plain = chunked and chunked.codec == "bytes" and not chunked.compressed
+        wanted = chunked.plain_size if chunked and plain else file.size
+        if wanted is not None and size != wanted:
+            raise DamagedChunkError(min(size, wanted), f"{size} bytes instead of {wanted}")
+        if not self._values:
+            return
+        raw = np.fromfile(path, np.uint8)
+        chunk = check(raw, chunked) if chunked else raw
+        if file.crc is not None and crc32c(raw) != file.crc:
+            raise DamagedChunkError(0, f"it does not match its checksum in {MANIFEST}")
+        if chunked and _is_shown(file.array, chunked):
+            self._count(chunk, chunked, path, moments)
+
+    def _count(
+        self, chunk: npt.NDArray[np.uint8], form: Form, path: Path, moments: Moments
+    ) -> None:
+        fields, rows, columns = form.field_shape
+        if form.codec != "packed16":
+            for n, values in enumerate(chunk.view("<f4").reshape(fields, rows, columns)):
+                moments.add(values, f"{path} field {n}")
+            return
+        points = rows * columns
+        if self._buffer.size != points:
+            self._buffer = np.empty(points, np.float32)
+        for n, record in enumerate(parse(chunk.data, fields, rows, columns, chunk.size)):
+            begin = int(record["offset"])
+            part = chunk[begin : begin + length_of(record, points)]
+            unpack(record, part, self._buffer)
+            moments.add(self._buffer, f"{path} field {n}")
+
+    def _form(self, array: str) -> Form | None:
+        if array not in self._forms:
+            try:
+                self._forms[array] = Form.read((self.path / array / "zarr.json").read_bytes())
+            except (OSError, ValueError):
+                self._forms[array] = None  # the file itself is among those looked at
+        return self._forms[array]
+
+    def others(self) -> Iterator[str]:
+        """What is wrong with files of arrays whose values are not shown."""
+        together: dict[str, _Found] = defaultdict(lambda: _Found(Moments("")))
+        for (array, _), found in self.found.items():
+            if not _is_shown(array, self._forms[array]):
+                together[array].missing += found.missing
+                together[array].damaged += found.damaged
+        for found in together.values():
+            yield from found.problems()
+
+
+def _is_shown(array: str, form: Form | None) -> bool:
+    """Whether the values of an array are shown."""
+    return form is not None and form.is_field and array.split("/")[0] in _KINDS
+
+
+def _kind_rows(path: Path, kind: StoreKind, files: _Files) -> list[Row]:
+    try:
+        dataset = open_store(path, kind)
+    except (Ens10Error, OSError, ValueError, KeyError) as error:
+        return [Row(kind, status=f"{path}/{kind}: it cannot be opened ({error}). {MEND}.")]
+    rows = []
+    for (array, level), found in sorted(files.found.items(), key=lambda item: item[0]):
+        name = array.removeprefix(f"{kind}/")
+        if array.startswith(f"{kind}/") and name in dataset.data_vars:
+            rows.append(_row(dataset[name], level, found, kind))
+    return rows
+
+
+def _row(variable: xr.DataArray, level: int, found: _Found, kind: str) -> Row:
+    times = variable["time"].to_numpy()
+    surface = kind if kind == "truth" else "surface"
+    upper = "level" in variable.dims
+    empty = found.moments.empty
+    problems = found.problems()
+    if empty:
+        problems.append(f"{counted(len(empty), 'field')} missing (without any value): {few(empty)}")
+    row = Row(
+        name=str(variable.name),
+        level=f"{variable['level'].to_numpy()[level]:g} hPa" if upper else surface,
+        dates=len(times),
+        first=str(times.min())[:13],
+        last=str(times.max())[:13],
+        steps=np.atleast_1d(variable["step"].to_numpy()).tolist(),
+        members=int(variable.sizes.get("number", 1)),
+        missing=len(empty) + _fields_in(variable) * len(found.missing),
+        units=str(variable.attrs.get("units", "")),
+        grid=grid_in_words(variable["latitude"].to_numpy(), variable["longitude"].to_numpy()),
+        status=status_of(problems),
+        note="truth" if kind == "truth" and upper else "",
+    )
+    return found.moments.into(row)
+
+
+def _fields_in(variable: xr.DataArray) -> int:
+    """Fields in one chunk."""
+    return int(variable.sizes.get("number", 1))
