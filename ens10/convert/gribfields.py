@@ -145,7 +145,9 @@ def _resolved(selection: Selection, lists: Sequence[MessageList]) -> GribSelecti
 
 
 def matches(fields: GribFields, dataset: xr.Dataset) -> bool:
-    """Whether a dataset has the fields' own coordinates, in their order."""
+    """Whether a dataset has the fields' own names, and their coordinates in their order."""
+    if not set(map(str, dataset.data_vars)) <= set(fields.levels):
+        return False  # recognised under another name, and converted perhaps
     own = fields.coordinates()
     values = {name: value[1] if isinstance(value, tuple) else value for name, value in own.items()}
     return all(np.array_equal(dataset[name].to_numpy(), held) for name, held in values.items())

@@ -1,9 +1,15 @@
+from dataclasses import replace
+
+import eccodes
 import numpy as np
 import pytest
 import xarray as xr
+from gribfiles import GRID
 
-from ens10 import recognise
+from ens10 import open_store, prepare, recognise
+from ens10.catalog import VARIABLES
 from ens10.errors import FileError
+from ens10.grib import Encoder
 from ens10.layout import tidy
 from ens10.names import Names
 
@@ -136,3 +142,19 @@ def test_a_coordinate_with_gaps_is_refused():
     held = dataset(("t2m", SURFACE, {})).assign_coords(longitude=[np.nan, 1.0, 2.0])
     with pytest.raises(FileError, match="x: longitude holds missing values"):
         tidy(held, Names(), "x")
+
+
+def test_geopotential_height_in_grib_files_becomes_geopotential(tmp_path):
+    height = replace(VARIABLES["z"], param_id=156)
+    encoder = Encoder(GRID)
+    metres = np.linspace(5000.0, 5900.0, GRID.rows * GRID.columns).reshape(GRID.rows, GRID.columns)
+    message = encoder.message(metres, height, date=20160101, step=48, number=1, level=500)
+    (tmp_path / "gh.grib").write_bytes(message)
+    handle = eccodes.codes_new_from_message(message)
+    held = eccodes.codes_get_values(handle).reshape(metres.shape)
+    assert eccodes.codes_get(handle, "shortName") == "gh"
+    eccodes.codes_release(handle)
+    prepare(tmp_path / "gh.grib", tmp_path / "s.zarr")
+    got = open_store(tmp_path / "s.zarr", "pl").z
+    assert got.attrs["units"] == "m2 s-2"
+    np.testing.assert_allclose(got.squeeze(), held * 9.80665, rtol=2e-6)
