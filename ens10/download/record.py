@@ -50,9 +50,18 @@ class Record:
     def add(self, name: str, entry: Entry) -> None:
         """Records a file, on disk before this returns."""
         with self._lock:
-            self._entries = dict(sorted({**self._entries, name: entry}.items()))
-            table = {name: asdict(entry) for name, entry in self._entries.items()}
-            write_whole(self._path, json.dumps(table, indent=1) + "\n")
+            self._write({**self._entries, name: entry})
+
+    def forget(self, name: str) -> None:
+        """Takes a file that is about to change out of the record, if it is there."""
+        with self._lock:
+            if name in self._entries:
+                self._write({n: entry for n, entry in self._entries.items() if n != name})
+
+    def _write(self, entries: dict[str, Entry]) -> None:
+        self._entries = dict(sorted(entries.items()))
+        table = {name: asdict(entry) for name, entry in self._entries.items()}
+        write_whole(self._path, json.dumps(table, indent=1) + "\n")
 
 
 def _read(path: Path) -> dict[str, Entry]:

@@ -144,8 +144,10 @@ def _told() -> Iterator[None]:
         raise RefusedError("there is no such file", absent=True) from error
     except PermissionError as error:
         raise RefusedError("reading it is not permitted") from error
-    except OSError as error:
-        raise TransientError(f"cannot be read ({error})") from error
+    except RefusedError:
+        raise
+    except Exception as error:  # they have no base in common
+        raise TransientError(f"cannot be read ({type(error).__name__}: {error})") from error
 
 
 def remote_of(base: str) -> Remote:

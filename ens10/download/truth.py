@@ -7,11 +7,12 @@ they become one file. Nothing that came is fetched again.
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import xarray as xr
@@ -27,8 +28,10 @@ from ens10.download.truthfile import hours_of, merge, write
 from ens10.errors import Ens10Error, FileError, MissingDataError
 from ens10.progress import track
 
+T = TypeVar("T")
 _PARTS = ".parts"
 _BYTES = 4  # of a value
+_MUCH = 3  # times as much is read as is written
 _AGAIN = "Run the same command again: what is there is kept"
 
 
@@ -47,18 +50,18 @@ def fetch_truth(folder: Path, choice: Choice, base: str | None, manner: Manner) 
     report = _report(folder, coming, targets, era5, choice)
     _tell(report, era5, choice, coming, manner)
     check_space(folder, report.left)
-    if manner.dry_run or not any(coming.values()):
+    if manner.dry_run:
         return report
     (folder / _PARTS).mkdir(parents=True, exist_ok=True)
     wrong = _fetch(folder, [h for hours in coming.values() for h in hours], era5, choice, manner)
     for year, hours in coming.items():
+        name = targets[year].name
         if hours and not any(hour in wrong for hour in hours):
-            parts = [_part(folder, hour) for hour in hours]
-            merge(targets[year], parts, choice, era5.source)
+            record.forget(name)  # first: a run that is killed here leaves no wrong record
+            merge(targets[year], [_part(folder, hour) for hour in hours], choice, era5.source)
+        if targets[year].exists() and record.get(name) is None:
             size = targets[year].stat().st_size
-            record.add(targets[year].name, Entry(checksum(targets[year]), size, era5.source))
-            for part in parts:
-                part.unlink()
+            record.add(name, Entry(checksum(targets[year]), size, era5.source))
     if wrong:
         raise MissingDataError(folder, [wrong[hour] for hour in sorted(wrong)], _AGAIN)
     shutil.rmtree(folder / _PARTS)
@@ -121,18 +124,24 @@ def _tell(
     report: Report, era5: Era5, choice: Choice, coming: dict[int, list[datetime]], manner: Manner
 ) -> None:
     hours = [hour for of_year in coming.values() for hour in of_year]
-    manner.say(
-        f"ERA5 from {era5.source}: {', '.join(choice.variables)}"
-        + (f" at {', '.join(map(str, choice.levels))} hPa" if choice.upper else "")
-    )
-    if hours:
-        manner.say(
-            f"{len(hours)} hours, {len(report.fetched)} files: about {size_text(era5.size(hours))} "
-            f"to read, at most {size_text(report.left)} to write, {size_text(report.free)} free "
-            f"in {report.folder}"
-        )
-    else:
+    levels = f" at {', '.join(map(str, choice.levels))} hPa" if choice.upper else ""
+    manner.say(f"ERA5 from {era5.source}: {', '.join(choice.variables)}{levels}")
+    if not hours:
         manner.say(f"All {len(choice.hours)} hours are in {report.folder}")
+        return
+    try:
+        size = _patiently(lambda: era5.size(hours), manner.patience)
+    except TransientError as error:
+        raise FileError(era5.source, f"cannot be read ({error})", "Check the connection") from error
+    manner.say(
+        f"{len(hours)} hours, {len(report.fetched)} files: about {size_text(size)} to read, at "
+        f"most {size_text(report.left)} to write, {size_text(report.free)} free in {report.folder}"
+    )
+    if size > _MUCH * report.left:
+        manner.say(
+            "The store keeps all levels of an hour in one piece; the Climate Data Store sends "
+            "those wanted alone (--cds FILE)"
+        )
 
 
 def _fetch(
@@ -168,13 +177,20 @@ def _is_part(path: Path, hour: datetime, era5: Era5, choice: Choice) -> bool:
 
 def _read(era5: Era5, choice: Choice, hour: datetime, patience: Patience) -> xr.Dataset:
     """All fields of one hour; each variable is one large object and is asked for again alone."""
+    return xr.Dataset(
+        {name: _patiently(partial(era5.read, name, hour), patience) for name in choice.variables}
+    )
 
-    def one(name: str) -> xr.DataArray:
+
+def _patiently(action: Callable[[], T], patience: Patience) -> T:
+    """The result of reading the store; what the back ends of fsspec raise may pass."""
+
+    def once() -> T:
         try:
-            return era5.read(name, hour)
+            return action()
         except Ens10Error:
             raise
-        except Exception as error:  # the back ends of fsspec have no error in common
+        except Exception as error:  # they have no base in common
             raise TransientError(f"{type(error).__name__}: {error}") from error
 
-    return xr.Dataset({name: patience.call(partial(one, name)) for name in choice.variables})
+    return patience.call(once)

@@ -190,6 +190,7 @@ def test_servers_without_head_sizes_or_versions(site, get, grib):
     block=st.sampled_from([1, 7, 256, 1 << 20]),
 )
 @example(faults=[("drop", 1), ("drop", 3)], ranges=False, etags=False, block=1)
+@example(faults=[("drop", 400), ("lie", 2000)], ranges=True, etags=True, block=256)
 @example(faults=[("drop", 2), ("drop", 1)], ranges=True, etags=True, block=256)
 def test_wherever_it_drops_the_file_is_the_same(
     site, grib, tmp_path_factory, monkeypatch, faults, ranges, etags, block

@@ -174,6 +174,26 @@ def test_a_dropped_fsspec_file_is_taken_up_and_a_changed_one_is_not(
     assert (tmp_path / "d" / NAME).read_bytes() == other
 
 
+def test_whatever_the_back_end_raises_may_pass(grib, tmp_path, monkeypatch):
+    from fsspec.implementations.local import LocalFileSystem
+
+    (tmp_path / NAME).write_bytes(grib)
+    opened, tries = LocalFileSystem.open, []
+
+    def failing(self, *arguments, **options):
+        tries.append(1)
+        if len(tries) < 4:
+            raise RuntimeError("ClientPayloadError")  # which is no OSError
+        return opened(self, *arguments, **options)
+
+    monkeypatch.setattr(LocalFileSystem, "open", failing)
+    get(tmp_path / "d", f"file://{tmp_path}")
+    assert len(tries) == 4
+    monkeypatch.setattr(LocalFileSystem, "open", lambda *_, **__: 1 / 0)
+    with pytest.raises(MissingDataError, match=r"ZeroDivisionError.*given up after 8"):
+        get(tmp_path / "e", f"file://{tmp_path}")
+
+
 def test_sizes_first(site, grib, tmp_path, capsys, monkeypatch):
     report = get(tmp_path / "d", site.url, dry_run=True, progress=True)
     said = capsys.readouterr().out.splitlines()

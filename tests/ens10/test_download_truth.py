@@ -164,6 +164,34 @@ def test_failures_are_retried_and_what_came_is_kept(two, tmp_path, monkeypatch):
     check(open_source(tmp_path))
 
 
+def test_killed_between_any_two_steps_it_goes_on(two, tmp_path, monkeypatch):
+    from ens10.download import record, truth
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(*_):
+        raise KilledError
+
+    want = None
+    for n, (home, name) in enumerate(
+        [(truth, "merge"), (truth, "checksum"), (record.Record, "add"), (truth.shutil, "rmtree")]
+    ):
+        folder = tmp_path / str(n)
+        get(folder, two, "0101")
+        with monkeypatch.context() as patch:
+            patch.setattr(home, name, killed)
+            with pytest.raises(KilledError):
+                get(folder, two)
+        get(folder, two)
+        assert sorted(p.name for p in folder.iterdir()) == ["checksums.json", "era5.2001.nc"]
+        get(folder, two, check=True)
+        got = open_source(folder).load()
+        check(got)
+        want = got if want is None else want
+        xr.testing.assert_identical(got, want)
+
+
 def test_a_missing_chunk_is_not_taken_for_data(tmp_path):
     path = write_era5(tmp_path / "e.zarr", 2)
     (path / "geopotential" / "48.0.0.0").unlink()
@@ -208,6 +236,7 @@ def test_sizes_first(two, tmp_path, capsys, monkeypatch):
     said = capsys.readouterr().out
     names = {"2m_temperature": ".0.0", "geopotential": ".0.0.0", "temperature": ".0.0.0"}
     chunks = [two / name / f"{n}{rest}" for n in (48, 120) for name, rest in names.items()]
+    assert "--cds FILE" in said
     assert f"about {sum(c.stat().st_size for c in chunks) / 1e3:.1f} kB to read" in said
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("U", (), {"free": 1000}))
     with pytest.raises(FileError, match=r"1\.6 kB are to be written and 1\.0 kB are free"):
