@@ -32,9 +32,8 @@ def check_agreement(messages: MessageList) -> LatLonGrid:
             group = (meaning.name, meaning.edition if rule.per_edition else 0)
             groups[group][rule.agree_on(meaning)].append(n)
         for by_value in groups.values():
-            odd, common = _odd_and_common(messages, counts, by_value)
-            if odd is not common:
-                _refuse(rule, odd, common)
+            if len(by_value) > 1:
+                _refuse(rule, *_odd_and_common(messages, counts, by_value))
     return grid
 
 
@@ -91,9 +90,9 @@ def _common_grid(messages: MessageList, counts: _Counts) -> LatLonGrid:
     for n, meaning in enumerate(messages.meanings):
         near = next((grid for grid in by_grid if _is_near(grid, meaning.grid)), meaning.grid)
         by_grid[near].append(n)
+    if len(by_grid) == 1:
+        return next(iter(by_grid))
     odd, common = _odd_and_common(messages, counts, by_grid)
-    if odd is common:
-        return common.grid
     raise FileError(
         odd.path,
         f"the message at byte {odd.offset} lies on the grid {odd.grid}, that of {common.place} on "
@@ -113,16 +112,15 @@ def _is_near(one: LatLonGrid, other: LatLonGrid) -> bool:
 def _odd_and_common(
     messages: MessageList, counts: _Counts, groups: Mapping[_Value, Sequence[int]]
 ) -> tuple[Message, Message]:
-    """The first message of the smallest group and of the largest, where a group lists meanings.
+    """The first message of the smallest and of the largest group, where a group lists meanings.
 
     Of two groups of one size the one that comes first in the files is taken for the larger.
     """
     sizes = {value: int(counts[ids].sum()) for value, ids in groups.items()}
     largest = max(sizes, key=lambda value: sizes[value])
-    rest = [value for value in sizes if value != largest]
-    smallest = min(reversed(rest), key=lambda value: sizes[value]) if rest else largest
-    common = _first(messages, groups[largest])
-    return (_first(messages, groups[smallest]) if rest else common), common
+    rest = [value for value in reversed(sizes) if value != largest]
+    smallest = min(rest, key=lambda value: sizes[value])
+    return _first(messages, groups[smallest]), _first(messages, groups[largest])
 
 
 def _first(messages: MessageList, meanings: Sequence[int]) -> Message:

@@ -119,9 +119,10 @@ def _cube(name: str, messages: MessageList, axes: Axes) -> Cube:
         ),
         shape,
     )
-    _check_once(messages, place)
     table = np.full(shape, -1, np.int32)
     table.reshape(-1)[place] = np.arange(len(messages), dtype=np.int32)
+    if np.count_nonzero(table >= 0) < len(messages):
+        raise _given_twice(messages, place)
     return Cube(name, messages, levels, table)
 
 
@@ -133,17 +134,15 @@ def _no_cube(name: str, messages: MessageList, size: int) -> MissingDataError:
     )
 
 
-def _check_once(messages: MessageList, place: npt.NDArray[np.int64]) -> None:
+def _given_twice(messages: MessageList, place: npt.NDArray[np.int64]) -> FileError:
     order = np.argsort(place, kind="stable")
     twice = np.flatnonzero(np.diff(place[order]) == 0)
-    if not len(twice):
-        return
     again = int(order[twice + 1].min())  # the first in the order of the files
     at = int(np.flatnonzero(order == again)[0])
     first, second = messages[int(order[at - 1])], messages[again]
     cell = Cell(second.time, second.step, level_of(second.meaning), second.number or 0)
     more = f" ({len(twice)} fields are given more than once)" if len(twice) > 1 else ""
-    raise FileError(
+    return FileError(
         second.path,
         f"the message at byte {second.offset} holds {second.name} of {cell} a second time, after "
         f"{first.place}, with {_difference(first, second)}{more}",

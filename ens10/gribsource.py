@@ -14,7 +14,7 @@ from dask.base import tokenize
 
 from ens10.catalog import VARIABLES
 from ens10.cubes import Cube, Missing, axes_of, cubes_of, without_gaps
-from ens10.errors import UnknownNameError
+from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grib import LatLonGrid, Message, MessageList, decode, scan
 from ens10.selection import Selection
 
@@ -53,6 +53,8 @@ class GribFields:
         missing: Missing = "error",
         selection: Selection | None = None,
     ) -> None:
+        if not files:
+            raise ArgumentError("files", "none are given", "Give at least one GRIB file")
         lists = (file if isinstance(file, MessageList) else scan(file) for file in files)
         messages = (selection or Selection()).of(MessageList.joined(lists))
         axes = axes_of(messages)

@@ -43,10 +43,14 @@ class Selection:
 
         Raises:
             UnknownNameError: something asked for is in none of the messages.
+            ArgumentError: an empty list, a date that is none, or levels of surface fields alone.
             MissingDataError: each thing asked for is there, but no message has all of them.
         """
         if all(asked is None for asked in vars(self).values()):
             return messages
+        for name, asked in vars(self).items():
+            if asked is not None and not len(asked):
+                raise ArgumentError(name, "nothing is asked for", "Leave it out to ask for all")
         kept = self._by_variable(messages)
         held = kept.meanings
         ids = kept.records["meaning"]
@@ -54,8 +58,11 @@ class Selection:
         if self.levels is not None:
             levels = [level_of(meaning) for meaning in held]
             known = sorted({level for level in levels if level is not None})
-            asked = _checked("levels", [float(level) for level in self.levels], known)
-            keep &= np.array([level is None or level in asked for level in levels])[ids]
+            if not known:
+                reason = "no variable asked for lies on pressure levels"
+                raise ArgumentError("levels", reason, "Leave the levels out")
+            asked_levels = _checked("levels", [float(level) for level in self.levels], known)
+            keep &= np.array([level is None or level in asked_levels for level in levels])[ids]
         if self.steps is not None:
             steps = [meaning.step for meaning in held]
             asked_steps = _checked("steps", self.steps, sorted(set(steps)))

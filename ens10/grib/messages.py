@@ -53,8 +53,10 @@ class MessageList(Sequence[Message]):
     def take(self, which: npt.NDArray[Any]) -> "MessageList":
         """Some of the messages, by their numbers or by a mask, with their meanings alone."""
         records = self.records[which]
-        used, records["meaning"] = np.unique(records["meaning"], return_inverse=True)
-        return MessageList(self.paths, records, [self.meanings[n] for n in used])
+        used = np.bincount(records["meaning"], minlength=len(self.meanings)) > 0
+        records["meaning"] = (np.cumsum(used, dtype="<i4") - 1)[records["meaning"]]
+        kept = [self.meanings[n] for n in np.flatnonzero(used)]
+        return MessageList(self.paths, records, kept)
 
     def __len__(self) -> int:
         return len(self.records)

@@ -123,6 +123,12 @@ def test_dates_that_are_none_and_selections_that_meet_nowhere(write):
     path = write([("t2m", 0, 20160101, 24, 1), ("t2m", 0, 20160105, 48, 1)])
     with pytest.raises(ArgumentError, match="dates: 'monday' is no date"):
         GribFields([path], selection=Selection(dates=["monday"]))
+    with pytest.raises(ArgumentError, match="levels: no variable asked for lies on pressure"):
+        GribFields([path], selection=Selection(levels=[500]))
+    with pytest.raises(ArgumentError, match="steps: nothing is asked for"):
+        GribFields([path], selection=Selection(steps=[]))
+    with pytest.raises(ArgumentError, match="files: none are given"):
+        GribFields([])
     with pytest.raises(MissingDataError, match="variables, levels, steps"):
         GribFields([path], selection=Selection(steps=[48], dates=["2016-01-01"]))
 

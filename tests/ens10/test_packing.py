@@ -4,7 +4,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from packedmessages import SHAPE, eccodes_values, message, simple
 
-from ens10.errors import DamagedFileError
+from ens10.errors import DamagedFileError, Ens10Error
 from ens10.grib import decode, pack, packing, scan, to_float32
 from ens10.packed16 import Packed, encode, parse, unpack
 from ens10.packed16.layout import length_of
@@ -186,3 +186,31 @@ def test_a_file_that_changed_after_it_was_indexed(folder):
     path.write_bytes(path.read_bytes()[:-9])
     with path.open("rb") as file, pytest.raises(DamagedFileError, match=r"byte 0: .*changed"):
         pack(m, file)
+
+
+def outcome(use, m, file):
+    try:
+        return to_float32(use(m, file), SHAPE)
+    except Ens10Error as error:
+        return str(error)
+
+
+@settings(max_examples=200, deadline=None)
+@given(edition=st.sampled_from([1, 2]), data=st.data())
+def test_after_any_flipped_bit_pack_says_what_decode_says(folder, edition, data):
+    raw = bytearray(message(ROUGH, edition))
+    head = len(raw) - 80 - 4
+    raw[data.draw(st.integers(4, head - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path = folder / "flipped.grib"
+    path.write_bytes(raw)
+    try:
+        (m,) = scan(path)
+    except Ens10Error as error:
+        assert "flipped.grib" in str(error)  # noqa: PT017
+        return
+    with path.open("rb") as file:
+        one, other = outcome(pack, m, file), outcome(decode, m, file)
+    if isinstance(one, str) or isinstance(other, str):
+        assert one == other
+    else:
+        assert packing.same_bits(one, other)
