@@ -1,6 +1,6 @@
 """The fields of one date as a batch holds them: read, masked and normalised in place."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -15,8 +15,6 @@ from ens10.loader.samples import Field, Samples
 Features = Literal["moments", "members"]
 Arrays = dict[str, npt.NDArray[Any]]
 Shapes = dict[str, tuple[int, ...]]
-# Fields are normalised a few at a time, right after they are read, while a cache holds them.
-_CACHED_BYTES = 2**20
 
 
 class Content(Protocol):
@@ -49,6 +47,7 @@ class DateContent:
         extras: further features.
         features: "moments" (means and deviations) or "members" of the inputs.
         members: whether the members of the target are read too.
+        normalise: whether features are normalised; if not, they have their units, and gaps NaN.
     """
 
     def __init__(
@@ -63,12 +62,14 @@ class DateContent:
         extras: Sequence[Extra],
         features: Features,
         members: bool,
+        normalise: bool = True,
     ) -> None:
         self.samples, self._inputs, self._normaliser = samples, list(inputs), normaliser
         self._masked, self._factor = list(masked), np.float32(factor)
         self._row_weights = row_weights.astype(np.float32)
         self._location, self._extras = location, tuple(extras)
         self._features, self._members = features, members
+        self._normalised = normalise
         self._target = (samples.target, samples.step)
         self._check_grid()
 
@@ -114,19 +115,24 @@ class DateContent:
         return count
 
     def _read_moments(self, i: int, out: Arrays, rows: slice) -> int:
-        features, inputs = out["features"], len(self._inputs)
-        count, raw_known = 0, False
-        for first, last, step, channels in self._pieces(features[0].nbytes):
-            mean, std = features[first:last], features[inputs + first : inputs + last]
+        features, first, count = out["features"], 0, 0
+        inputs = len(self._inputs)
+        deviations = features[inputs : 2 * inputs]
+        for step, channels in by_step(self._inputs).items():
+            last = first + len(channels)
+            mean, std = features[first:last], deviations[first:last]
             count += self.samples.read_moments(i, step, channels, mean, std, rows)
-            if self._factor != 1:
-                std *= self._factor
-            if self._target in self._inputs[first:last]:
-                n, raw_known = self._inputs.index(self._target) - first, True
-                out["raw_mean"][...], out["raw_std"][...] = mean[n], std[n]
-            self._finish(features, range(first, last), rows)
-            self._normalise(std, inputs + first, rows)
-        return count if raw_known else count + self._read_raw(i, out, rows)
+            first = last
+        if self._factor != 1:
+            deviations *= self._factor
+        if self._target in self._inputs:
+            n = self._inputs.index(self._target)
+            out["raw_mean"][...], out["raw_std"][...] = features[n], deviations[n]
+        else:
+            count += self._read_raw(i, out, rows)
+        self._finish(features, range(inputs), rows)
+        self._normalise(deviations, inputs, rows)
+        return count
 
     def _read_members(self, i: int, out: Arrays, rows: slice) -> int:
         count = self._read_raw(i, out, rows)
@@ -145,16 +151,6 @@ class DateContent:
             std *= self._factor
         return count
 
-    def _pieces(self, field_bytes: int) -> Iterator[tuple[int, int, int, list[str]]]:
-        """(first, past the last, step, channels) of inputs that are read together."""
-        most = len(self._inputs) if self.samples.at_once else max(1, _CACHED_BYTES // field_bytes)
-        begin = 0
-        for step, channels in by_step(self._inputs).items():
-            for n in range(0, len(channels), most):
-                part = channels[n : n + most]
-                yield begin + n, begin + n + len(part), step, part
-            begin += len(channels)
-
     def _finish(self, features: Field, inputs: range, rows: slice) -> None:
         """Masks of inputs that were just read, and their normalisation."""
         per_input = 2 if self._features == "moments" else 1
@@ -166,6 +162,8 @@ class DateContent:
 
     def _normalise(self, fields: Field, first: int, rows: slice) -> None:
         statistics = self._normaliser
+        if not self._normalised:
+            return
         for n, field in enumerate(fields, first):
             standardise(field, statistics.mean[n, rows], statistics.scale[n, rows])
 

@@ -34,8 +34,6 @@ class DatasetSamples(Samples):
         ArgumentError: more members than the dataset has.
     """
 
-    at_once = True
-
     def __init__(
         self, dataset: xr.Dataset, truth: xr.Dataset, target: str, ensemble: int | None = None
     ) -> None:

@@ -44,10 +44,7 @@ class Samples(ABC):
         members: size of the ensemble.
         attributes: CF attributes of the target.
         step_units: "h" or "months".
-        at_once: whether reading several channels costs no more than reading one.
     """
-
-    at_once = False
 
     def __init__(
         self, dataset: xr.Dataset, truth: xr.Dataset, target: str, ensemble: int | None = None
