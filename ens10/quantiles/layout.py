@@ -29,6 +29,7 @@ class ClimateArrays:
     """What STORE/climate holds, and where."""
 
     store: Path
+    dataset: xr.Dataset
     channels: list[str]
     steps: list[int]
     month_days: list[str]
@@ -43,7 +44,7 @@ class ClimateArrays:
 
     def members(self, channel: str, step: int) -> StoreMembers:
         """What reads the members of a channel at a step."""
-        return StoreMembers(self.store, channel, step)
+        return StoreMembers(self.store, channel, step, self.dataset)
 
     def file(self, channel: str, place: tuple[int, int, int]) -> Path:
         """The file of the chunk at a place along judged_year, month_day and step."""
@@ -63,8 +64,7 @@ def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
         UnknownNameError: the store lacks a channel or a step.
         FileError: the store has a climate made with other options.
     """
-    dataset = forecasts(store)
-    arrays = _planned(store, dataset, options)
+    arrays = _planned(store, forecasts(store), options)
     attributes = _attributes(arrays, options)
     if arrays.folder.exists():
         held = zarr.open_group(str(store), mode="r", use_consolidated=False)
@@ -77,7 +77,7 @@ def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
                 arrays.folder, "made with other options or from other dates", "Remove it first"
             )
         shutil.rmtree(arrays.folder)  # an interrupted beginning, without values
-    _create(arrays, dataset, attributes)
+    _create(arrays, attributes)
     return arrays
 
 
@@ -97,8 +97,9 @@ def _planned(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> Clima
     }
     some = climatologies[steps[0]]
     levels = quantile_levels(options.levels, options.protocol)
+    years = some.judged_years()
     return ClimateArrays(
-        store, channels, steps, some.calendar, some.judged_years(), levels, climatologies
+        store, dataset, channels, steps, some.calendar, years, levels, climatologies
     )
 
 
@@ -124,10 +125,10 @@ def _of(climatology: Climatology, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[
     return (climatology.time if climatology.of_paper else climatology.valid_time)[chosen]
 
 
-def _create(arrays: ClimateArrays, dataset: xr.Dataset, attributes: dict[str, Any]) -> None:
+def _create(arrays: ClimateArrays, attributes: dict[str, Any]) -> None:
     root = zarr.open_group(str(arrays.store), mode="r+", use_consolidated=False)
     group = root.create_group("climate")
-    coordinates = _coordinates(arrays, dataset)
+    coordinates = _coordinates(arrays)
     shape = [coordinates.sizes[dim] for dim in _DIMS]
     for name in arrays.channels:
         create_array(
@@ -147,7 +148,8 @@ def _units(arrays: ClimateArrays, name: str) -> dict[str, Any]:
     return {"units": attributes["units"]} if "units" in attributes else {}
 
 
-def _coordinates(arrays: ClimateArrays, dataset: xr.Dataset) -> xr.Dataset:
+def _coordinates(arrays: ClimateArrays) -> xr.Dataset:
+    dataset = arrays.dataset
     members = [
         [[_count(arrays.climatologies[step], year, day, dataset) for step in arrays.steps]
          for day in arrays.month_days]

@@ -73,10 +73,17 @@ class StoreMembers:
         store: its path; it may still be in preparation.
         channel: such as "t2m" or "z500".
         step: may be left out where there is only one.
+        dataset: `forecasts(store)`, where it has been opened before.
     """
 
-    def __init__(self, store: Path | str, channel: str, step: int | None) -> None:
-        dataset = forecasts(store)
+    def __init__(
+        self,
+        store: Path | str,
+        channel: str,
+        step: int | None,
+        dataset: xr.Dataset | None = None,
+    ) -> None:
+        dataset = forecasts(store) if dataset is None else dataset
         name = resolve(channel, channel_names(dataset))
         self.about, n = _at_step(field_of(dataset, name), step)
         self.about = self.about.transpose(*_DIMS)

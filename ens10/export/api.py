@@ -1,0 +1,154 @@
+"""What is exported, and how the file comes to its name."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+import zarr
+
+from ens10.convert.selection import Selection
+from ens10.errors import ArgumentError, FileError
+from ens10.export.grib import write_grib
+from ens10.export.netcdf import write_netcdf
+from ens10.store import StoreKind, forecasts, open_store
+
+_NETCDF = (".nc", ".nc4", ".netcdf")
+_GRIB = (".grib", ".grb", ".grib1", ".grb1")
+_HEADER_BYTES = 1 << 16  # more than a file's own metadata takes
+
+
+def export(
+    store: Path | str,
+    to: Path | str,
+    *,
+    kind: StoreKind | None = None,
+    variables: Sequence[str] | None = None,
+    levels: Sequence[float] | None = None,
+    steps: Sequence[float] | None = None,
+    members: Sequence[int] | int | None = None,
+    dates: Sequence[object] | None = None,
+    compression: int = 0,
+    force: bool = False,
+    progress: bool = False,
+) -> Path:
+    """Writes a part of a store as one file, field by field, whatever its size.
+
+    A netCDF file follows CF-1.11 and holds the store's float32 values. A GRIB file is of edition 1;
+    fields that were packed in GRIB keep their very integers (a packing that only edition 2 can
+    express is written as values); others are packed with up to 24 bits where that loses nothing,
+    and are IEEE numbers of 32 bits where not. Every message is decoded by ecCodes and compared as
+    it is written. Truth becomes analyses, one for each valid date.
+
+    Args:
+        store: a store, or a Zarr hierarchy of predictions (netCDF only).
+        to: the file; its suffix decides the format: .nc, or .grib.
+        kind: a part of the store: "sfc", "pl", "truth", and in netCDF "statistics" and "climate";
+            None for all forecasts.
+        variables: by name or GRIB short name; all if None.
+        levels: in hPa.
+        steps: in the store's units.
+        members: numbers of members, or how many of the first.
+        dates: start dates: "2016-01-04", "2016" or "FIRST:LAST".
+        compression: of netCDF, by zlib: 0 (none) to 9.
+        force: replace a file that exists.
+        progress: show a progress bar.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        FileError: the file exists, the disk is too full, or a chunk of the store is missing.
+        DamagedFileError: a chunk of the store is damaged.
+        UnknownNameError: something asked for is not in the store.
+        ArgumentError: a suffix that is not known, or data that the format cannot hold.
+    """
+    to = Path(to)
+    grib = _is_grib(to)
+    if to.exists() and not force:
+        raise FileError(to, "exists already", "Choose another file, or give --force")
+    if to.is_dir():
+        raise FileError(to, "is a folder", "Name a file")
+    chosen = Selection.of(variables, levels, steps, members, dates)
+    dataset = _selected(_opened(store, kind), chosen)
+    _check_space(to, dataset, grib)
+    partial = to.with_name(to.name + ".partial")
+    try:
+        if grib:
+            write_grib(partial, store, dataset, kind or "sfc", progress)
+        else:
+            write_netcdf(partial, dataset, compression, progress)
+        _sync(partial)
+        partial.replace(to)
+    finally:
+        partial.unlink(missing_ok=True)
+    return to
+
+
+def _is_grib(to: Path) -> bool:
+    if to.suffix.lower() in _GRIB:
+        return True
+    if to.suffix.lower() not in _NETCDF:
+        raise ArgumentError("to", f"{to.name} does not say the format", "Name it .nc or .grib")
+    return False
+
+
+def _opened(store: Path | str, kind: StoreKind | None) -> xr.Dataset:
+    if _holds_predictions(store):
+        if kind is not None:
+            raise ArgumentError("kind", f"{store} holds predictions only", "Leave it out")
+        whole: xr.Dataset = xr.open_zarr(str(store), chunks={}, decode_timedelta=False)
+        return whole
+    return forecasts(store) if kind is None else open_store(store, kind)
+
+
+def _holds_predictions(store: Path | str) -> bool:
+    try:
+        attributes = zarr.open_group(str(store), mode="r").attrs
+    except (OSError, ValueError):
+        return False  # `open_store` says what is wrong
+    return "forecast_kind" in attributes
+
+
+def _selected(dataset: xr.Dataset, chosen: Selection) -> xr.Dataset:
+    """The part that is asked for, with the places in the store of what is left."""
+    for argument, dim in (("steps", "step"), ("members", "number"), ("dates", "time")):
+        wanted = getattr(chosen, argument) is not None
+        if wanted and dim not in dataset.dims:
+            raise ArgumentError(argument, f"this part has no {dim} to choose from", "Leave it out")
+    if chosen.levels is not None and "level" not in dataset.dims:
+        raise ArgumentError("levels", "this part has no levels to choose from", "Leave it out")
+    places: dict[str, Any] = {
+        f"place_of_{dim}": (dim, range(size)) for dim, size in dataset.sizes.items()
+    }
+    part = chosen.of_dataset(dataset.assign_coords(places))
+    if not part.data_vars:
+        raise ArgumentError("variables", "nothing is left to export", "Ask for more")
+    sums = [str(name) for name, field in part.data_vars.items() if "time" not in field.dims]
+    if chosen.dates is not None and sums:
+        raise ArgumentError(
+            "dates", f"{', '.join(sums)} are of all dates", "Choose variables that have dates"
+        )
+    return part
+
+
+def _check_space(to: Path, dataset: xr.Dataset, grib: bool) -> None:
+    """Refuses what the disk has no room for; GRIB packs most fields in half of float32."""
+    if not to.parent.is_dir():
+        raise FileError(to.parent, "no such folder", "Make it first")
+    size = sum(field.nbytes for field in dataset.data_vars.values())
+    needed = _HEADER_BYTES + (size // 2 if grib else size)
+    free = shutil.disk_usage(to.parent).free
+    if free < needed:
+        raise FileError(
+            to,
+            f"it takes {needed / 1e9:.1f} GB and the disk has {free / 1e9:.1f} GB",
+            "Export less, or elsewhere",
+        )
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
