@@ -49,7 +49,7 @@ def download(
         base: URL of the folder of the forecast files, or of the Zarr store with ERA5 (which may be
             a local path). By default the environment variable ENS10_BASE_URL or ENS10_ERA5_URL,
             else the public places; only then a second place is tried for forecasts.
-        jobs: files, or hours of truth, at a time. An hour of ERA5 on levels takes 0.5 GB of memory.
+        jobs: files, or hours of truth, at a time. An hour of ERA5 on levels takes 0.3 GB of memory.
         dry_run: only ask for sizes and report them.
         check: read again what is there and compare its SHA-256 with the record, `checksums.json`.
         progress: print sizes and what happens, and show a bar.

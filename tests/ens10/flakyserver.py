@@ -14,8 +14,9 @@ class Site:
 
     Each fault is used up by one GET (HEAD for `head_faults`), in order: ("drop", n) ends the
     connection after n bytes of the body, ("short", n) announces and sends only n bytes,
-    ("status", code, headers) answers with that, ("body", bytes) sends these instead, ("lie", n)
-    sends the part from another place, ("change", bytes) changes the file and then answers.
+    ("long", bytes) sends these besides and announces nothing, ("status", code, headers) answers
+    with that, ("body", bytes) sends these instead, ("lie", n) sends the part from another place,
+    ("change", bytes) changes the file and then answers.
     """
 
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
@@ -77,10 +78,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, status, body, headers, fault=("none",)):
         if fault[0] == "short":
             body = body[: fault[1]]
+        if fault[0] == "long":
+            body += fault[1]
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        if self.server.site.lengths:
+        if self.server.site.lengths and fault[0] != "long":
             self.send_header("Content-Length", str(len(body)))
         else:
             self.send_header("Connection", "close")

@@ -82,6 +82,14 @@ def test_a_server_without_ranges_sends_all_again(site, get, grib):
     assert get.waits == [1.0, 2.0]  # the second attempt came less far than the first
 
 
+def test_a_server_that_never_comes_further_is_given_up(site, get):
+    site.ranges = False
+    site.faults[NAME] = [("drop", 700), ("drop", 300)] * 10
+    with pytest.raises(MissingDataError, match="given up after 8 attempts"):
+        get()
+    assert len(site.gets(NAME)) == 8
+
+
 def test_busy_servers_are_asked_again_ever_more_slowly(site, get, grib):
     busy = ("status", 503, {})
     site.head_faults[NAME] = [busy]
@@ -102,6 +110,14 @@ def test_a_server_that_stays_busy_is_given_up(site, get, grib):
     assert site.gets(NAME) == ["bytes=900-"]
     assert report.left == len(grib) - 900
     assert get.file.read_bytes() == grib
+    get(check=True)  # the checksum is of the whole file, not of what came last
+
+
+def test_more_bytes_than_announced_are_not_taken(site, get, grib):
+    site.faults[NAME] = [("long", grib[:188]), ("none",)]  # which would be sound GRIB
+    get()
+    assert get.file.read_bytes() == grib
+    assert len(get.waits) == 1
 
 
 def test_a_pause_of_hours_is_not_waited_for(site, get):
@@ -161,6 +177,13 @@ def test_a_page_that_is_served_for_good_is_shown_and_not_kept(site, get):
     assert len(site.gets(NAME)) == 1
     assert [p.name for p in get.folder.iterdir()] == []
     assert len(site.gets(NAME)) == 1
+
+
+def test_a_page_is_known_however_small_the_pieces(site, get, monkeypatch):
+    monkeypatch.setattr("ens10.download.web.BLOCK", 1)
+    site.files[NAME] = b"GRID: Please log in"
+    with pytest.raises(MissingDataError, match=r"no GRIB file.*'GRID'"):
+        get()
 
 
 def test_a_damaged_file_is_set_aside_with_its_place(site, get, grib):

@@ -2,6 +2,8 @@
 
 import ast
 import json
+import shutil
+import sys
 from datetime import datetime
 
 import numpy as np
@@ -29,7 +31,7 @@ def values(name, hour, level=None):
     return (BASE[name][0] + noise).astype("f4")
 
 
-def write_era5(path, zarr_format, first="2001-01-01", days=10):
+def write_era5(path, zarr_format, first="2001-01-01", days=6):
     """Hourly, one chunk an hour with all levels, written by zarr itself."""
     root = zarr.open_group(path, mode="w", zarr_format=zarr_format)
 
@@ -64,14 +66,14 @@ def write_era5(path, zarr_format, first="2001-01-01", days=10):
     return path
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def era5(request, tmp_path_factory):
-    return write_era5(tmp_path_factory.mktemp("era5") / "e.zarr", request.param)
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    return write_era5(tmp_path_factory.mktemp("era5") / "two.zarr", 2)
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    return write_era5(tmp_path_factory.mktemp("era5") / "e.zarr", 2)
+def three(tmp_path_factory):
+    return write_era5(tmp_path_factory.mktemp("era5") / "three.zarr", 3)
 
 
 def get(folder, base, dates="0101-0104", **options):
@@ -90,8 +92,9 @@ def check(dataset, spacing=2):
                 np.testing.assert_array_equal(dataset[name].sel(level=level)[i], want)
 
 
-def test_the_hours_wanted_come_bit_for_bit(era5, tmp_path):
-    report = get(tmp_path, era5)
+@pytest.mark.parametrize("era5", ["two", "three"])
+def test_the_hours_wanted_come_bit_for_bit(era5, tmp_path, request):
+    report = get(tmp_path, request.getfixturevalue(era5))
     assert report.fetched == ("era5.2001.nc",)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checksums.json", "era5.2001.nc"]
     with xr.open_dataset(tmp_path / "era5.2001.nc") as raw:
@@ -107,7 +110,7 @@ def test_the_hours_wanted_come_bit_for_bit(era5, tmp_path):
 
 
 def test_every_point_and_other_steps_years_and_fields(two, tmp_path):
-    other = write_era5(tmp_path / "e.zarr", 2, "2002-01-01", 4)
+    other = write_era5(tmp_path / "e.zarr", 2, "2002-01-01", 2)
     options = {"fields": ["2t", "sst"], "steps": [0, 24], "spacing": 22.5}
     get(tmp_path / "d", two, "0101", **options)
     get(tmp_path / "d", other, "0101", **options, jobs=1, years=[2002])
@@ -192,8 +195,8 @@ def test_killed_between_any_two_steps_it_goes_on(two, tmp_path, monkeypatch):
         xr.testing.assert_identical(got, want)
 
 
-def test_a_missing_chunk_is_not_taken_for_data(tmp_path):
-    path = write_era5(tmp_path / "e.zarr", 2)
+def test_a_missing_chunk_is_not_taken_for_data(two, tmp_path):
+    path = shutil.copytree(two, tmp_path / "e.zarr")
     (path / "geopotential" / "48.0.0.0").unlink()
     with pytest.raises(MissingDataError, match=r"1 part is missing: 2001-01-03T00 .*geopotential"):
         get(tmp_path / "d", path)
@@ -219,8 +222,8 @@ def test_what_the_store_lacks_is_listed(two, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_units_and_impossible_values_are_refused(tmp_path):
-    path = write_era5(tmp_path / "e.zarr", 3)
+def test_other_units_and_impossible_values_are_refused(three, tmp_path):
+    path = shutil.copytree(three, tmp_path / "e.zarr")
     zarr.open_group(path)["temperature"].attrs["units"] = "degC"
     with pytest.raises(FileError, match="temperature is in degC, not in K"):
         get(tmp_path / "d", path)
@@ -243,9 +246,8 @@ def test_sizes_first(two, tmp_path, capsys, monkeypatch):
         get(tmp_path / "d", two)
 
 
-def test_truth_pairs_with_forecasts(tmp_path, monkeypatch):
-    path = write_era5(tmp_path / "e.zarr", 2)
-    monkeypatch.setenv("ENS10_ERA5_URL", str(path))
+def test_truth_pairs_with_forecasts(two, tmp_path, monkeypatch):
+    monkeypatch.setenv("ENS10_ERA5_URL", str(two))
     world = World("5x8", [2001], ["0101", "0104"], ["t2m", "z"], steps=(24, 48), members=2)
     forecasts = open_source(world.write(tmp_path / "w"))
     download(tmp_path / "t", "truth", ["0101", "0104"], years=[2001], spacing=45)
@@ -290,8 +292,6 @@ def test_the_request_to_the_data_store_asks_for_the_days_needed(tmp_path, capsys
 
     names = {"__name__": "get"}
     exec(compile(ast.parse(script.read_text()), "get.py", "exec"), names)
-    import sys
-
     monkeypatch.setitem(sys.modules, "cdsapi", type("cdsapi", (), {"Client": Client}))
     names["main"]()
     names["main"]()  # what is there is not asked for again
