@@ -19,6 +19,7 @@ from ens10.grib import is_grib
 from ens10.gribsource import grib_dataset
 from ens10.layout import FORECAST_DIMS, as_truth, tidy
 from ens10.names import Names
+from ens10.netcdflength import check_length
 from ens10.validtime import with_valid_time
 
 __all__ = ["FORECAST_DIMS", "as_truth", "open_source", "tidy", "with_valid_time"]
@@ -179,6 +180,7 @@ def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
             file, engine="netcdf4", chunks=chunks, drop_variables=without, decode_timedelta=True
         )
 
+    check_length(file)  # the library reads what lacks at the end as zeros
     try:
         dataset = opened({}, [])
         fields = dataset.data_vars

@@ -51,7 +51,7 @@ class Listed:
     """The files that a store should hold, one after the other.
 
     Attributes:
-        total: chunks, for the progress bar.
+        total: how many they are, for the progress bar.
         problems: what is wrong with the list itself; complete once all files were given.
     """
 
@@ -59,6 +59,8 @@ class Listed:
         self._store = store
         self._forms = dict(_forms(store))
         self.total = sum(prod(map(_chunks, f.shape, f.chunk)) for f in self._forms.values())
+        if (store / MANIFEST).exists():
+            self.total += len(self._forms) + len({name.split("/")[0] for name in self._forms}) + 1
         self.problems: list[str] = []
 
     def __iter__(self) -> Iterator[File]:

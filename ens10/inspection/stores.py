@@ -12,7 +12,7 @@ import xarray as xr
 
 from ens10.chunkform import Form, check
 from ens10.chunks import MEND
-from ens10.errors import Ens10Error
+from ens10.errors import Ens10Error, FileError
 from ens10.inspection.listed import MANIFEST, File, Listed
 from ens10.inspection.netcdf import grid_in_words
 from ens10.inspection.rows import Moments, Row, counted, few, status_of
@@ -41,8 +41,8 @@ def store_rows(path: Path, values: bool, progress: bool) -> list[Row]:
     Raises:
         FileError: a store of a newer version.
     """
-    held = store_kinds(path)
-    files = _Files(path, values)
+    held, strict = _opened(path)
+    files = _Files(path, values, strict)
     listed = Listed(path)
     for file in track(listed, "inspect", listed.total, progress and listed.total > _LONG):
         files.add(file)
@@ -54,6 +54,18 @@ def store_rows(path: Path, values: bool, progress: bool) -> list[Row]:
     if others:
         rows.append(Row(path.name, status=status_of(others)))
     return rows
+
+
+def _opened(path: Path) -> tuple[list[str], bool]:
+    """The parts of a store that can be opened, and whether all of its chunks were written."""
+    try:
+        return store_kinds(path), is_strict(path)
+    except FileError:
+        try:
+            json.loads((path / "zarr.json").read_bytes())["attributes"]["ens10_format"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return [], True  # that it is damaged is said where all files are looked at
+        raise
 
 
 @dataclass
@@ -81,11 +93,11 @@ class _Files:
     Args:
         path: of the store.
         values: whether to read them, or only to look at their sizes.
+        strict: whether a chunk that is not there is damage, and no chunk full of gaps.
     """
 
-    def __init__(self, path: Path, values: bool) -> None:
-        self.path, self._values = path, values
-        self._strict = is_strict(path)
+    def __init__(self, path: Path, values: bool, strict: bool) -> None:
+        self.path, self._values, self._strict = path, values, strict
         self._forms: dict[str, Form | None] = {}
         self.found: dict[tuple[str, int], _Found] = {}
         self._buffer = np.empty(0, np.float32)
@@ -180,22 +192,31 @@ def _kind_rows(path: Path, kind: StoreKind, files: _Files) -> list[Row]:
     rows = []
     for (array, level), found in sorted(files.found.items(), key=lambda item: item[0]):
         name = array.removeprefix(f"{kind}/")
-        if array.startswith(f"{kind}/") and name in dataset.data_vars:
+        if not array.startswith(f"{kind}/") or name not in dataset.data_vars:
+            continue
+        if found.missing or found.damaged or _is_meant(dataset[name], level):
             rows.append(_row(dataset[name], level, found, kind))
     return rows
 
 
+def _is_meant(variable: xr.DataArray, level: int) -> bool:
+    """Whether a variable has a level at all: the axis holds those of all variables."""
+    own = variable.attrs.get("levels_hpa")
+    if "level" not in variable.dims or own is None:
+        return True
+    return float(variable["level"].to_numpy()[level]) in map(float, np.atleast_1d(own))
+
+
 def _row(variable: xr.DataArray, level: int, found: _Found, kind: str) -> Row:
     times = variable["time"].to_numpy()
-    surface = kind if kind == "truth" else "surface"
-    upper = "level" in variable.dims
+    place = f"{variable['level'].to_numpy()[level]:g} hPa" if "level" in variable.dims else ""
     empty = found.moments.empty
     problems = found.problems()
     if empty:
         problems.append(f"{counted(len(empty), 'field')} missing (without any value): {few(empty)}")
     row = Row(
         name=str(variable.name),
-        level=f"{variable['level'].to_numpy()[level]:g} hPa" if upper else surface,
+        level=f"{place} truth".strip() if kind == "truth" else place or "surface",
         dates=len(times),
         first=str(times.min())[:13],
         last=str(times.max())[:13],
@@ -205,7 +226,6 @@ def _row(variable: xr.DataArray, level: int, found: _Found, kind: str) -> Row:
         units=str(variable.attrs.get("units", "")),
         grid=grid_in_words(variable["latitude"].to_numpy(), variable["longitude"].to_numpy()),
         status=status_of(problems),
-        note="truth" if kind == "truth" and upper else "",
     )
     return found.moments.into(row)
 
