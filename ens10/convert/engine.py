@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.convert import finishing
-from ens10.convert.files import DiskFullError, Folder, encoded, place
+from ens10.convert.files import DiskFullError, Folder, encoded, place, sync
 from ens10.convert.identity import Plan, differences
 from ens10.convert.listing import Source
 from ens10.convert.manifest import NAME, files_of
@@ -143,7 +143,7 @@ class Engine:
         self.plan["axes"] = axes
         create(folder.store, forecasts, truth, self.plan["options"]["codec"], ensembles)
         (folder.path / "units").mkdir()
-        finishing.sync(folder.store, files_of(folder.store))
+        sync(folder.store, files_of(folder.store))
         content = np.frombuffer(encoded(self.plan), np.uint8)
         place(folder.scratch, folder.path, folder.plan.name, content)
 

@@ -5,10 +5,11 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from ens10.packed16.layout import crc32c
 _SCRATCH = ".tmp"
 _UNITS = "units"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_WRITERS = 4  # threads of a worker: while one syncs a file, the next chunk is computed
+_WRITERS = 4  # threads of a worker: a file's sync is a wait
+_SMALL = 1 << 20  # bytes of a chunk
 Bytes = bytes | bytearray | memoryview | npt.NDArray[Any]
 Row = list[Any]  # path, bytes, crc32c, and for forecasts: minimum, maximum, gaps, source
 
@@ -74,7 +76,10 @@ class Folder:
 
 
 class Writer:
-    """Writes the chunks of one unit in the background, then the unit's entry.
+    """Writes the chunks of one unit, then the unit's entry.
+
+    Large chunks are written in the background while the next one is computed, small ones all
+    together at the end: threads that take turns with the computing would cost more than they save.
 
     Args:
         folder: of the store.
@@ -83,8 +88,8 @@ class Writer:
 
     def __init__(self, folder: Folder, unit: str) -> None:
         self._folder, self._unit = folder, unit
-        self._pending: list[Future[Row]] = []
-        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
+        self._written: list[Future[Row]] = []
+        self._waiting: list[tuple[Any, ...]] = []
 
     def put(self, path: str, data: Bytes, about: Row | None = None, codec: Any = None) -> None:
         """Writes one file of the store.
@@ -93,28 +98,38 @@ class Writer:
             path: relative to the store.
             data: the file's content.
             about: what the manifest says besides size and checksum.
-            codec: packs the content first, in the background, if given.
+            codec: packs the content first, if given.
         """
-        self._pending.append(self._pool.submit(self._write, path, data, about or [], codec))
-
-    def _write(self, path: str, data: Bytes, about: Row, codec: Any) -> Row:
-        packed = codec(data) if codec else data
-        content = np.frombuffer(packed, np.uint8)
-        place(self._folder.scratch, self._folder.store, path, content)
-        return [path, content.size, crc32c(content), *about]
+        job = (self._folder, path, np.frombuffer(data, np.uint8), about or [], codec)
+        if job[2].size < _SMALL:
+            self._waiting.append(job)
+        else:
+            self._written.append(_writers().submit(_write, *job))
 
     def __enter__(self) -> "Writer":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        try:
-            if kind is None:
-                rows = [future.result() for future in self._pending]
-                entry = self._folder.entry(self._unit).relative_to(self._folder.path)
-                content = np.frombuffer(encoded(rows), np.uint8)
-                place(self._folder.scratch, self._folder.path, str(entry), content)
-        finally:
-            self._pool.shutdown(cancel_futures=True)
+        if kind is None:
+            self._written += [_writers().submit(_write, *job) for job in self._waiting]
+        wait(self._written)
+        if kind is None:
+            rows = sorted(future.result() for future in self._written)
+            entry = self._folder.entry(self._unit).relative_to(self._folder.path)
+            content = np.frombuffer(encoded(rows), np.uint8)
+            place(self._folder.scratch, self._folder.path, str(entry), content)
+
+
+def _write(folder: Folder, path: str, data: npt.NDArray[np.uint8], about: Row, codec: Any) -> Row:
+    content = np.frombuffer(codec(data), np.uint8) if codec else data
+    place(folder.scratch, folder.store, path, content)
+    return [path, content.size, crc32c(content), *about]
+
+
+@cache
+def _writers() -> ThreadPoolExecutor:
+    """The threads of this process that write."""
+    return ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
 
 
 def encoded(value: Any) -> bytes:
@@ -177,6 +192,16 @@ def _make_parents(root: Path, folder: Path) -> None:
     except FileNotFoundError:
         _make_parents(root, folder.parent)
         folder.mkdir(exist_ok=True)
+
+
+def sync(root: Path, paths: Sequence[str]) -> None:
+    """Makes sure that files are on the disk."""
+    for path in paths:
+        file = os.open(root / path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
 
 
 @contextmanager

@@ -1,13 +1,11 @@
 """The end of a store's making: metadata, manifest, and its name in one step."""
 
-import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from ens10.convert.files import Folder
 from ens10.convert.identity import Plan
-from ens10.convert.manifest import files_of, write_manifest
+from ens10.convert.manifest import write_manifest
 from ens10.store import consolidate
 
 
@@ -16,22 +14,7 @@ def complete(folder: Folder, plan: Plan) -> None:
     for left in folder.store.glob("zarr.*.partial"):
         left.unlink()  # of a run that was killed while zarr wrote
     consolidate(folder.store)
-    sync(folder.store, [path for path in files_of(folder.store) if not _is_chunk(path)])
     write_manifest(folder, plan)
-
-
-def _is_chunk(path: str) -> bool:
-    return "/c/" in path
-
-
-def sync(root: Path, paths: Sequence[str]) -> None:
-    """Makes sure that files are on the disk."""
-    for path in paths:
-        file = os.open(root / path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
 
 
 def publish(folder: Folder, store: Path) -> None:

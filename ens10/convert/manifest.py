@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ens10.convert.files import Folder, Row, encoded, place
+from ens10.convert.files import Folder, Row, encoded, place, sync
 from ens10.errors import DamagedFileError, FileError
 from ens10.packed16.layout import crc32c
 
@@ -54,6 +54,7 @@ def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:
     lines = [f'"{unit}":'.encode() + folder.entry(unit).read_bytes() for unit in units]
     known = {row[0] for unit in units for row in folder.rows(unit)}
     rest = [path for path in files_of(folder.store) if path not in known]
+    sync(folder.store, rest)
     lines.append(f'"{REST}":'.encode() + encoded([_row(folder.store, path) for path in rest]))
     head = b'{"format":%d,"plan":%s,"units":{\n' % (FORMAT, encoded(plan))
     body = head + b",\n".join(lines) + b"\n"

@@ -12,7 +12,7 @@ import xarray as xr
 from ens10.climate import blocks
 from ens10.convert.identity import Plan
 from ens10.convert.sources import Forecasts
-from ens10.convert.structure import parts_of
+from ens10.convert.structure import Chunks
 from ens10.convert.units import SUMS, ForecastUnit, Form, SumsUnit, TruthUnit, Unit
 from ens10.packed16.layout import values_begin
 
@@ -39,12 +39,13 @@ def todos(forecasts: Forecasts, form: Form, truth: xr.Dataset | None, where: str
     sizes = forecasts.template.sizes
     points = form.rows * form.columns
     moments = 2 * len(form.ensembles) * form.channels * points * _FLOAT_BYTES
+    chunks = Chunks.of(forecasts.template)
     found = []
     for place in product(range(sizes["time"]), range(sizes["step"])):
-        parts = parts_of(forecasts.template, place)
+        parts = chunks.at(place)
         heads = len(parts) * (values_begin(form.members) + 8 * form.members)
         size = forecasts.width(place, parts) + heads + moments
-        found.append(_forecast(forecasts, form, place, size))
+        found.append(_forecast(forecasts, form, chunks, place, size))
     if truth is not None:
         fields = sum(field[0].size for field in truth.data_vars.values())
         for i in range(truth.sizes["time"]):
@@ -52,11 +53,13 @@ def todos(forecasts: Forecasts, form: Form, truth: xr.Dataset | None, where: str
     return found
 
 
-def _forecast(forecasts: Forecasts, form: Form, place: tuple[int, int], size: int) -> Todo:
+def _forecast(
+    forecasts: Forecasts, form: Form, chunks: Chunks, place: tuple[int, int], size: int
+) -> Todo:
     name = f"forecast-{place[0]:06d}-{place[1]:03d}"
 
     def make() -> Unit:
-        parts = parts_of(forecasts.template, place)
+        parts = chunks.at(place)
         return ForecastUnit(name, place, form, parts, forecasts.fields(place, parts))
 
     return Todo(name, size, make)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -142,19 +143,39 @@ def _packing(path: Path, forecasts: xr.Dataset) -> Packing | None:
     return Packing(about["cname"], about["clevel"], shuffle, about["typesize"])
 
 
-def parts_of(forecasts: xr.Dataset, place: tuple[int, int]) -> tuple[Part, ...]:
-    """The chunks of one date and step, in the order of the variables and levels."""
-    channels: dict[tuple[str, int | None], int] = {}
-    for n, channel in enumerate(channel_names(forecasts)):
-        channels[_pick(forecasts, channel)] = n
-    parts = []
-    for name, field in forecasts.data_vars.items():
-        upper = "level" in field.dims
-        for level in range(field.sizes["level"]) if upper else (None,):
-            outer = place if level is None else (*place, level)
-            path = chunk_path(f"{'pl' if upper else 'sfc'}/{name}", outer, 3)
-            parts.append(Part(str(name), level, channels.get((str(name), level)), path))
-    return tuple(parts)
+@dataclass(frozen=True)
+class Chunks:
+    """The chunks that every date and step has, in the order of the variables and levels.
+
+    Attributes:
+        each: variable, place of the level, place of the channel, and the array's path.
+    """
+
+    each: tuple[tuple[str, int | None, int | None, str], ...]
+
+    @classmethod
+    def of(cls, forecasts: xr.Dataset) -> "Chunks":
+        """Those of forecasts."""
+        channels = {_pick(forecasts, name): n for n, name in enumerate(channel_names(forecasts))}
+        each: list[tuple[str, int | None, int | None, str]] = []
+        for name, field in forecasts.data_vars.items():
+            upper = "level" in field.dims
+            for level in range(field.sizes["level"]) if upper else (None,):
+                array = f"{'pl' if upper else 'sfc'}/{name}"
+                each.append((str(name), level, channels.get((str(name), level)), array))
+        return cls(tuple(each))
+
+    def at(self, place: tuple[int, int]) -> tuple[Part, ...]:
+        """The chunks of one date and step."""
+        return tuple(
+            Part(
+                name,
+                level,
+                channel,
+                chunk_path(array, place if level is None else (*place, level), 3),
+            )
+            for name, level, channel, array in self.each
+        )
 
 
 def _pick(dataset: xr.Dataset, channel: str) -> tuple[str, int | None]:
