@@ -36,8 +36,8 @@ def tidy(
             known, see `ens10.recognise`.
         source: where it comes from, for errors.
         optional_dimensions: accept a mapping of dimensions that the dataset lacks (truth need not
-            have members or steps), and leave the units to `ens10.pairing.pair_truth`, which
-            touches no more of the truth than it needs.
+            have members or steps), and leave units and order of dimensions to
+            `ens10.pairing.pair_truth`, which touches no more of the truth than it needs.
 
     Raises:
         MissingDataError: names of the mapping, or dimensions or their coordinates, are missing.
@@ -46,10 +46,10 @@ def tidy(
     """
     renamed = _recognised(_rename(dataset, names, source, optional_dimensions), names)
     whole = _with_all_dims(_fields(renamed, names, source), source)
-    ordered = whole.transpose(*FORECAST_DIMS, missing_dims="ignore")
-    _check_axes(ordered, source)
-    tidied = with_valid_time(_oriented(ordered), names)
+    _check_axes(whole, source)
+    tidied = with_valid_time(_oriented(whole), names)
     if not optional_dimensions:
+        tidied = tidied.transpose(*FORECAST_DIMS, missing_dims="ignore")
         fields = tidied.data_vars
         tidied = tidied.assign({name: in_catalogue_units(fields[name], source) for name in fields})
     tidied.encoding["source"] = str(source)
@@ -181,7 +181,9 @@ def _oriented(dataset: xr.Dataset) -> xr.Dataset:
     if not dataset.indexes["time"].is_monotonic_increasing:
         dataset = dataset.sortby("time")
     if not dataset.indexes["latitude"].is_monotonic_decreasing:
-        dataset = dataset.sortby("latitude", ascending=False)
+        turned = dataset.isel(latitude=slice(None, None, -1))  # which files read faster than a list
+        rising = dataset.indexes["latitude"].is_monotonic_increasing
+        dataset = turned if rising else dataset.sortby("latitude", ascending=False)
     held = dataset["longitude"].to_numpy()
     order, longitude = eastward(held)
     if not np.array_equal(order, np.arange(order.size)):

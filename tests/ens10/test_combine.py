@@ -125,6 +125,16 @@ def test_a_hole_within_a_variable(tmp_path, whole):
     np.testing.assert_array_equal(filled[1, :, :2], whole.t2m[1, :, :2])
 
 
+def test_coordinates_that_are_rounded_otherwise(write, tmp_path, whole):
+    write(cube(NAMES[:1]), "mix/a.grib")
+    z = own(whole, "z")
+    near = {dim: (z[dim] + 1e-5).astype("f4") for dim in ("latitude", "longitude")}
+    as_file(tmp_path / "mix/b.nc", z.assign_coords(near))
+    got = open_source(tmp_path / "mix")
+    np.testing.assert_array_equal(got.z, z.z)
+    np.testing.assert_array_equal(got.longitude, whole.longitude)
+
+
 def test_grids_and_names_that_differ(write, tmp_path, whole):
     write(cube(NAMES), "mix/a.grib")
     other = own(whole, "t2m").assign_coords(latitude=whole.latitude + 1)

@@ -60,6 +60,7 @@ def dataset(*fields, scalars=None, levels=(500, 850)):
         # and what must be left alone
         ("a", SURFACE, {"GRIB_paramId": 129}, None),  # of the ground
         ("geopotential", SURFACE, {}, None),
+        ("a", UPPER, {"GRIB_paramId": 167}, None),
         ("a", SURFACE, {"GRIB_paramId": 168}, None),
         ("a", SURFACE, {"standard_name": "air_temperature"}, None),  # at which height?
         ("a", SURFACE, {"standard_name": "eastward_wind"}, None),
