@@ -1,15 +1,13 @@
-"""ERA5 from small Zarr stores of the public one's layout, and the request to the data store."""
+"""ERA5 from small Zarr stores of the public one's layout, local and behind a web server."""
 
-import ast
-import json
 import shutil
-import sys
 from datetime import datetime
 
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from era5zarr import LAT, values, write_era5
 from flakyserver import serve
 
 from ens10.download import download
@@ -17,53 +15,6 @@ from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownName
 from ens10.pairing import pair_truth
 from ens10.source import open_source
 from ens10.synthetic import World
-
-LAT, LON = np.arange(90, -91, -22.5), np.arange(0, 360, 22.5)
-LEVELS = [300, 500, 850]
-BASE = {"2m_temperature": (280.0, "K"), "temperature": (250.0, "K")}
-BASE |= {"geopotential": (5e4, "m**2 s**-2"), "sea_surface_temperature": (290.0, "K")}
-
-
-def values(name, hour, level=None):
-    """Shape (rows, columns): numbers that tell every field and point from the others."""
-    seed = [ord(c) for c in name] + [hour.year, hour.month, hour.day, hour.hour, level or 0]
-    noise = np.random.default_rng(seed).normal(size=(LAT.size, LON.size))
-    return (BASE[name][0] + noise).astype("f4")
-
-
-def write_era5(path, zarr_format, first="2001-01-01", days=6):
-    """Hourly, one chunk an hour with all levels, written by zarr itself."""
-    root = zarr.open_group(path, mode="w", zarr_format=zarr_format)
-
-    def put(name, data, dims, chunks=None, **attributes):
-        named = {"dimension_names": dims} if zarr_format == 3 else {}
-        array = root.create_array(
-            name, shape=data.shape, dtype=data.dtype, chunks=chunks or data.shape,
-            fill_value=np.nan if data.dtype.kind == "f" else 0, **named,
-        )  # fmt: skip
-        array[...] = data
-        array.attrs.update(attributes | ({} if named else {"_ARRAY_DIMENSIONS": list(dims)}))
-
-    start = np.datetime64(first, "h")
-    times = (start + np.arange(24 * days)) - np.datetime64("1900-01-01", "h")
-    hours = (start + np.arange(24 * days)).astype("datetime64[s]").tolist()
-    put("time", times.astype("i8"), ("time",), units="hours since 1900-01-01")
-    put("latitude", LAT.astype("f4"), ("latitude",), units="degrees_north")
-    put("longitude", LON.astype("f4"), ("longitude",), units="degrees_east")
-    put("level", np.array(LEVELS, "i8"), ("level",))
-    grid = ("latitude", "longitude")
-    for name, (_, units) in BASE.items():
-        surface = name[-3:] == "ure" and name != "temperature"
-        if surface:
-            data = np.stack([values(name, hour) for hour in hours])
-            chunks, dims = (1, *data.shape[1:]), ("time", *grid)
-        else:
-            data = np.stack([[values(name, hour, p) for p in LEVELS] for hour in hours])
-            chunks, dims = (1, *data.shape[1:]), ("time", "level", *grid)
-        put(name, data, dims, chunks, units=units)
-    if zarr_format == 2:
-        zarr.consolidate_metadata(path, zarr_format=2)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -274,41 +225,3 @@ def test_over_http(two, tmp_path):
         }  # fmt: skip
         assert not [p for p in read if p.startswith("/e/sea")]  # only what is needed
     check(open_source(tmp_path))
-
-
-def test_the_request_to_the_data_store_asks_for_the_days_needed(tmp_path, capsys, monkeypatch):
-    script = tmp_path / "get.py"
-    years = [1998, 2017]
-    options = {"cds": script, "years": years, "progress": True}
-    report = download(tmp_path / "t", "truth", "all", **options)
-    assert not (tmp_path / "t").exists()
-    assert "pip install cdsapi" in capsys.readouterr().out
-    done = []
-
-    class Client:
-        def retrieve(self, dataset, request, target):
-            done.append((dataset, request))
-            open(target, "w").close()  # noqa: PTH123
-
-    names = {"__name__": "get"}
-    exec(compile(ast.parse(script.read_text()), "get.py", "exec"), names)
-    monkeypatch.setitem(sys.modules, "cdsapi", type("cdsapi", (), {"Client": Client}))
-    names["main"]()
-    names["main"]()  # what is there is not asked for again
-    assert len(done) == len(report.fetched) == 2 * (12 + 12 + 1 + 1)
-    assert {p.name for p in (tmp_path / "t").iterdir()} == set(report.fetched)
-    days = set()
-    for dataset, request in done:
-        assert json.loads(json.dumps(request)) == request
-        assert request["time"] == ["00:00"]
-        assert request["grid"] == "0.5/0.5"
-        assert request["data_format"] == "grib"
-        if dataset == "reanalysis-era5-pressure-levels":
-            assert request["variable"] == ["geopotential", "temperature"]
-            assert request["pressure_level"] == ["500", "850"]
-            days |= {(*request["year"], *request["month"], day) for day in request["day"]}
-        else:
-            assert request["variable"] == ["2m_temperature"]
-    assert len(days) == sum(len(request["day"]) for _, request in done) / 2 == 210
-    assert ("2018", "01", "02") in days  # 31 December + 48 h
-    assert ("1998", "01", "01") not in days
