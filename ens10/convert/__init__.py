@@ -3,5 +3,6 @@
 from ens10.convert.moments import ensemble_moments
 from ens10.convert.preparing import prepare
 from ens10.convert.sources import Missing
+from ens10.convert.verifying import Verification, verify
 
-__all__ = ["Missing", "ensemble_moments", "prepare"]
+__all__ = ["Missing", "Verification", "ensemble_moments", "prepare", "verify"]

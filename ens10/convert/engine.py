@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,11 @@ from ens10.convert.listing import Source
 from ens10.convert.manifest import NAME, files_of
 from ens10.convert.planning import Todo, axes_of, todos, todos_of_sums
 from ens10.convert.selection import Selection
-from ens10.convert.sources import open_forecasts, open_truth
+from ens10.convert.sources import paired_with
 from ens10.convert.structure import create, form_of
 from ens10.convert.workers import work_on
 from ens10.errors import ArgumentError, FileError
 from ens10.names import Names
-from ens10.pairing import pair_truth
 from ens10.progress import bar
 
 
@@ -77,14 +75,7 @@ class Engine:
         shutil.rmtree(self.folder.scratch.parent, ignore_errors=True)
         self.folder.scratch.mkdir(parents=True)
         missing = self.plan["options"]["missing"]
-        # The names of a truth kept apart do not concern the forecasts.
-        own = names if truth is None else replace(names, truth={})
-        forecasts = open_forecasts(src, own, selection, missing, self.progress)
-        paired = None
-        if truth is not None or names.truth:
-            found = open_truth(src, truth, names, missing)
-            paired = pair_truth(forecasts.template, found, missing)
-            forecasts = forecasts.at(paired["time"])
+        forecasts, paired = paired_with(src, truth, names, selection, missing, self.progress)
         _check_ensembles(ensembles, forecasts.template.sizes["number"])
         self._structure(begun, forecasts.template, paired, ensembles)
         form = form_of(path, forecasts.template, ensembles)

@@ -1,7 +1,7 @@
 """The part of a dataset that is asked for: variables, levels, steps, members, dates."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -58,6 +58,11 @@ class Selection:
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
         }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> "Selection":
+        """The selection that `plain` gave."""
+        return cls.of(**plain)
 
     def of_dataset(self, dataset: xr.Dataset) -> xr.Dataset:
         """The selected part of a dataset in this package's layout.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -19,6 +19,7 @@ from ens10.grib import is_grib
 from ens10.layout import FORECAST_DIMS, tidy
 from ens10.names import Names
 from ens10.packed16.layout import Field
+from ens10.pairing import pair_truth
 from ens10.source import open_source
 
 Missing = Literal["error", "nan", "skip"]
@@ -192,3 +193,21 @@ def open_truth(src: Source, truth: Source | None, names: Names, missing: Missing
     if isinstance(held, xr.Dataset):
         return tidy(held, within, "truth", optional_dimensions=True)
     return open_source(held, within, missing, optional_dimensions=True)
+
+
+def paired_with(
+    src: Source,
+    truth: Source | None,
+    names: Names,
+    selection: Selection,
+    missing: Missing,
+    progress: bool = False,
+) -> tuple[Forecasts, xr.Dataset | None]:
+    """Forecasts, and the truth of their valid dates if there is any, on the same start dates."""
+    # The names of a truth kept apart do not concern the forecasts.
+    own = names if truth is None else replace(names, truth={})
+    forecasts = open_forecasts(src, own, selection, missing, progress)
+    if truth is None and not names.truth:
+        return forecasts, None
+    paired = pair_truth(forecasts.template, open_truth(src, truth, names, missing), missing)
+    return forecasts.at(paired["time"]), paired

@@ -1,0 +1,57 @@
+"""Stores as bytes, and runs of `prepare` in processes that can be killed."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SCRIPT = """
+import sys, time
+from ens10.convert import prepare, units
+
+def slowly(folder, unit, real=units.work):
+    time.sleep({pause})
+    return real(folder, unit)
+
+if __name__ == "__main__":
+    import ens10.convert.workers
+    ens10.convert.workers.work = slowly
+    prepare({source!r}, {store!r}, **{options!r})
+"""
+
+
+def contents(store):
+    """Every file of a store with its bytes."""
+    files = sorted(p for p in Path(store).rglob("*") if p.is_file())
+    return {p.relative_to(store).as_posix(): p.read_bytes() for p in files}
+
+
+def assert_same(store, other):
+    """The two stores hold the same files with the same bytes."""
+    ours, theirs = contents(store), contents(other)
+    assert sorted(ours) == sorted(theirs)
+    assert [name for name in ours if ours[name] != theirs[name]] == []
+
+
+def start(source, store, pause=0.0, **options):
+    """A process that prepares; each unit begins after a pause in seconds."""
+    script = SCRIPT.format(pause=pause, source=str(source), store=str(store), options=options)
+    path = Path(store).with_name("prepare.py")
+    path.write_text(script)
+    return subprocess.Popen([sys.executable, path], stderr=subprocess.PIPE, text=True)
+
+
+def units_done(store):
+    """How many units of a store in the making are done."""
+    try:
+        return sum(1 for _ in (Path(f"{store}.partial") / "units").iterdir())
+    except FileNotFoundError:
+        return 0
+
+
+def wait_for_units(store, count, process, seconds=60):
+    """Waits until so many units are done, or the process has ended."""
+    end = time.monotonic() + seconds
+    while units_done(store) < count and process.poll() is None:
+        assert time.monotonic() < end, "too slow"
+        time.sleep(0.002)

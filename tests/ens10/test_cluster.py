@@ -1,0 +1,111 @@
+"""The same store from one process, from several, and from a cluster that loses a worker."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from gribfiles import cube
+from storetools import assert_same, units_done
+
+from ens10 import prepare
+from ens10.convert import workers
+from ens10.convert.units import work
+from ens10.errors import ArgumentError, FileError
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_processes_make_the_same_store(tiny, tmp_path, codec):
+    source = tiny / "w"
+    for name, count in (("one", 1), ("two", 2)):
+        prepare(source, tmp_path / name, truth=source / "truth", codec=codec, workers=count)
+    assert_same(tmp_path / "one", tmp_path / "two")
+    if codec == "none":
+        assert_same(tmp_path / "one", tiny / "s.zarr")
+
+
+def slow_work(folder, unit):
+    """`work` that leaves time to be killed."""
+    time.sleep(0.05)
+    return work(folder, unit)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_whose_worker_is_killed(tiny, tmp_path, monkeypatch):
+    from distributed import LocalCluster
+
+    source, store = tiny / "w", tmp_path / "s.zarr"
+    monkeypatch.setattr(workers, "work", slow_work)
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
+        victim = next(iter(cluster.workers.values())).process.process.pid
+        killed = []
+
+        def kill():
+            while units_done(store) < 10:
+                time.sleep(0.01)
+            os.kill(victim, signal.SIGKILL)
+            killed.append(units_done(store))
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        address = cluster.scheduler_address
+        prepare(source, store, truth=source / "truth", scheduler=address)
+        thread.join()
+    assert 10 <= killed[0] < 54
+    assert_same(store, tiny / "s.zarr")
+    assert [p.name for p in tmp_path.iterdir()] == ["s.zarr"]
+
+
+def test_no_scheduler_there(write, tmp_path):
+    with pytest.raises(ArgumentError, match="scheduler: no scheduler answers at nonsense"):
+        prepare(write(cube()), tmp_path / "s", scheduler="nonsense")
+
+
+def test_without_distributed(write, tmp_path, monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(workers, "import_module", missing)
+    with pytest.raises(ArgumentError, match=r"not installed.*pip install"):
+        prepare(write(cube()), tmp_path / "s", scheduler="tcp://127.0.0.1:1")
+
+
+def test_how_many_workers():
+    assert workers.workers_for(10, None) == 1
+    assert workers.workers_for(1 << 40, None) == len(os.sched_getaffinity(0))
+    assert workers.workers_for(10, 3) == 3
+    with pytest.raises(ArgumentError, match="at least 1"):
+        workers.workers_for(10, 0)
+
+
+def dies(folder, unit):
+    """A worker that the system kills at one unit, each time."""
+    if unit.name == "forecast-000001-001":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return work(folder, unit)
+
+
+def dies_once(folder, unit):
+    """A worker that the system kills, once."""
+    mark = folder.path / ".tmp" / "died"
+    if unit.name == "forecast-000001-001" and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return work(folder, unit)
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_is_replaced(write, tmp_path, monkeypatch):
+    source, store = write(cube()), tmp_path / "s"
+    prepare(source, tmp_path / "other")
+    monkeypatch.setattr(workers, "work", dies)
+    with pytest.raises(FileError, match=r"ended without a word.*fewer --workers"):
+        prepare(source, store, workers=2)
+    monkeypatch.setattr(workers, "work", dies_once)
+    prepare(source, store, workers=2)
+    assert_same(store, tmp_path / "other")

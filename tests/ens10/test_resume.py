@@ -1,0 +1,179 @@
+"""Interruptions of every kind: the store is the same, byte for byte, and little is done again."""
+
+import errno
+import os
+import random
+import signal
+import time
+
+import numpy as np
+import pytest
+from gribfiles import cube
+from storetools import assert_same, contents, start, units_done, wait_for_units
+
+from ens10 import prepare
+from ens10.convert import files, verify
+from ens10.convert.units import ForecastUnit
+from ens10.errors import FileError
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """Names of the units that are begun."""
+    names, real = [], ForecastUnit.write
+
+    def counted(unit, writer):
+        names.append(unit.name)
+        real(unit, writer)
+
+    monkeypatch.setattr(ForecastUnit, "write", counted)
+    return names
+
+
+def killed_and_resumed(tiny, folder, moments, pause, **options):
+    """Kills a run when so many more units are done, goes on, and compares with `tiny`'s store."""
+    source, store = tiny / "w", folder / "s.zarr"
+    options["truth"] = str(source / "truth")
+    for more in moments:
+        process = start(source, store, pause, **options)
+        wait_for_units(store, units_done(store) + more, process)
+        time.sleep(random.random() * pause)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    process = start(source, store, **options)
+    assert process.communicate()[1] == ""
+    assert process.returncode == 0
+    assert_same(store, tiny / "s.zarr")
+    assert sorted(p.name for p in folder.iterdir()) == ["prepare.py", "s.zarr"]
+
+
+def test_killed_and_resumed(tiny, tmp_path):
+    killed_and_resumed(tiny, tmp_path, (0, 7), 0.005)
+
+
+@pytest.mark.slow
+def test_killed_twenty_times(tiny, tmp_path):
+    killed_and_resumed(tiny, tmp_path, [random.randrange(5) for _ in range(20)], 0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moments", [(3,), (1, 20)])
+def test_killed_with_workers_that_end_too(tiny, tmp_path, moments):
+    killed_and_resumed(tiny, tmp_path, moments, 0.01, workers=2)
+
+
+def test_a_resumed_run_does_the_rest_alone(write, tmp_path, begun, capsys):
+    source, store = write(cube()), tmp_path / "s"
+    real = files.place
+
+    def stops(scratch, root, path, content):
+        if "000001-001" in path:
+            raise KeyboardInterrupt
+        real(scratch, root, path, content)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "place", stops)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(source, store)
+    assert begun.pop() == "forecast-000001-001"
+    prepare(source, store, progress=True)
+    assert len(begun) == len(set(begun)) == 6
+    assert "resuming: 3 of 6 units are there" in capsys.readouterr().err
+    prepare(source, tmp_path / "other")
+    assert_same(store, tmp_path / "other")
+
+
+def test_a_complete_store_is_left_as_it_is(write, tmp_path, begun, monkeypatch):
+    source, store = write(cube()), tmp_path / "s"
+    prepare(source, store, members=2, dates=["2016"])
+    before = contents(store)
+    begun.clear()
+    monkeypatch.setattr("ens10.convert.gribfields.scan", lambda path: pytest.fail("scanned"))
+    prepare(source, store, members=2, dates=["2016"])
+    assert not begun
+    assert contents(store) == before
+    with source.open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(FileError, match=r"a.grib of \d+ bytes, not \d+"):
+        prepare(source, store, members=2, dates=["2016"])
+
+
+def test_another_plan_is_refused_and_says_why(write, tmp_path, begun):
+    source, store = write(cube()), tmp_path / "s"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "place", fails_after(9, OSError("broken")))
+        with pytest.raises(OSError, match="broken"):
+            prepare(source, store)
+    with pytest.raises(FileError, match=r"members: none given, now 2.*--force"):
+        prepare(source, store, members=2)
+    prepare(source, store, members=2, force=True)
+    prepare(source, tmp_path / "other", members=2)
+    assert_same(store, tmp_path / "other")
+
+
+def fails_after(count, error):
+    """A `place` that raises from its count-th file on."""
+    real, calls = files.place, []
+
+    def place(scratch, root, path, content):
+        calls.append(path)
+        if len(calls) > count:
+            raise error
+        real(scratch, root, path, content)
+
+    return place
+
+
+def test_a_full_disk_is_one_clear_error_and_resumes(write, tmp_path, monkeypatch):
+    source, store = write(cube()), tmp_path / "s"
+    real, written = os.write, []
+
+    def full(file, data):
+        written.append(len(data))
+        if len(written) > 12:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(file, data)
+
+    monkeypatch.setattr(files.os, "write", full)
+    with pytest.raises(FileError, match=r"no space is left.*MB are needed.*it resumes") as caught:
+        prepare(source, store)
+    assert str(caught.value.path).startswith(str(tmp_path / "s.partial"))
+    monkeypatch.undo()
+    assert not store.exists()
+    assert not (tmp_path / "s.partial/.tmp").exists()
+    assert units_done(store)
+    prepare(source, store)
+    prepare(source, tmp_path / "other")
+    assert_same(store, tmp_path / "other")
+
+
+def test_a_disk_that_is_too_small_is_told_first(write, tmp_path, monkeypatch, begun):
+    class Usage:
+        free = 10_000
+
+    monkeypatch.setattr("ens10.convert.engine.shutil.disk_usage", lambda path: Usage)
+    with pytest.raises(FileError, match=r"it needs 0.0\d+ MB, and 0.01 MB are free"):
+        prepare(write(cube()), tmp_path / "s")
+    assert not begun
+
+
+def test_two_runs_into_one_store(write, tmp_path):
+    source, store = write(cube()), tmp_path / "s"
+    process = start(source, store, pause=0.3)
+    wait_for_units(store, 1, process)
+    with pytest.raises(FileError, match=f"{store}: another `ens10 prepare` is writing it"):
+        prepare(source, store)
+    with pytest.raises(FileError, match="another"):
+        prepare(source, store, force=True)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    prepare(source, store)
+    assert verify(store, source=source).ok
+
+
+def test_a_folder_that_has_gone_is_not_made_anew(tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with pytest.raises(FileNotFoundError):
+        files.place(scratch, tmp_path / "gone", "a/b/c", np.zeros(3, np.uint8))
+    assert [p.name for p in tmp_path.rglob("*")] == ["scratch"]
