@@ -21,6 +21,7 @@ import xarray as xr
 import zarr
 from zarr.codecs import BloscCodec
 
+from ens10.chunks import MEND
 from ens10.errors import FileError, MissingDataError, UnknownNameError
 from ens10.packed16.codec import Packed16
 from ens10.strict import StrictStore
@@ -32,12 +33,14 @@ Codec = Literal["none", "lz4"]
 _TIME_ATTRIBUTES = {"units": "seconds since 1970-01-01", "calendar": "proleptic_gregorian"}
 
 
-def open_store(path: Path | str, kind: StoreKind) -> xr.Dataset:
+def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Dataset:
     """One part of a store, lazily.
 
     Args:
         path: a folder that `ens10 prepare` wrote, or a URL of one.
-        kind: "sfc", "pl", "truth" or "statistics".
+        kind: "sfc", "pl", "truth", "statistics" or "climate".
+        dask: as dask arrays; False for xarray's own lazy ones, whose parts are read at once,
+            however many chunks an array has.
 
     Raises:
         UnknownNameError: another kind.
@@ -56,7 +59,8 @@ def open_store(path: Path | str, kind: StoreKind) -> xr.Dataset:
         raise MissingDataError(path, [f"{kind} (the store holds {', '.join(held)})"], remedy)
     strict = is_strict(path)
     source: Any = StrictStore(_root(path).store, str(path)) if strict else str(path)
-    part: xr.Dataset = xr.open_zarr(source, group=kind, consolidated=False, chunks={})
+    chunks: dict[str, int] | None = {} if dask else None
+    part: xr.Dataset = xr.open_zarr(source, group=kind, consolidated=False, chunks=chunks)
     return part
 
 
@@ -67,7 +71,10 @@ def store_kinds(path: Path | str) -> list[str]:
         FileError: no store there, or one of a newer version.
     """
     root = _root(path)
-    return sorted(kind for kind in get_args(StoreKind) if kind in root)
+    try:
+        return sorted(kind for kind in get_args(StoreKind) if kind in root)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileError(path, f"its metadata cannot be read ({error})", MEND) from error
 
 
 def is_strict(path: Path | str) -> bool:
@@ -89,7 +96,7 @@ def _root(path: Path | str) -> zarr.Group:
         raise FileError(path, "no such store", remedy)
     try:
         root = zarr.open_group(str(path), mode="r", use_consolidated=False)
-    except (FileNotFoundError, ValueError, NotADirectoryError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileError(path, "not a store of ens10 (no Zarr hierarchy there)", remedy) from error
     version = root.attrs.get("ens10_format")
     if not isinstance(version, int):
@@ -100,10 +107,10 @@ def _root(path: Path | str) -> zarr.Group:
     return root
 
 
-def forecasts(path: Path | str) -> xr.Dataset:
+def forecasts(path: Path | str, *, dask: bool = True) -> xr.Dataset:
     """All forecast variables of a store in one lazy dataset, surface and pressure levels."""
     held = [kind for kind in ("sfc", "pl") if kind in store_kinds(path)]
-    parts = [open_store(path, kind) for kind in held]
+    parts = [open_store(path, kind, dask=dask) for kind in held]
     return xr.merge(parts, join="exact", combine_attrs="override", compat="equals")
 
 

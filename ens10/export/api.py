@@ -99,9 +99,10 @@ def _opened(store: Path | str, kind: StoreKind | None) -> xr.Dataset:
     if _holds_predictions(store):
         if kind is not None:
             raise ArgumentError("kind", f"{store} holds predictions only", "Leave it out")
-        whole: xr.Dataset = xr.open_zarr(str(store), chunks={}, decode_timedelta=False)
+        whole: xr.Dataset = xr.open_zarr(str(store), chunks=None, decode_timedelta=False)
         return whole
-    return forecasts(store) if kind is None else open_store(store, kind)
+    # Without dask, which takes longer to cut a part out of many chunks than reading it takes.
+    return forecasts(store, dask=False) if kind is None else open_store(store, kind, dask=False)
 
 
 def _holds_predictions(store: Path | str) -> bool:

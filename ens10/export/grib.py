@@ -77,7 +77,7 @@ def _write_truth(file: BinaryIO, cells: Iterable[Cell], dataset: xr.Dataset) -> 
 
 
 def _values(dataset: xr.Dataset, cell: Cell) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    part = dataset[cell.name].isel(cell.where).compute(scheduler="synchronous")
+    part = dataset[cell.name].isel(cell.where)
     return np.ascontiguousarray(part.to_numpy(), dtype=np.float32)
 
 

@@ -63,7 +63,7 @@ def write_netcdf(path: Path, dataset: xr.Dataset, compression: int, progress: bo
         }
         work = [(name, place) for name in targets for place in _places(dataset[name])]
         for name, place in track(work, "export", len(work), progress):
-            part = dataset[name].isel(dict(place)).compute(scheduler="synchronous")
+            part = dataset[name].isel(dict(place))
             where = dict(place)
             index = tuple(where.get(str(d), slice(None)) for d in dataset[name].dims)
             targets[name][index] = part.to_numpy()
@@ -85,7 +85,7 @@ def _write_coordinate(file: Any, name: str, coordinate: xr.DataArray) -> None:
     if np.issubdtype(values.dtype, np.datetime64):
         values = values.astype("datetime64[s]").astype(np.int64)
         attributes |= {"units": _TIME_UNITS, "calendar": "standard"}
-    dtype: Any = values.dtype if values.dtype.kind in "iuf" else str
+    dtype: Any = values.dtype.newbyteorder("=") if values.dtype.kind in "iuf" else str
     variable = file.createVariable(name, dtype, coordinate.dims)
     variable.setncatts(attributes)
     variable[...] = values.astype(object) if dtype is str else values
@@ -99,7 +99,7 @@ def _create(
     chunks = [field.sizes[d] if d in _WHOLE else 1 for d in field.dims]
     variable = file.createVariable(
         name,
-        field.dtype,
+        field.dtype.newbyteorder("="),
         field.dims,
         fill_value=gap,
         chunksizes=chunks if prod(chunks) else None,

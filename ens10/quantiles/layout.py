@@ -64,7 +64,7 @@ def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
         UnknownNameError: the store lacks a channel or a step.
         FileError: the store has a climate made with other options.
     """
-    arrays = _planned(store, forecasts(store), options)
+    arrays = _planned(store, forecasts(store, dask=False), options)
     attributes = _attributes(arrays, options)
     if arrays.folder.exists():
         held = zarr.open_group(str(store), mode="r", use_consolidated=False)

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
+from dask.base import tokenize
 
 from ens10.channels import channel_names, field_of, resolve, split_exactly
 from ens10.chunks import Reader, open_reader
@@ -17,9 +18,15 @@ _DIMS = ("time", "number", "latitude", "longitude")
 
 
 class Members(Protocol):
-    """What gives members: `about` is the lazy field over (time, number, latitude, longitude)."""
+    """What gives members.
+
+    Attributes:
+        about: the lazy field over (time, number, latitude, longitude).
+        token: tells it from other members, without reading any.
+    """
 
     about: xr.DataArray
+    token: str
 
     def read(self, position: int, rows: slice) -> npt.NDArray[np.float32]:
         """Members of one date, shape (members, points of the rows)."""
@@ -59,6 +66,7 @@ class ArrayMembers:
         if lacking:
             raise MissingDataError("members", lacking, "Give forecasts as `open_store` does")
         self.about = field.transpose(*_DIMS)
+        self.token = tokenize(field)
 
     def read(self, position: int, rows: slice) -> npt.NDArray[np.float32]:
         """Members of one date, shape (members, points)."""
@@ -83,7 +91,7 @@ class StoreMembers:
         step: int | None,
         dataset: xr.Dataset | None = None,
     ) -> None:
-        dataset = forecasts(store) if dataset is None else dataset
+        dataset = forecasts(store, dask=False) if dataset is None else dataset
         name = resolve(channel, channel_names(dataset))
         self.about, n = _at_step(field_of(dataset, name), step)
         self.about = self.about.transpose(*_DIMS)
@@ -94,6 +102,7 @@ class StoreMembers:
             levels = dataset["level"].to_numpy().tolist()
             self._name, self._place = f"pl/{variable}", (n, levels.index(level))
         self._reader: Reader | None = None
+        self.token = tokenize(str(store), self._name, self._place)
 
     def read(self, position: int, rows: slice) -> npt.NDArray[np.float32]:
         """Members of one date, shape (members, points)."""

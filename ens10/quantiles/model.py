@@ -134,7 +134,7 @@ def _lazy(
         chunks=chunks,
         dtype=np.float32,
         meta=np.empty((0, 0, 0, 0), np.float32),
-        name="climate-" + tokenize(members.about, positions, levels),
+        name="climate-" + tokenize(members.token, positions, levels),
     )
     return array
 

@@ -214,6 +214,14 @@ def test_a_future_date_may_be_judged(yearly):
         model_climate(yearly, "t2m", step=48, dates=["2018-12-30"])
 
 
+def test_nothing_is_read_before_it_is_computed(yearly, monkeypatch):
+    monkeypatch.setattr("ens10.chunks.ChunkReader.read_into", None)
+    monkeypatch.setattr("ens10.packed16.codec.Packed16._decode_sync", None)
+    lazy = model_climate(yearly, "t2m", step=48)
+    with pytest.raises(TypeError):
+        lazy[0].compute()
+
+
 def test_rows_are_read_in_blocks(yearly, monkeypatch):
     want = model_climate(yearly, "t2m", step=48, levels=11)[45].compute()
     monkeypatch.setattr("ens10.quantiles.model._BLOCK_BYTES", 1)
