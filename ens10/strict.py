@@ -19,6 +19,7 @@ from ens10.errors import DamagedFileError, FileError
 from ens10.packed16.layout import DamagedChunkError
 
 _CHUNK_KEY = re.compile(r"(.*)/c(?:/\d+)*")
+_METADATA = "/zarr.json"
 _BESIDE = 1 << 16  # bytes from which a chunk is checked in a thread of its own
 
 
@@ -44,13 +45,15 @@ class StrictStore(WrapperStore[Store]):
         """The bytes of a key, None if it is no chunk's and not there.
 
         Raises:
-            FileError: a chunk is missing.
+            FileError: a chunk, or the metadata of what has chunks, is missing.
             DamagedFileError: a chunk is damaged.
         """
         prototype = prototype or default_buffer_prototype()
         value = await self._store.get(key, prototype, byte_range)
         array = _array_of(key)
         if array is None:
+            if value is None and key.endswith(_METADATA):
+                await self._check_absent(key)
             return value
         if value is None:
             raise FileError(f"{self.path}/{key}", "the chunk is missing", MEND)
@@ -61,9 +64,14 @@ class StrictStore(WrapperStore[Store]):
             return self._checked(key, value, form, prototype)
         return await asyncio.to_thread(self._checked, key, value, form, prototype)
 
+    async def _check_absent(self, key: str) -> None:
+        """Refuses a folder that lost its description, which Zarr would leave out."""
+        if not await self._store.is_empty(key.removesuffix(_METADATA)):
+            raise FileError(f"{self.path}/{key}", "the metadata is missing", MEND)
+
     async def _form(self, array: str, prototype: BufferPrototype) -> Form:
         if array not in self._forms:
-            metadata = await self._store.get(f"{array}/zarr.json", prototype)
+            metadata = await self._store.get(f"{array}{_METADATA}", prototype)
             if metadata is None:
                 raise FileError(f"{self.path}/{array}", "the array lacks its zarr.json", MEND)
             self._forms[array] = Form.read(metadata.to_bytes())

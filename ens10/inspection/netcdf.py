@@ -108,7 +108,7 @@ def _add(part: xr.DataArray, moments: list[Moments], where: str) -> None:
     except (OSError, RuntimeError, ValueError) as error:
         wrong = error if isinstance(error, FileError) else _unreadable(where, error)
         for each in moments:
-            each.wrong.append(wrong)
+            each.wrong.add(wrong)
         return
     by_level = fields if "level" in part.dims else fields[None]
     for values, each in zip(by_level, moments, strict=True):
@@ -175,7 +175,7 @@ def _raw_rows(raw: xr.Dataset, values: bool, path: Path, why: str) -> list[Row]:
             try:
                 moments.add(variable[n].to_numpy().astype(np.float32, copy=False), where)
             except (OSError, RuntimeError, ValueError) as error:
-                moments.wrong.append(_unreadable(where, error))
+                moments.wrong.add(_unreadable(where, error))
         row.status = status_of(moments.problems())
         rows.append(moments.into(row))
     return rows or [Row(path.name, status=why)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numba
 import numpy as np
@@ -13,6 +13,25 @@ from ens10.ranges import check_range
 
 _MOST = 5  # places named in a status; more are counted
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+
+T = TypeVar("T")
+
+
+class Few(Generic[T]):
+    """The first of many things, and how many they are: memory does not grow with damage."""
+
+    def __init__(self) -> None:
+        self.first: list[T] = []
+        self._count = 0
+
+    def add(self, thing: T, times: int = 1) -> None:
+        """Counts one more, or several that are told as one."""
+        self._count += times
+        if len(self.first) < _MOST:
+            self.first.append(thing)
+
+    def __len__(self) -> int:
+        return self._count
 
 
 @dataclass
@@ -65,9 +84,9 @@ class Moments:
         self.name = name
         self.count, self.total = 0, 0.0
         self.minimum, self.maximum = np.inf, -np.inf
-        self.empty: list[str] = []
-        self.odd: list[FileError] = []
-        self.wrong: list[FileError] = []
+        self.empty: Few[str] = Few()
+        self.odd: Few[FileError] = Few()
+        self.wrong: Few[FileError] = Few()
 
     def add(self, values: npt.NDArray[np.float32], where: str) -> None:
         """Counts one field.
@@ -79,7 +98,7 @@ class Moments:
         flat = np.ascontiguousarray(values).reshape(-1)
         held, finite, total, low, high = _sweep(flat)
         if not held:
-            self.empty.append(where)
+            self.empty.add(where)
             return
         self.count += finite
         self.total += total
@@ -87,7 +106,7 @@ class Moments:
         try:
             check_range(self.name, low, high, where)
         except FileError as error:
-            self.odd.append(error)
+            self.odd.add(error)
 
     def into(self, row: Row) -> Row:
         """The row with the numbers."""
@@ -118,16 +137,17 @@ def _sweep(values):  # type: ignore[no-untyped-def]
     return held, finite, total, low, high
 
 
-def first_of(errors: Sequence[FileError]) -> str:
+def first_of(errors: Few[FileError]) -> str:
     """The first error in full, and how many others there are."""
     more = len(errors) - 1
-    return str(errors[0]) + (f" (And {more} more like it.)" if more else "")
+    return str(errors.first[0]) + (f" (And {more} more like it.)" if more else "")
 
 
-def few(places: Sequence[str]) -> str:
+def few(places: Sequence[str] | Few[str]) -> str:
     """The first places, and how many others there are."""
-    more = len(places) - _MOST
-    return "; ".join(places[:_MOST]) + (f"; and {more} more" if more > 0 else "")
+    first = places.first if isinstance(places, Few) else places[:_MOST]
+    more = len(places) - len(first)
+    return "; ".join(first) + (f"; and {more} more" if more > 0 else "")
 
 
 def counted(n: int, what: str) -> str:

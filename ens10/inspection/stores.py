@@ -1,7 +1,6 @@
 """Stores as rows: each chunk is read once, compared with its checksums, and counted."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +11,14 @@ import xarray as xr
 
 from ens10.chunkform import Form, check
 from ens10.chunks import MEND
-from ens10.errors import Ens10Error, FileError
+from ens10.errors import FileError
 from ens10.inspection.listed import MANIFEST, File, Listed
 from ens10.inspection.netcdf import grid_in_words
-from ens10.inspection.rows import Moments, Row, counted, few, status_of
+from ens10.inspection.rows import Few, Moments, Row, counted, few, status_of
 from ens10.packed16.layout import DamagedChunkError, crc32c, length_of, parse
 from ens10.packed16.unpack import unpack
 from ens10.progress import track
-from ens10.store import StoreKind, is_strict, open_store, store_kinds
+from ens10.store import FORMAT_VERSION, StoreKind, is_strict, open_store, store_kinds
 
 _KINDS: tuple[StoreKind, ...] = ("sfc", "pl", "truth")  # whose values are shown
 _LONG = 500  # chunks from which a progress bar is worth it
@@ -62,10 +61,12 @@ def _opened(path: Path) -> tuple[list[str], bool]:
         return store_kinds(path), is_strict(path)
     except FileError:
         try:
-            json.loads((path / "zarr.json").read_bytes())["attributes"]["ens10_format"]
+            about = json.loads((path / "zarr.json").read_bytes())["attributes"]["ens10_format"]
         except (OSError, ValueError, KeyError, TypeError):
             return [], True  # that it is damaged is said where all files are looked at
-        raise
+        if isinstance(about, int) and about > FORMAT_VERSION:
+            raise
+        return [kind for kind in _KINDS if (path / kind).exists()], True
 
 
 @dataclass
@@ -73,17 +74,16 @@ class _Found:
     """What was found of one array, on one level."""
 
     moments: Moments
-    missing: list[str] = field(default_factory=list)
-    damaged: list[str] = field(default_factory=list)
+    missing: Few[str] = field(default_factory=Few)
+    damaged: Few[str] = field(default_factory=Few)
 
     def problems(self) -> list[str]:
         """Missing and damaged chunks, and values that cannot be."""
-        told = []
-        if self.missing:
-            told.append(f"{counted(len(self.missing), 'file')} missing: {few(self.missing)}; mend")
-        if self.damaged:
-            told.append(f"{counted(len(self.damaged), 'file')} damaged: {few(self.damaged)}; mend")
-        told = [one.removesuffix("mend") + MEND[0].lower() + MEND[1:] for one in told]
+        told = [
+            f"{counted(len(places), 'file')} {what}: {few(places)}; {MEND[0].lower()}{MEND[1:]}"
+            for what, places in (("missing", self.missing), ("damaged", self.damaged))
+            if places
+        ]
         return [*told, *self.moments.problems()]
 
 
@@ -118,15 +118,15 @@ class _Files:
         try:
             self._look(file, path, size, form, kept.moments)
         except DamagedChunkError as error:
-            kept.damaged.append(f"{path} at byte {error.offset} ({error.reason})")
+            kept.damaged.add(f"{path} at byte {error.offset} ({error.reason})")
         except OSError as error:
-            kept.damaged.append(f"{path} at byte 0 (it cannot be read: {error})")
+            kept.damaged.add(f"{path} at byte 0 (it cannot be read: {error})")
 
     def _lacks(self, path: str, form: Form | None, kept: _Found) -> None:
         if self._strict or form is None:
-            kept.missing.append(path)
+            kept.missing.add(path)
         else:
-            kept.moments.empty += [path] * form.field_shape[0]
+            kept.moments.empty.add(path, form.field_shape[0])
 
     def _look(self, file: File, path: Path, size: int, form: Form | None, moments: Moments) -> None:
         chunked = form if file.place is not None else None
@@ -170,13 +170,9 @@ class _Files:
 
     def others(self) -> Iterator[str]:
         """What is wrong with files of arrays whose values are not shown."""
-        together: dict[str, _Found] = defaultdict(lambda: _Found(Moments("")))
         for (array, _), found in self.found.items():
             if not _is_shown(array, self._forms[array]):
-                together[array].missing += found.missing
-                together[array].damaged += found.damaged
-        for found in together.values():
-            yield from found.problems()
+                yield from found.problems()
 
 
 def _is_shown(array: str, form: Form | None) -> bool:
@@ -187,7 +183,7 @@ def _is_shown(array: str, form: Form | None) -> bool:
 def _kind_rows(path: Path, kind: StoreKind, files: _Files) -> list[Row]:
     try:
         dataset = open_store(path, kind)
-    except (Ens10Error, OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return [Row(kind, status=f"{path}/{kind}: it cannot be opened ({error}). {MEND}.")]
     rows = []
     for (array, level), found in sorted(files.found.items(), key=lambda item: item[0]):

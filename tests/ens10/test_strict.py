@@ -123,6 +123,8 @@ def test_an_array_without_its_description(store):
     (store / "sfc/t2m/zarr.json").unlink()
     with pytest.raises(FileError, match=r"lacks its zarr\.json"):
         field.load()
+    with pytest.raises(FileError, match=r"sfc/t2m/zarr\.json: the metadata is missing.*--repair"):
+        open_store(store, "sfc")  # where Zarr alone would leave the array out
 
 
 def test_processes_read_strictly(store):
