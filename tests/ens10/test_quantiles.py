@@ -1,68 +1,21 @@
-import shutil
 from datetime import date, timedelta
 
 import numpy as np
 import pytest
 import xarray as xr
+from climatetools import month_days, sample, yearly_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import ens10.quantiles.write
-from ens10 import prepare
-from ens10.errors import (
-    ArgumentError,
-    DamagedFileError,
-    FileError,
-    MissingDataError,
-    UnknownNameError,
-)
-from ens10.quantiles import (
-    ClimateOptions,
-    model_climate,
-    parse_climate,
-    stored_climate,
-    write_climate,
-)
+from ens10.errors import ArgumentError, MissingDataError
+from ens10.quantiles import model_climate
 from ens10.quantiles.kernel import quantiles_of
 from ens10.store import open_store
-from ens10.synthetic import World
-
-YEARS = range(2000, 2006)  # clean: trains on 2000-2002, validates 2003, tests 2004-2005
-OPTIONS = ClimateOptions(("2t", "z850", "sst"), (48,), levels=11)
 
 
 @pytest.fixture(scope="module")
 def yearly(tmp_path_factory):
-    """A store of 13 start dates a year, all round the year."""
-    folder = tmp_path_factory.mktemp("climate")
-    names = ["sst", "t2m", "z"]
-    world = World("4x8", YEARS, 13, names, seed=4, members=2, levels=[850], steps=[48])
-    world.write(folder / "w")
-    prepare(folder / "w", folder / "s")
-    return folder / "s"
-
-
-@pytest.fixture
-def copied(yearly, tmp_path):
-    return shutil.copytree(yearly, tmp_path / "s")
-
-
-def sample(store, name, month_days, years, **place):
-    """Members by hand: every start date on these month-days, valid in these years, in float64."""
-    field = open_store(store, "pl" if place else "sfc")[name].sel(step=48, **place).load()
-    chosen = [
-        n
-        for n, (start, valid) in enumerate(
-            zip(field.time.values, field.valid_time.values, strict=True)
-        )
-        if str(start)[5:10] in month_days and int(str(valid)[:4]) in years
-    ]
-    members = field.isel(time=chosen).transpose("time", "number", ...).to_numpy()
-    return members.reshape(-1, *members.shape[2:]).astype(np.float64)
-
-
-def month_days(store):
-    return sorted({str(t)[5:10] for t in open_store(store, "sfc").time.values})
+    return yearly_store(tmp_path_factory.mktemp("climate"))
 
 
 def check(got, members, levels=11):
@@ -228,110 +181,3 @@ def test_rows_are_read_in_blocks(yearly, monkeypatch):
     got = model_climate(yearly, "t2m", step=48, levels=11)[45]
     assert got.chunksizes["latitude"] == (1, 1, 1, 1)
     xr.testing.assert_equal(got.compute(), want)
-
-
-def test_a_store_keeps_its_climate(copied, monkeypatch):
-    files = write_climate(copied, OPTIONS)
-    assert len(files) == 3 * 13
-    dates = open_store(copied, "sfc").time.values[-26:]  # 2004 and 2005
-    for channel in ("t2m", "z850", "sst"):
-        want = model_climate(copied, channel, step=48, dates=dates, levels=11)
-        got = stored_climate(copied, channel, dates, step=48)
-        np.testing.assert_array_equal(got, want)
-        np.testing.assert_array_equal(got.members, want.members)
-        assert got.attrs["units"] == want.attrs["units"]
-    climate = open_store(copied, "climate")
-    assert climate.attrs["years"] == [2000, 2001, 2002]
-    assert climate.month_day.to_numpy().tolist() == [d.replace("-", "") for d in month_days(copied)]
-    with pytest.raises(ArgumentError, match=r"\[2001\] are among the climate years"):
-        stored_climate(copied, "t2m", [f"2001-{month_days(copied)[3]}"], step=48)
-    with pytest.raises(UnknownNameError, match="did you mean 't2m'"):
-        stored_climate(copied, "t2n", dates, step=48)
-
-
-def test_paper_keeps_a_climate_for_each_test_year(copied):
-    write_climate(copied, ClimateOptions(("t2m",), (48,), protocol="paper"))
-    climate = open_store(copied, "climate")
-    assert climate.judged_year.to_numpy().tolist() == [2004, 2005]
-    assert climate.sizes["quantile"] == 21
-    dates = open_store(copied, "sfc").time.values[-26:]
-    want = model_climate(copied, "t2m", step=48, dates=dates, protocol="paper")
-    np.testing.assert_array_equal(stored_climate(copied, "t2m", dates, step=48), want)
-
-
-def contents(folder):
-    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
-def test_an_interrupted_climate_goes_on(copied, yearly, tmp_path, monkeypatch):
-    whole = shutil.copytree(yearly, tmp_path / "whole")
-    write_climate(whole, OPTIONS, workers=2)
-    real, calls = ens10.quantiles.write.quantiles_of, []
-
-    def broken(members, levels):
-        calls.append(len(members))
-        if len(calls) == 20:
-            raise KeyboardInterrupt
-        return real(members, levels)
-
-    monkeypatch.setattr(ens10.quantiles.write, "quantiles_of", broken)
-    monkeypatch.setattr(ens10.quantiles.write, "_WINDOW_BYTES", 1)
-    monkeypatch.setattr(ens10.quantiles.write, "_RUN", 5)
-    with pytest.raises(KeyboardInterrupt):
-        write_climate(copied, OPTIONS, workers=1)
-    done = [p for p in contents(copied / "climate") if "c" in p.parts and p.suffix != ".part"]
-    assert 0 < len([p for p in done if p.parts[0] in ("t2m", "z_850", "sst")]) < 39
-    assert [p for p in contents(copied / "climate") if p.suffix == ".part"]
-    monkeypatch.setattr(ens10.quantiles.write, "quantiles_of", real)
-    write_climate(copied, OPTIONS, workers=1)
-    assert contents(copied / "climate") == contents(whole / "climate")
-    monkeypatch.setattr(ens10.quantiles.write, "quantiles_of", None)
-    write_climate(copied, OPTIONS)  # nothing is left to do
-
-
-def test_only_what_is_missing_is_made(copied):
-    files = write_climate(copied, OPTIONS)
-    before = contents(copied / "climate")
-    (copied / files[3]).unlink()
-    with pytest.raises(FileError, match="the chunk is missing"):
-        open_store(copied, "climate").load()
-    write_climate(copied, OPTIONS)
-    assert contents(copied / "climate") == before
-
-
-def test_other_options_are_refused(copied):
-    write_climate(copied, OPTIONS)
-    with pytest.raises(FileError, match="other options"):
-        write_climate(copied, ClimateOptions(("t2m",), (48,), levels=11))
-    with pytest.raises(UnknownNameError, match="did you mean 't2m'"):
-        write_climate(copied, ClimateOptions(("t3m",), (48,)))
-    with pytest.raises(UnknownNameError, match="step"):
-        write_climate(copied, ClimateOptions(("t2m",), (72,)))
-
-
-def test_damaged_members_are_found(copied):
-    for file in (copied / "sfc/t2m/c/7").rglob("*"):
-        if file.is_file():
-            file.write_bytes(file.read_bytes()[:-40])
-    with pytest.raises(DamagedFileError):
-        write_climate(copied, OPTIONS)
-
-
-def test_words_of_the_command_line():
-    options = parse_climate(["t2m@48", "z500@48"])
-    assert options == ClimateOptions(("t2m", "z500"), (48,))
-    assert parse_climate(["t2m@48,24"], levels=21).steps == (24, 48)
-    for words, reason in (
-        (["t2m"], "no CHANNEL@STEP"),
-        (["t2m@x"], "no CHANNEL@STEP"),
-        (["t2m@48", "z500@24"], "different steps"),
-        ([], "no channel"),
-    ):
-        with pytest.raises(ArgumentError, match=reason):
-            parse_climate(words)
-    with pytest.raises(UnknownNameError, match="did you mean 'clean'"):
-        parse_climate(["t2m@48"], protocol="cleen")
-    with pytest.raises(ArgumentError, match="no middle"):
-        parse_climate(["t2m@48"], window=8)
-    with pytest.raises(ArgumentError, match="1 quantile"):
-        parse_climate(["t2m@48"], levels=1)
