@@ -3,7 +3,7 @@
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -45,7 +45,7 @@ class Kind(ABC):
             inputs, normalised as their mean is).
     """
 
-    features: Features = "moments"
+    features: Features = field(default="moments", kw_only=True)
 
     @property
     def per_date(self) -> int:

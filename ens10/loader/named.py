@@ -18,7 +18,7 @@ def kind_of(kind: KindName | Kind) -> Kind:
     if not isinstance(kind, Kind):
         kinds: dict[str, Kind] = {
             "fields": Fields(),
-            "members": Fields("members"),
+            "members": Fields(features="members"),
             "slabs": Slabs(),
             "patches": Patches(),
             "points": Points(),

@@ -16,7 +16,7 @@ from ens10.channels import split_exactly
 from ens10.chunks import Reader, open_reader
 from ens10.convert import ensemble_moments
 from ens10.loader.samples import _ALL, Field, Moment, Samples, SumsOfYears
-from ens10.store import StoreKind, open_store, store_kinds
+from ens10.store import open_store, store_kinds
 
 _PARTS = ("count", "sum", "square_sum")
 
@@ -40,13 +40,12 @@ class StoreSamples(Samples):
 
     def __init__(self, path: Path | str, target: str, ensemble: int | None = None) -> None:
         held = store_kinds(path)
-        parts = {kind: _part(path, kind) for kind in ("sfc", "pl") if kind in held}
-        both = list(parts.values())
+        both = [_part(path, kind, held) for kind in ("sfc", "pl") if kind in held]
         dataset = xr.merge(both, join="exact", combine_attrs="override", compat="equals")
-        truth = _part(path, "truth")
+        truth = _part(path, "truth", held)
         super().__init__(dataset, truth, target, ensemble)
         self._given = (path, target, ensemble)
-        statistics = _part(path, "statistics")
+        statistics = _part(path, "statistics", held)
         self._suffix = "" if self.members == dataset.sizes["number"] else f"_first{self.members}"
         self._has_moments = f"ensemble_mean{self._suffix}" in statistics
         self._row = {str(c): n for n, c in enumerate(statistics["channel"].to_numpy())}
@@ -171,10 +170,10 @@ class StoreSamples(Samples):
         return self._readers[name]
 
 
-def _part(path: Path | str, kind: StoreKind | str) -> xr.Dataset:
+def _part(path: Path | str, kind: Any, held: Sequence[str]) -> xr.Dataset:
     """One part of a store without dask, whose graph of 20,000 dates takes seconds to make."""
-    if kind not in store_kinds(path):
-        return open_store(path, kind)  # type: ignore[arg-type]  # raises, saying what to do
+    if kind not in held:
+        return open_store(path, kind)  # raises, and says what to do
     part: xr.Dataset = xr.open_zarr(str(path), group=kind, consolidated=False, chunks=None)
     return part
 

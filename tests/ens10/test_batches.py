@@ -210,20 +210,23 @@ STARTS = [dt.date(2000 + n, 5, 1) for n in range(5)]
 def test_inputs_are_the_fields_they_name(tmp_path):
     folder = write_coded(tmp_path / "c", starts=STARTS, variables=("t2m", "msl", "z"),
                          levels=(500, 850), shape=(8, 16))  # fmt: skip
-    data = open_source(folder)
+    # names that the catalogue lacks, since no catalogued variable can have such values
+    data = open_source(folder).rename(t2m="tt", msl="mm", z="zz")
+    for field in data.data_vars.values():
+        field.attrs.clear()
     truth = (data.sel(step=48, number=1) + 0.5).drop_vars(["step", "number"])
     truth = truth.swap_dims(time="valid_time").drop_vars("time").rename(valid_time="time")
     prepare(data, tmp_path / "s", truth=truth)
     row, column = np.arange(8)[:, None], np.arange(16)
-    inputs = ["z850@0", "msl", "t2m@24", "t2m", "z500@24"]
-    named = ["z_850@0", "msl", "t2m", "t2m@24", "z_500@24"]  # grouped by step
+    inputs = ["zz850@0", "mm", "tt@24", "tt", "zz500@24"]
+    named = ["zz_850@0", "mm", "tt", "tt@24", "zz_500@24"]  # grouped by step
     steps, channels = [0, 2, 2, 1, 1], [3, 1, 0, 0, 2]
     plain = Normaliser(
         tuple(f"{n}:{m}" for m in ("mean", "std") for n in named),
         np.zeros((10, 8, 16), np.float32), np.ones((10, 8, 16), np.float32),
     )  # fmt: skip
     for source in ({"data": tmp_path / "s"}, {"data": data, "truth": truth}):
-        for target, c in (("t2m@48", 0), ("z850@48", 3), ("msl", 1)):
+        for target, c in (("tt@48", 0), ("zz850@48", 3), ("mm", 1)):
             got = Batches(**source, target=target, inputs=inputs, normaliser=plain, members=True)
             batch = got.batch(np.array([4, 2]))
             for n, d in enumerate((4, 2)):

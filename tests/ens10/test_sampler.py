@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError
+from ens10.loader.epoch import Epoch, Ranks
 from ens10.loader.sampler import order
 
 SETTINGS = settings(max_examples=50, deadline=None)
@@ -24,6 +25,34 @@ def test_ranks_are_disjoint_and_complete(count, seed, epoch, shuffle, world):
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
     again = order(count, seed=seed, epoch=epoch, shuffle=shuffle, rank=world - 1, world=world)
     np.testing.assert_array_equal(again, parts[-1])
+
+
+@SETTINGS
+@given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 5), st.integers(0, 9), st.booleans())
+def test_jobs_of_all_ranks(count, world, size, epoch, shuffle):
+    """Whatever the policy, no date counts twice; "pad" and None leave none out."""
+    dates = np.arange(count) * 10
+    for even in (None, "pad", *(["drop"] if count >= world else [])):
+        ranks = [
+            Epoch(dates, Ranks(rank, world, even), size, 3, epoch, shuffle) for rank in range(world)
+        ]
+        jobs = [job for rank in ranks for job in rank]
+        assert [job.number for job in ranks[0]] == list(range(len(ranks[0])))
+        visited = np.concatenate([job.dates for job in jobs])
+        once = visited[~np.concatenate([job.repeated for job in jobs])].tolist()
+        assert len(set(once)) == len(once)
+        if even == "drop":
+            assert len(once) == count - count % world
+        else:
+            assert sorted(once) == dates.tolist()
+        if even:
+            assert len({sum(len(job.dates) for job in rank) for rank in ranks}) == 1
+        for number, rank in enumerate(ranks):
+            assert Ranks(number, world, even).count(count) == sum(len(job.dates) for job in rank)
+        if even is None:
+            want = [dates[order(count, seed=3, epoch=epoch, shuffle=shuffle, rank=r, world=world)]
+                    for r in range(world)]  # fmt: skip
+            np.testing.assert_array_equal(visited, np.concatenate(want))
 
 
 def test_every_seed_and_epoch_has_its_own_order():

@@ -1,0 +1,162 @@
+"""The ring of kept buffers and the threads that fill it."""
+
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from ens10.loader.ring import Ring
+from ens10.loader.slots import Slots
+
+SIZE = 8
+
+
+def fill(job, block):
+    block.view(np.int64)[0] = job
+
+
+def value(block):
+    return int(block.view(np.int64)[0])
+
+
+def readers():
+    return [t for t in threading.enumerate() if t.name.startswith("ens10 reader")]
+
+
+def counting():
+    made = []
+
+    def allocate(size):
+        made.append(np.empty(size, np.uint8))
+        return made[-1]
+
+    return made, Slots(SIZE, allocate)
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 5])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_jobs_come_in_order_in_the_memory_of_the_ring(threads, size):
+    made, slots = counting()
+    rng = np.random.default_rng(0)
+
+    def slowly(job, block):
+        time.sleep(rng.random() * 1e-3)
+        fill(job, block)
+
+    for _ in range(3):
+        seen = [(job, value(block)) for job, block in Ring(range(20), slowly, slots, size, threads)]
+        assert seen == [(n, n) for n in range(20)]
+    assert len(made) <= max(2, size) + 1  # one is held by the loop when an iteration begins
+    assert not readers()
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_a_batch_that_is_kept_keeps_its_values(threads):
+    made, slots = counting()
+    kept = [block[:4] for _, block in Ring(range(30), fill, slots, 2, threads)]
+    assert [int(part.view(np.int32)[0]) for part in kept] == list(range(30))
+    assert len(made) >= 30
+    made, slots = counting()
+    some = [b for n, b in Ring(range(30), fill, slots, 2, threads) if n % 5 == 0]
+    assert [value(block) for block in some] == list(range(0, 30, 5))
+    assert len(made) <= 6 + 4
+    assert not readers()
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 4])
+def test_an_error_comes_at_its_batch_as_itself(threads):
+    error = OSError("the file is gone")
+
+    def failing(job, block):
+        if job == 3:
+            raise error
+        fill(job, block)
+
+    seen = []
+
+    def consume():
+        for job, block in Ring(range(9), failing, Slots(SIZE), 2, threads):
+            seen.append((job, value(block)))
+
+    with pytest.raises(OSError, match="the file is gone") as caught:
+        consume()
+    assert caught.value is error
+    assert seen == [(0, 0), (1, 1), (2, 2)]
+    assert not readers()
+
+
+def test_no_memory_for_a_buffer():
+    def allocate(size):
+        raise MemoryError("no more")
+
+    for threads in (0, 1, 2):
+        with pytest.raises(MemoryError, match="no more"):
+            list(Ring(range(3), fill, Slots(SIZE, allocate), 2, threads))
+    assert not readers()
+
+
+@pytest.mark.parametrize("how", ["break", "forget", "cycle", "error"])
+def test_leaving_early_ends_the_threads(how):
+    ring = Ring(range(1000), fill, Slots(SIZE), 3, 2)
+    if how == "break":
+        for job, _ in ring:
+            if job == 2:
+                break
+    elif how == "forget":
+        iterator = iter(ring)
+        next(iterator)
+        assert readers()
+        del iterator
+    elif how == "cycle":
+        iterator = iter(ring)
+        next(iterator)
+        cycle = [iterator]
+        cycle.append(cycle)
+        del iterator, cycle
+        gc.collect()
+    else:
+        with pytest.raises(ZeroDivisionError):
+            sum(1 // job for job, _ in ring)
+    gc.collect()
+    assert not readers()
+
+
+def test_an_iterator_that_was_not_begun_has_no_threads():
+    iterator = iter(Ring(range(5), fill, Slots(SIZE), 2, 2))
+    assert not readers()
+    del iterator
+    assert list(Ring([], fill, Slots(SIZE), 2, 2)) == []
+
+
+def test_reading_ahead_stops_at_the_size_of_the_ring():
+    begun = []
+    ring = iter(Ring(range(50), lambda job, _: begun.append(job), Slots(SIZE), 3, 2))
+    held = next(ring)
+    time.sleep(0.05)
+    assert sorted(begun) == [0, 1, 2]
+    held = next(ring)
+    time.sleep(0.05)
+    assert sorted(begun) == [0, 1, 2, 3]
+    del held
+    ring.close()
+
+
+def test_views_in_other_threads_keep_the_buffer():
+    """A slice that a slow consumer holds is not written to, wherever it is let go of."""
+    slots, wrong, jobs = Slots(SIZE), [], []
+
+    def consumer(job, part):
+        time.sleep(2e-3)
+        wrong.extend([job] if value(part) != job else [])
+
+    for job, block in Ring(range(60), fill, slots, 2, 2):
+        thread = threading.Thread(target=consumer, args=(job, block[:]))
+        thread.start()
+        jobs.append(thread)
+        del block
+    for thread in jobs:
+        thread.join()
+    assert not wrong
+    assert not readers()
