@@ -1,83 +1,23 @@
-"""`ChunkReader` against zarr's own reading, from several threads, and on damaged files."""
+"""`ChunkReader` against zarr's own reading, and from several threads."""
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
+from chunkfiles import CODECS, COLUMNS, MEMBERS, ROWS, bits, empty, make
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numcodecs.blosc import compress
 
 from ens10.chunks import ChunkReader, _runs, open_reader
-from ens10.errors import ArgumentError, DamagedFileError, FileError
-from ens10.packed16 import Packed, encode
-from ens10.packed16.layout import DamagedChunkError
-from ens10.packed16.lz4 import inflate
+from ens10.errors import ArgumentError, FileError
 from ens10.store import create_array
-
-CODECS = (None, "none", "lz4")
-MEMBERS, ROWS, COLUMNS = 5, 7, 9
-DIMS = ("time", "level", "number", "latitude", "longitude")
-
-
-def fields_of(rng):
-    """A mixture: packed with and without gaps, constant, float32 with odd values, missing."""
-    codes = rng.integers(0, 65536, (2, ROWS, COLUMNS)).astype(np.uint16)
-    floats = rng.normal(size=(ROWS, COLUMNS)).astype(np.float32)
-    floats.flat[:4] = [-0.0, np.inf, -np.inf, np.nan]
-    return [
-        Packed(codes[0], 271.5, 0.0625),
-        None,
-        Packed(codes[1], -3.3, 0.125, 0.1, gap=int(codes[1, 0, 0])),
-        np.full((ROWS, COLUMNS), rng.normal(), np.float32),
-        floats,
-    ]
-
-
-def make(folder, codec, times=3, levels=2, seed=0):
-    """An array whose chunks hold such mixtures; plain ones hold the same values."""
-    group = zarr.open_group(folder, mode="a")
-    name = f"a_{codec}"
-    shape = (times, levels, MEMBERS, ROWS, COLUMNS)
-    chunks = (1, 1, *shape[2:])
-    array = create_array(group, name, shape, DIMS, chunks=chunks, codec=codec)
-    reader, rng = ChunkReader(folder / name), np.random.default_rng(seed)
-    for place in np.ndindex(times, levels):
-        raw = bytes(encode(fields_of(rng), ROWS, COLUMNS))
-        path = reader.path_of(place)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if codec == "lz4":
-            raw = compress(raw, b"lz4", 1, 1, typesize=2)
-        path.write_bytes(raw if codec else packed_values(raw).tobytes())
-    return reader, array
-
-
-def packed_values(raw):
-    """A chunk's values through zarr's codec."""
-    store = zarr.storage.MemoryStore()
-    shape = (MEMBERS, ROWS, COLUMNS)
-    group = zarr.open_group(store, mode="w")
-    create_array(group, "a", shape, ("number", "latitude", "longitude"), codec="none")
-    buffer = zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(raw)
-    zarr.core.sync.sync(store.set("a/c/0/0/0", buffer))
-    return np.asarray(group["a"][...])
 
 
 @pytest.fixture(params=CODECS, ids=str)
 def made(request, tmp_path):
     return make(tmp_path / "s.zarr", request.param)
-
-
-def bits(values):
-    return np.ascontiguousarray(values).view(np.uint32)
-
-
-def empty(fields=MEMBERS, rows=ROWS):
-    return np.full((fields, rows, COLUMNS), 7.0, np.float32)
 
 
 def test_the_same_bits_as_zarr(made):
@@ -207,94 +147,6 @@ def test_through_a_url(tmp_path):
     out = empty(2, 4)
     remote.read_into((1, 0), out, [3, 4], slice(1, 5))
     np.testing.assert_array_equal(bits(out), bits(array[1, 0][[3, 4], 1:5]))
-
-
-@pytest.mark.parametrize("codec", CODECS, ids=str)
-def test_every_length(tmp_path, codec):
-    reader, array = make(tmp_path / "s.zarr", codec, 1, 1)
-    path = reader.path_of((0, 0))
-    raw, want = path.read_bytes(), bits(array[0, 0])
-    for length in {*range(0, len(raw), 7), *range(len(raw) - 9, len(raw))}:
-        path.write_bytes(raw[:length])
-        out = empty()
-        try:
-            reader.read_into((0, 0), out)
-        except DamagedFileError as error:
-            assert error.path == path  # noqa: PT017 - most lengths raise, those in padding do not
-        else:
-            assert codec == "none"
-            assert len(raw) - length < 8
-            np.testing.assert_array_equal(bits(out), want)
-    path.write_bytes(raw + b"\0" * 4)
-    if codec != "none":
-        with pytest.raises(DamagedFileError):
-            reader.read_into((0, 0), empty())
-
-
-def test_flipped_bits_in_the_header(tmp_path):
-    reader, array = make(tmp_path / "s.zarr", "none", 1, 1)
-    path = reader.path_of((0, 0))
-    raw, want = path.read_bytes(), bits(array[0, 0])
-    for bit in range(0, 8 * 384, 5):
-        broken = bytearray(raw)
-        broken[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(broken)
-        out = empty()
-        try:
-            reader.read_into((0, 0), out)
-        except DamagedFileError:
-            continue
-        np.testing.assert_array_equal(bits(out), want)
-        assert bit // 8 == 8 or 28 <= bit // 8 < 32 or bit // 8 >= 352
-
-
-_FUZZ = """
-import sys
-import numpy as np
-from ens10.packed16.layout import DamagedChunkError
-from ens10.packed16.lz4 import inflate
-frame = np.fromfile(sys.argv[1], np.uint8)
-rng, found = np.random.default_rng(0), 0
-for n in range(6000):
-    broken = frame.copy()
-    if n % 3 == 0:
-        broken[rng.integers(frame.size)] ^= 1 << rng.integers(8)
-    elif n % 3 == 1:
-        broken[rng.integers(0, 16)] = rng.integers(256)
-    else:
-        places = rng.integers(16, frame.size, rng.integers(1, 20))
-        broken[places] = rng.integers(0, 256, places.size)
-    try:
-        inflate(broken, 4000, lambda size: np.empty(size, np.uint8))
-    except DamagedChunkError:
-        found += 1
-print(found)
-"""
-
-
-def test_damaged_frames_do_not_kill_the_process(tmp_path):
-    """Run apart: what a C library does with damage would take the tests along."""
-    reader, _ = make(tmp_path / "s.zarr", "lz4", 1, 1)
-    command = [sys.executable, "-c", _FUZZ, str(reader.path_of((0, 0)))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 1000
-
-
-def test_frames_that_lie_about_their_length():
-    frame = np.frombuffer(compress(bytes(1000), b"lz4", 1, 1), np.uint8).copy()
-
-    def never(size):
-        raise AssertionError(f"asked for {size} bytes")
-
-    longer = frame.copy()
-    longer[4:8] = 255  # 4 GB
-    with pytest.raises(DamagedChunkError, match="holds 4294967295 bytes, more than 1000"):
-        inflate(longer, 1000, never)
-    for size in (0, 5, 16, frame.size - 1):
-        with pytest.raises(DamagedChunkError, match="an lz4 frame of"):
-            inflate(frame[:size], 1000, never)
-    assert inflate(frame, 1000, lambda size: np.empty(size, np.uint8)).tobytes() == bytes(1000)
 
 
 @given(st.lists(st.integers(0, 9), max_size=12))
