@@ -8,13 +8,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ens10.convert import prepare
+    from ens10.convert import prepare, verify
+    from ens10.export import export
     from ens10.store import open_store
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "open_store", "prepare"]
+__all__ = ["__version__", "export", "open_store", "prepare", "verify"]
 
-_HOMES = {"open_store": "ens10.store", "prepare": "ens10.convert"}
+_HOMES = {
+    "export": "ens10.export",
+    "open_store": "ens10.store",
+    "prepare": "ens10.convert",
+    "verify": "ens10.convert",
+}
 
 
 def __getattr__(name: str) -> Any:

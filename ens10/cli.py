@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from ens10.datacommands import add_all as add_data_commands
 from ens10.errors import Ens10Error, suggestion
 
 _LIGHTNING = ("fit", "validate", "test", "predict")
@@ -49,6 +50,9 @@ class _Parser(argparse.ArgumentParser):
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Like `parse_args`, but the command's own parser answers for options unknown to it."""
+        known = {option for action in self._actions for option in action.option_strings}
+        if arguments and arguments[0].startswith("-") and arguments[0] not in known:
+            self.error(f"unrecognized arguments: {arguments[0]}")
         options, unknown = self.parse_known_args(arguments)
         if unknown:
             options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -80,8 +84,7 @@ def _parser() -> _Parser:
     )
     parser.add_argument("--version", action="version", version=f"ens10 {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for add in (_add_info, _add_synth, _add_inspect, _add_prepare, _add_stages, _add_score,
-                _add_report, _add_demo, _add_env):  # fmt: skip
+    for add in (add_data_commands, _add_stages, _add_score, _add_report, _add_demo, _add_env):
         add(commands)
     for command in commands.choices.values():
         command.allow_abbrev = False
@@ -90,45 +93,6 @@ def _parser() -> _Parser:
 
 
 Commands = argparse._SubParsersAction
-
-
-def _add_info(commands: "Commands[_Parser]") -> None:
-    parser = commands.add_parser("info", help="what ENS-10 is")
-    parser.set_defaults(command=_info)
-
-
-def _add_synth(commands: "Commands[_Parser]") -> None:
-    parser = commands.add_parser("synth", help="write a synthetic world in the real file layout")
-    parser.add_argument("folder", type=Path, metavar="DIR")
-    parser.add_argument("--grid", default="46x96", help="rows x columns (default: %(default)s)")
-    parser.add_argument("--years", default="1998-2017", help="first-last (default: %(default)s)")
-    parser.add_argument("--dates", type=int, help="how many of the 105 start dates (default: all)")
-    parser.add_argument("--variables", nargs="+", help="default: all surface variables")
-    parser.add_argument("--levels", nargs="+", type=int, default=[500, 850], help="hPa")
-    parser.add_argument("--steps", nargs="+", type=int, default=[0, 24, 48], help="hours")
-    parser.add_argument("--members", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.set_defaults(command=_synth)
-
-
-def _add_inspect(commands: "Commands[_Parser]") -> None:
-    parser = commands.add_parser("inspect", help="what a file, folder or store holds")
-    parser.add_argument("path", type=Path, metavar="PATH")
-    parser.add_argument("--headers", action="store_true", help="do not decode the values")
-    parser.set_defaults(command=_inspect)
-
-
-def _add_prepare(commands: "Commands[_Parser]") -> None:
-    parser = commands.add_parser("prepare", help="build a store from files")
-    parser.add_argument("src", metavar="SRC", help="GRIB or netCDF file or folder, or Zarr store")
-    parser.add_argument("store", type=Path, metavar="STORE")
-    parser.add_argument("--truth", metavar="T", help="file, folder or Zarr store with the truth")
-    parser.add_argument("--names", type=Path, metavar="FILE", help="YAML mapping of names")
-    parser.add_argument("--variables", nargs="+", help="default: all that the files hold")
-    parser.add_argument("--codec", choices=("none", "lz4"), default="none")
-    parser.add_argument("--missing", choices=("error", "nan", "skip"), default="error")
-    parser.add_argument("--force", action="store_true", help="replace a store that exists")
-    parser.set_defaults(command=_prepare)
 
 
 def _add_stages(commands: "Commands[_Parser]") -> None:
@@ -174,61 +138,6 @@ def _lightning(stage: str, arguments: Sequence[str]) -> int:
 
     run_stage(stage, arguments)  # type: ignore[arg-type]
     return 0
-
-
-def _info(options: argparse.Namespace) -> None:  # noqa: ARG001
-    from ens10.screen import print_info
-
-    print_info()
-
-
-def _synth(options: argparse.Namespace) -> None:
-    from ens10.errors import ArgumentError
-    from ens10.synthetic import World
-
-    first, _, last = options.years.partition("-")
-    if not (first.isdigit() and (last or first).isdigit()):
-        raise ArgumentError("--years", f"{options.years!r} is no range", "Write 1998-2005")
-    world = World(
-        options.grid,
-        range(int(first), int(last or first) + 1),
-        options.dates,
-        options.variables,
-        options.seed,
-        levels=options.levels,
-        steps=options.steps,
-        members=options.members,
-    )
-    world.write(options.folder, progress=True)
-    print(f"Wrote {options.folder}: truth of {', '.join(world.targets) or 'no target'}")
-
-
-def _inspect(options: argparse.Namespace) -> int:
-    from ens10.inspection import inspect_path
-    from ens10.screen import print_rows
-
-    rows = inspect_path(options.path, values=not options.headers, progress=True)
-    print_rows(str(options.path), rows)
-    return int(any(row.status != "ok" for row in rows))
-
-
-def _prepare(options: argparse.Namespace) -> None:
-    from ens10.convert import prepare
-    from ens10.names import read_names
-    from ens10.screen import print_store
-
-    store = prepare(
-        options.src,
-        options.store,
-        truth=options.truth,
-        names=read_names(options.names) if options.names else None,
-        variables=options.variables,
-        codec=options.codec,
-        missing=options.missing,
-        force=options.force,
-        progress=True,
-    )
-    print_store(store)
 
 
 def _score(options: argparse.Namespace) -> None:

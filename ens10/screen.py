@@ -16,6 +16,7 @@ from ens10.errors import listing
 _PIPED_WIDTH = 120
 
 if TYPE_CHECKING:
+    from ens10.convert import Verification
     from ens10.inspection import Row
 
 
@@ -116,6 +117,27 @@ def print_store(path: Path) -> None:
     steps = ", ".join(map(str, truth["step"].to_numpy().tolist()))
     print(f"Truth: {', '.join(channel_names(truth))} at step {steps}, "
           f"{truth.sizes['time']} dates")  # fmt: skip
+
+
+def print_verification(path: Path, found: "Verification") -> None:
+    """What `ens10 verify` found: a line for all, and one for each thing that is wrong."""
+    console = _console()
+    wrong = [
+        *(f"{name}: {reason}" for name, reason in found.damaged),
+        *(f"{name}: missing" for name in found.missing),
+        *(f"{name}: should not be there" for name in found.extra),
+        *(f"{name}: differs from the source at {place}" for name, place in found.differing),
+    ]
+    for line in wrong:
+        _line(console, line, "red")
+    for name in found.repaired:
+        _line(console, f"{name}: made anew")
+    size = f"{found.chunks} files, {found.bytes / 1e9:.2f} GB read"
+    sample = f", {found.sampled} fields decoded again" if found.sampled else ""
+    if found.ok:
+        _line(console, f"{path}: whole ({size}{sample})", "green")
+    else:
+        _line(console, f"{path}: {len(wrong)} of {size} wrong. Mend it with --repair", "red")
 
 
 def print_environment() -> None:
