@@ -40,7 +40,8 @@ def export(
     fields that were packed in GRIB keep their very integers (a packing that only edition 2 can
     express is written as values); others are packed with up to 24 bits where that loses nothing,
     and are IEEE numbers of 32 bits where not. Every message is decoded by ecCodes and compared as
-    it is written. Truth becomes analyses, one for each valid date.
+    it is written. A field without any value is a message whose values are all missing. Truth
+    becomes analyses, one for each valid date.
 
     Args:
         store: a store, or a Zarr hierarchy of predictions (netCDF only).

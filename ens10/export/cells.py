@@ -12,7 +12,7 @@ from ens10.errors import ArgumentError
 from ens10.export.message import variable_of
 
 _INSTEAD = "Export to netCDF"
-_MOST_IN_OCTET = 255
+_MOST_IN_OCTET, _MOST_IN_TWO_OCTETS = 255, 65535
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Cell:
 
     variable: Variable
     name: str
-    level: int
+    level: float
     time: np.datetime64
     valid: np.datetime64
     step: int
@@ -43,7 +43,7 @@ def check_for_grib(dataset: xr.Dataset, kind: str) -> None:
 
     Raises:
         ArgumentError: statistics, predictions, steps that are no hours, levels in parts of
-            a hPa, members beyond 255.
+            a Pa, members beyond 255.
     """
     if "forecast_kind" in dataset.attrs or kind in ("statistics", "climate"):
         what = "predictions" if "forecast_kind" in dataset.attrs else kind
@@ -59,8 +59,10 @@ def check_for_grib(dataset: xr.Dataset, kind: str) -> None:
         if not 0 <= number <= _MOST_IN_OCTET:
             raise ArgumentError("members", f"GRIB has no member {number}", _INSTEAD)
     levels = dataset["level"].to_numpy() if "level" in dataset.dims else np.array([1])
-    if np.any(levels != levels.astype(np.int64)):
-        raise ArgumentError("levels", "GRIB edition 1 has whole hPa only", _INSTEAD)
+    pascal = np.round(levels * 100.0)
+    fraction = levels != levels.astype(np.int64)
+    if np.any(fraction & ((pascal / 100.0 != levels) | (pascal > _MOST_IN_TWO_OCTETS))):
+        raise ArgumentError("levels", "GRIB edition 1 has whole hPa or Pa only", _INSTEAD)
 
 
 def cells_of(dataset: xr.Dataset) -> Iterator[Cell]:
@@ -75,7 +77,7 @@ def cells_of(dataset: xr.Dataset) -> Iterator[Cell]:
                 yield Cell(variable, name, level, time, valid[i, j], int(step), where)
 
 
-def _parts(field: xr.DataArray) -> list[tuple[Variable, str, int, dict[str, int]]]:
+def _parts(field: xr.DataArray) -> list[tuple[Variable, str, float, dict[str, int]]]:
     """A variable on each level that it has."""
     variable, name = variable_of(field), str(field.name)
     if "level" not in field.dims:
@@ -83,5 +85,7 @@ def _parts(field: xr.DataArray) -> list[tuple[Variable, str, int, dict[str, int]
     levels: list[Any] = field["level"].to_numpy().tolist()
     own = np.atleast_1d(field.attrs.get("levels_hpa", levels)).tolist()
     return [
-        (variable, name, int(level), {"level": n}) for n, level in enumerate(levels) if level in own
+        (variable, name, float(level), {"level": n})
+        for n, level in enumerate(levels)
+        if level in own
     ]

@@ -49,7 +49,8 @@ def _write_forecasts(
     file: BinaryIO, cells: Iterable[Cell], dataset: xr.Dataset, store: Path | str
 ) -> None:
     numbers = [int(number) for number in dataset["number"].to_numpy()]
-    messages = Messages(grid_of(dataset), max(*numbers, len(numbers), 1))
+    single = numbers == [0]
+    messages = Messages(grid_of(dataset), 0 if single else max(*numbers, len(numbers)))
     chunks = _Chunks(store, dataset)
     for cell in cells:
         for number, field in zip(numbers, chunks.fields(cell), strict=True):
@@ -60,7 +61,7 @@ def _write_forecasts(
 def _write_truth(file: BinaryIO, cells: Iterable[Cell], dataset: xr.Dataset) -> None:
     """Analyses at the valid times; two forecasts of one time share one, which must be the same."""
     messages = Messages(grid_of(dataset), 0)
-    written: dict[tuple[str, int, np.datetime64], Cell] = {}
+    written: dict[tuple[str, float, np.datetime64], Cell] = {}
     for cell in cells:
         values = _values(dataset, cell)
         twin = written.setdefault((cell.name, cell.level, cell.valid), cell)

@@ -26,7 +26,9 @@ from ens10.packed16.layout import Field, Packed
 _INSTEAD = "Export to netCDF"
 _MARK = float(np.finfo(np.float64).max)
 _INDICATOR, _MOST_BYTES = 8, 1 << 23  # longer messages need ecCodes' own way to say so
-_FLAGS, _DATE, _CENTURY, _DECIMAL, _NUMBER = 7, 12, 24, 26, 49  # octets, from the first
+# Octets of the product section, from its first.
+_FLAGS, _LEVEL, _DATE, _CENTURY, _DECIMAL, _NUMBER = 7, 9, 12, 24, 26, 49
+_IN_PASCAL = bytes([210])  # type of level, ECMWF's own; 100 is hPa
 _HAS_BITMAP = 64
 _NOTHING = Simple(np.zeros(0, np.uint32), 0.0, 0, 0, 0, None)  # a field of zeros
 
@@ -36,7 +38,7 @@ class Label:
     """What a message says about its field."""
 
     variable: Variable
-    level: int
+    level: float
     time: np.datetime64
     step: int
     number: int
@@ -47,14 +49,14 @@ class Messages:
 
     Args:
         grid: of every field.
-        members: size of the ensemble, or 0 for analyses.
+        members: size of the ensemble, or 0 for analyses and single forecasts.
 
     Raises:
         ArgumentError: edition 1 cannot hold the grid.
     """
 
     def __init__(self, grid: LatLonGrid, members: int) -> None:
-        kinds = ("pf", "cf") if members else ("an",)
+        kinds = ("pf", "cf") if members else ("an", "fc")
         try:
             self._encoders = {kind: Encoder(grid, kind, members) for kind in kinds}
         except eccodes.CodesInternalError as error:
@@ -62,7 +64,7 @@ class Messages:
             raise ArgumentError("to", reason, _INSTEAD) from error
         self._grid, self._members = grid, members
         self._blank = np.zeros((grid.rows, grid.columns))
-        self._heads: dict[tuple[str, str, int, int], tuple[bytes, bytes]] = {}
+        self._heads: dict[tuple[str, str, float, int], tuple[bytes, bytes]] = {}
 
     def message(self, field: Field, label: Label) -> bytes:
         """A message that ecCodes decodes to the field's very values.
@@ -83,7 +85,8 @@ class Messages:
 
     def _sections(self, label: Label) -> tuple[bytes, bytes]:
         """The product and grid sections, made by ecCodes once for each variable, level, step."""
-        kind = "an" if not self._members else "pf" if label.number else "cf"
+        kinds = ("pf", "cf") if self._members else ("fc", "an")
+        kind = kinds[0 if (label.number if self._members else label.step) else 1]
         key = (kind, label.variable.name, label.level, label.step)
         if key not in self._heads:
             self._heads[key] = self._made_sections(kind, label)
@@ -103,7 +106,7 @@ class Messages:
     def _made_sections(self, kind: str, label: Label) -> tuple[bytes, bytes]:
         try:
             message = self._encoders[kind].message(
-                self._blank, label.variable, date=20000101, step=label.step, level=label.level
+                self._blank, label.variable, date=20000101, step=label.step, level=int(label.level)
             )
         except eccodes.CodesInternalError as error:
             what = f"{label.variable.name} at level {label.level}, step {label.step}"
@@ -112,7 +115,10 @@ class Messages:
             ) from error
         first = _INDICATOR + int.from_bytes(message[8:11], "big")
         last = first + int.from_bytes(message[first : first + 3], "big")
-        return message[_INDICATOR:first], message[first:last]
+        product = bytearray(message[_INDICATOR:first])
+        if label.level != int(label.level):
+            product[_LEVEL : _LEVEL + 3] = _IN_PASCAL + round(label.level * 100).to_bytes(2, "big")
+        return bytes(product), message[first:last]
 
 
 def _packings(field: Field, values: npt.NDArray[np.float32]) -> Iterator[Simple]:

@@ -203,6 +203,24 @@ def test_two_forecasts_of_one_time_share_its_truth(write, tmp_path):
     assert [k["dataDate"] for k, _ in messages(path)] == list(days)
 
 
+def test_levels_in_pascal_and_fields_of_no_ensemble(tmp_path):
+    dims = ("time", "step", "level", "number", "latitude", "longitude")
+    field = np.random.default_rng(0).normal(8000, 10, (1, 2, 3, 1, 3, 4)).astype("f4")
+    coordinates = {
+        "time": np.array(["2016-01-01"], "M8[ns]"), "step": [0, 24], "level": [0.5, 0.7, 10.0],
+        "number": [0], "latitude": [2.0, 1.0, 0.0], "longitude": [0.0, 30.0, 60.0, 90.0],
+    }  # fmt: skip
+    prepare(xr.Dataset({"z": (dims, field)}, coordinates), tmp_path / "s")
+    path = export(tmp_path / "s", tmp_path / "a.grib")
+    found = [(k["dataType"], k["typeOfLevel"], k["level"]) for k, _ in messages(path)]
+    levels = [("isobaricInPa", 50), ("isobaricInPa", 70), ("isobaricInhPa", 10)]
+    assert found == [(kind, *level) for kind in ("an", "fc") for level in levels]
+    prepare(path, tmp_path / "again")
+    got = open_store(tmp_path / "again", "pl")
+    np.testing.assert_array_equal(got.z, field)
+    assert got.level.to_numpy().tolist() == [0.5, 0.7, 10.0]
+
+
 def test_what_edition_1_cannot_hold(tmp_path, store):
     def stored(name="t2m", **changes):
         coordinates = {
@@ -219,7 +237,7 @@ def test_what_edition_1_cannot_hold(tmp_path, store):
     for change, reason in (
         ({"name": "nonsense"}, "nonsense has no GRIB parameter number"),
         ({"number": [1, 300]}, "no member 300"),
-        ({"name": "z", "level": [0.5, 1.0]}, "whole hPa"),
+        ({"name": "z", "level": [0.125, 1.0]}, "whole hPa or Pa"),
         ({"longitude": [0.0, 90.0, 180.0, 270.0]}, "cannot tell the grid"),
         ({"latitude": [2.0, 1.5, 0.0]}, "not regular"),
         ({"latitude": [2.00005, 1.00005, 0.00005]}, "not regular"),
