@@ -136,7 +136,9 @@ def _on_cluster(folder: Folder, units: Iterable[Unit], scheduler: str, done: Don
             """Units to have in hand: two for each thread, while workers come and go."""
             return 2 * max(int(sum(client.ncores().values())), 1)
 
-        running = distributed.as_completed([submit(unit) for unit in islice(left, ahead())])
+        running = distributed.as_completed(
+            [submit(unit) for unit in islice(left, ahead())], loop=client.loop
+        )
         try:
             for future in running:
                 done(future.result())
