@@ -20,6 +20,7 @@ from ens10.grib.message import Meaning
 _ECMWF = 98
 # Definitions with the member in octet 50: MARS labelling, hindcasts, forecasting systems.
 _MEMBER_DEFINITIONS = (1, 26, 30)
+_NO_LIST = 255  # octet 5 of a grid description without vertical coordinates or lengths of rows
 _NO_LOCAL = 28  # octets of an edition 1 product section without a local part
 # Edition 2 product templates of ensemble forecasts that keep the member in octet 36: at a point in
 # time, over an interval, and the same of hindcasts.
@@ -88,6 +89,10 @@ def _edition1(path: Path, view: Any, offset: int, end: int) -> _Head:
     size = len(product)
     flags = product[7]
     grid = _section(view, start + size) if flags & 128 else b""
+    if grid and grid[4] != _NO_LIST and grid[4] - 1 + 4 * grid[3] > len(grid):
+        # ecCodes follows this octet wherever it points, out of the message too.
+        reason = f"octet 5 of its grid description points to octet {grid[4]}, beyond its end"
+        raise DamagedFileError(path, offset, reason)
     data = start + size + len(grid)
     if flags & 64:
         data += int.from_bytes(view[data : data + 3], "big")
@@ -121,6 +126,9 @@ def _edition2(path: Path, view: Any, offset: int, end: int) -> _Head:
     if not _NEEDED.issubset(sections):
         raise DamagedFileError(path, offset, f"it holds only the sections {sorted(sections)}")
     first, product, packing = sections[1], sections[4], sections[5]
+    values, points = (int.from_bytes(octets, "big") for octets in (packing[5:9], sections[3][6:10]))
+    if values > points:  # which ecCodes would make room for
+        raise DamagedFileError(path, offset, f"it says to hold {values} values for {points} points")
     time = _date2(path, offset, first[12:19])
     number = product[35] if int.from_bytes(product[7:9], "big") in _MEMBER_TEMPLATES else None
     if number is not None:

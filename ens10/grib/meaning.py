@@ -135,9 +135,14 @@ def _grid(handle: int, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
     def corner(which: str, axis: str) -> float:
         return float(_get(handle, f"{axis}Of{which}GridPointInDegrees"))
 
+    rows, columns = int(_get(handle, "Nj")), int(_get(handle, "Ni"))
+    points = int(_get(handle, "numberOfDataPoints"))
+    if not 0 < rows * columns == points:
+        reason = f"Nj is {rows}, Ni {columns}, and the number of points {points}"
+        raise DamagedFileError(path, offset, f"its grid contradicts itself: {reason}")
     latitudes = (corner("First", "latitude"), corner("Last", "latitude"))
     grid, scan = from_header(
-        (int(_get(handle, "Nj")), int(_get(handle, "Ni"))),
+        (rows, columns),
         latitudes,
         (corner("First", "longitude"), corner("Last", "longitude")),
         by_column=bool(_get(handle, "jPointsAreConsecutive")),

@@ -166,6 +166,8 @@ FLIPS = {
     "day": (8 + 14, 0x02, "dataDate 20010230, dataTime 0000 is no date"),
     "rows": (8 + 52 + 9, 0x02, r"its grid contradicts itself: jDirectionIncrement"),
     "scan mode": (8 + 52 + 27, 0x40, "jScansPositively is 1, its rows run from 60 to 40 N"),
+    "columns": (8 + 52 + 7, 0x08, "Nj is 5, Ni 0, and the number of points 0"),
+    "list of rows": (8 + 52 + 4, 0x80, "octet 5 of its grid description points to octet 127"),
     "grid type": (8 + 52 + 5, 0x04, "lies on a 'regular_gg' grid"),
 }
 
@@ -180,6 +182,19 @@ def test_a_flipped_bit_in_the_header(tmp_path, which):
     whole = message(FIELD, 1, keys)
     path.write_bytes(whole + bytes(raw))
     with pytest.raises(FileError, match=f"a.grib: .*byte {len(whole)}.*{words}"):
+        scan(path)
+
+
+@pytest.mark.parametrize(
+    ("octet", "words"),
+    [(37 + 6, "the number of points"), (37 + 72 + 34 + 5, "1073741864 values for 40 points")],
+)
+def test_more_values_than_points_are_refused_before_room_is_made(tmp_path, octet, words):
+    raw = bytearray(message(FIELD, 2, {"packingType": "grid_ccsds"}))
+    raw[octet] ^= 0x40
+    path = tmp_path / "a.grib"
+    path.write_bytes(raw)
+    with pytest.raises(DamagedFileError, match=f"byte 0: .*{words}"):
         scan(path)
 
 
