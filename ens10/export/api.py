@@ -41,7 +41,7 @@ def export(
     express is written as values); others are packed with up to 24 bits where that loses nothing,
     and are IEEE numbers of 32 bits where not. Every message is decoded by ecCodes and compared as
     it is written. A field without any value is a message whose values are all missing. Truth
-    becomes analyses, one for each valid date.
+    becomes analyses, one for each valid date; fields of no ensemble, analyses or forecasts.
 
     Args:
         store: a store, or a Zarr hierarchy of predictions (netCDF only).

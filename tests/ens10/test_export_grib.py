@@ -4,6 +4,7 @@ import eccodes
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 from eccodesreader import messages
 from gribfiles import GRID, REAL, cube
 from hypothesis import given, settings
@@ -201,6 +202,12 @@ def test_two_forecasts_of_one_time_share_its_truth(write, tmp_path):
     prepare(source, tmp_path / "s", truth=truth)
     path = export(tmp_path / "s", tmp_path / "out.grib", kind="truth")
     assert [k["dataDate"] for k, _ in messages(path)] == list(days)
+    part = export(tmp_path / "s", tmp_path / "part.grib", kind="truth", steps=[24])
+    assert [k["dataDate"] for k, _ in messages(part)] == list(days[:2])
+    array = zarr.open_group(str(tmp_path / "s"), use_consolidated=False)["truth/t2m"]
+    array[1, 0] = array[1, 0] + 1  # valid on the third, as the second step of the first is
+    with pytest.raises(ArgumentError, match=r"2016-01-03T00 differs.*2016-01-01T00.*2016-01-02T00"):
+        export(tmp_path / "s", tmp_path / "b.grib", kind="truth")
 
 
 def test_levels_in_pascal_and_fields_of_no_ensemble(tmp_path):

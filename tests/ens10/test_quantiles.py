@@ -1,3 +1,4 @@
+import pickle
 from datetime import date, timedelta
 
 import numpy as np
@@ -181,3 +182,5 @@ def test_rows_are_read_in_blocks(yearly, monkeypatch):
     got = model_climate(yearly, "t2m", step=48, levels=11)[45]
     assert got.chunksizes["latitude"] == (1, 1, 1, 1)
     xr.testing.assert_equal(got.compute(), want)
+    elsewhere = pickle.loads(pickle.dumps(got))  # as a worker process gets it
+    xr.testing.assert_equal(elsewhere.compute(), want)
