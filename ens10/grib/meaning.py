@@ -148,9 +148,9 @@ def _grid(handle: int, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
         by_column=bool(_get(handle, "jPointsAreConsecutive")),
         westward=bool(_get(handle, "iScansNegatively")),
     )
-    reason = _contradiction(handle, grid, latitudes)
-    if reason:
-        raise DamagedFileError(path, offset, f"its grid contradicts itself: {reason}")
+    wrong = _contradiction(handle, grid, latitudes)
+    if wrong:
+        raise DamagedFileError(path, offset, f"its grid contradicts itself: {wrong}")
     return grid, scan
 
 

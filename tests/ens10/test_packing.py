@@ -157,6 +157,17 @@ def test_constant_and_missing_fields(folder, edition):
     assert_same_bits(through_a_chunk(field), decoded)
 
 
+@pytest.mark.parametrize("flag", [0x80, 0x40, 0x20, 0x10, 0x04])
+def test_flags_of_other_packings_are_left_to_eccodes(folder, flag):
+    raw = bytearray(message(ROUGH))
+    path = folder / "flag.grib"
+    path.write_bytes(raw)
+    (m,) = scan(path)
+    assert packing._simple1(bytes(raw), m) is not None
+    raw[8 + 52 + 32 + 3] ^= flag
+    assert packing._simple1(bytes(raw), m) is None
+
+
 def test_a_field_with_gaps_and_all_codes_in_use_stays_as_it_is():
     codes = np.arange(65537.0).reshape(1, -1)
     gaps = codes == 65536
