@@ -14,7 +14,7 @@ import zarr
 from ens10.channels import attributes_of, channel_names, resolve
 from ens10.climate import years_of
 from ens10.errors import FileError, UnknownNameError
-from ens10.protocol import protocol_of
+from ens10.protocol import protocol_of, split_dates
 from ens10.quantiles.members import StoreMembers
 from ens10.quantiles.options import ClimateOptions, quantile_levels
 from ens10.quantiles.window import Climatology
@@ -81,14 +81,30 @@ def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
     return arrays
 
 
-def _planned(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> ClimateArrays:
+def check_climate(dataset: xr.Dataset, options: ClimateOptions) -> tuple[list[str], list[int]]:
+    """The channels and steps of a climate, before any work is done for it.
+
+    Args:
+        dataset: forecasts, lazy or not.
+        options: what the climate shall be.
+
+    Raises:
+        UnknownNameError: the forecasts lack a channel or a step.
+        ArgumentError: their years are too few for the protocol.
+    """
     known = channel_names(dataset)
-    channels = list(dict.fromkeys(resolve(name, known) for name in options.channels))
+    channels = list(dict.fromkeys(resolve(name, known, "climate") for name in options.channels))
     held = dataset["step"].to_numpy().tolist()
     for step in options.steps:
         if step not in held:
             raise UnknownNameError("climate: step", step, held)
-    steps = sorted(set(options.steps))
+    valid = dataset["valid_time"].sel(step=options.steps[0]).to_numpy()
+    split_dates(protocol_of(options.protocol), dataset["time"].to_numpy(), valid)
+    return channels, sorted(set(options.steps))
+
+
+def _planned(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> ClimateArrays:
+    channels, steps = check_climate(dataset, options)
     time = dataset["time"].to_numpy().astype("M8[s]")
     valid = dataset["valid_time"].sel(step=steps).transpose("step", "time").to_numpy()
     climatologies = {

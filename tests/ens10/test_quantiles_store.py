@@ -8,6 +8,7 @@ import ens10.quantiles.write
 from ens10.errors import ArgumentError, DamagedFileError, FileError, UnknownNameError
 from ens10.quantiles import (
     ClimateOptions,
+    check_climate,
     model_climate,
     parse_climate,
     stored_climate,
@@ -105,6 +106,9 @@ def test_other_options_are_refused(copied):
         write_climate(copied, ClimateOptions(("t3m",), (48,)))
     with pytest.raises(UnknownNameError, match="step"):
         write_climate(copied, ClimateOptions(("t2m",), (72,)))
+    few = open_store(copied, "sfc").sel(time=slice("2004", None))
+    with pytest.raises(ArgumentError, match="no years are left to train on"):
+        check_climate(few, ClimateOptions(("t2m",), (48,)))
 
 
 def test_damaged_members_are_found(copied):
