@@ -224,7 +224,7 @@ class Batches:
         layout = Layout(self.kind.arrays(self.content, len(positions)))
         block = np.empty(layout.size, np.uint8)
         once = np.zeros(len(positions), np.bool_)
-        self._fill(Job(0, positions, once, (self._seed, self.epoch, 0)), layout, block)
+        self._fill(Job(0, positions, once, (self._seed, self.epoch)), layout, block)
         return cast("Batch", layout.views(block))
 
     def free(self) -> None:

@@ -51,7 +51,7 @@ class Epoch(Sequence[Job]):
         epoch: int,
         shuffle: bool,
     ) -> None:
-        self._size, self._seed = batch_size, (seed, epoch, ranks.rank)
+        self._size, self._seed = batch_size, (seed, epoch)
 
         def of_rank(rank: int) -> npt.NDArray[np.int64]:
             options = {"seed": seed, "epoch": epoch, "rank": rank, "world": ranks.world}

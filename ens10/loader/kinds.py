@@ -27,13 +27,13 @@ class Job:
         number: of the buffer in the epoch, from 0.
         dates: positions of its dates in the samples.
         repeated: (N,) whether a date is there to make ranks equal, and must have no weight.
-        seed: of what is drawn at random; the same for the same seed, epoch and rank.
+        seed: (seed, epoch) of what is drawn at random; ranks differ by their dates.
     """
 
     number: int
     dates: npt.NDArray[np.int64]
     repeated: npt.NDArray[np.bool_]
-    seed: tuple[int, ...]
+    seed: tuple[int, int]
 
 
 @dataclass(frozen=True)

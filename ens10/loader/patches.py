@@ -27,7 +27,7 @@ class Patches(Kind):
 
     size: tuple[int, int] = (128, 128)
     number: int = 1
-    _scratch: Scratch = field(default_factory=Scratch, repr=False, compare=False)
+    _scratch: Scratch = field(default_factory=Scratch, init=False, repr=False, compare=False)
 
     @property
     def per_date(self) -> int:
@@ -71,7 +71,7 @@ class Patches(Kind):
         arrays["dates"][:place] = np.repeat(seconds(content.samples, job.dates), self.number)
         return count
 
-    def corners(self, samples: Samples, date: int, seed: tuple[int, ...]) -> list[tuple[int, int]]:
+    def corners(self, samples: Samples, date: int, seed: tuple[int, int]) -> list[tuple[int, int]]:
         """First row and column of each patch of a date."""
         height, width = len(samples.latitude), len(samples.longitude)
         rng = np.random.default_rng([*seed, date])

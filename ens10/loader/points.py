@@ -33,7 +33,7 @@ class Points(Kind):
 
     size: int = 4096
     shuffle: bool = True
-    _scratch: Scratch = field(default_factory=Scratch, repr=False, compare=False)
+    _scratch: Scratch = field(default_factory=Scratch, init=False, repr=False, compare=False)
 
     def rows(self, samples: Samples) -> slice:
         """All rows."""
@@ -76,7 +76,7 @@ class Points(Kind):
         points = len(job.dates) * grid
         if not self.shuffle:
             return np.arange(points)
-        return np.random.default_rng([*job.seed, job.number]).permutation(points)
+        return np.random.default_rng([*job.seed, *job.dates.tolist()]).permutation(points)
 
     def count(self, dates: int, points: int) -> int:
         """Number of batches that the points of these dates give."""

@@ -1,5 +1,7 @@
 """The Lightning data module, from a store and from a lazy dataset."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import pytorch_lightning as pl
@@ -8,7 +10,7 @@ import xarray as xr
 from batchtools import lazy
 
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.loader import Batches, EnsembleDataModule
+from ens10.loader import Batches, EnsembleDataModule, Patches
 from ens10.loader.datamodule import as_tensors
 from ens10.loader.sampler import order
 from ens10.models import PostProcessor, ResidualNormalHead
@@ -34,6 +36,18 @@ def model(channels):
     return PostProcessor(MLP(channels, hidden=8), ResidualNormalHead())
 
 
+class Stop(pl.Callback):
+    """Saves a checkpoint after some batches, and ends the training as an interruption does."""
+
+    def __init__(self, path, batches):
+        self.path, self.batches = path, batches
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, index):
+        if trainer.global_step == self.batches:
+            trainer.save_checkpoint(self.path)
+            raise KeyboardInterrupt
+
+
 class Watch(pl.Callback):
     """Notes the dates of every training batch."""
 
@@ -53,6 +67,60 @@ def test_training_visits_the_order_of_the_sampler(store):
         seen = [day for e, days in watch.dates if e == epoch for day in days]
         want = held[order(len(held), seed=5, epoch=epoch, shuffle=True)]
         assert seen == want.tolist()
+
+
+@pytest.mark.parametrize("done", [2, 6, 8, 9])
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_run_goes_on_in_mid_epoch(store, tmp_path, done, threads):
+    """The same batches and the same weights as without the interruption."""
+
+    def data():
+        return EnsembleDataModule(
+            str(store), "t2m", INPUTS, seed=5, batch_size=2, threads=threads, ring=3
+        )
+
+    watch, whole = Watch(), model(7)
+    trainer(3, callbacks=[watch], num_sanity_val_steps=0).fit(whole, data())
+    assert len(watch.dates) == 12
+    first, second = Watch(), Watch()
+    stopped = trainer(3, callbacks=[first, Stop(tmp_path / "c.ckpt", done)])
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        stopped.fit(model(7), data())
+    again = model(7)
+    trainer(3, callbacks=[second]).fit(again, data(), ckpt_path=tmp_path / "c.ckpt",
+                                       weights_only=False)  # fmt: skip
+    assert first.dates + second.dates == watch.dates
+    for name, weight in whole.state_dict().items():
+        if not name.startswith("means."):
+            assert torch.equal(again.state_dict()[name], weight), name
+
+
+@pytest.mark.parametrize("kind", ["points", "patches", "slabs", "members"])
+def test_every_kind_reaches_the_module(store, kind):
+    data = EnsembleDataModule(str(store), "t2m", INPUTS, kind=kind if kind != "patches" else
+                              Patches((4, 4), 2), cache=0.5, ensemble=3)  # fmt: skip
+    data.setup("fit")
+    got, want = next(iter(data.train_dataloader())), next(iter(data.batches("train")))
+    for key, values in want.items():
+        np.testing.assert_array_equal(got[key].numpy(), values)
+    assert data.batches("train").samples.members == 3
+    assert data.batches("train").kind.features == ("members" if kind == "members" else "moments")
+
+
+def test_ranks_train_in_step_and_count_each_date_once(store):
+    parts = []
+    for rank in range(3):
+        data = EnsembleDataModule(str(store), "t2m", INPUTS)
+        data.trainer = SimpleNamespace(
+            global_rank=rank, world_size=3, current_epoch=0,
+            strategy=SimpleNamespace(root_device=torch.device("cpu")),
+        )  # fmt: skip
+        parts.append((len(data.train_dataloader()), list(data.test_dataloader())))
+    assert [count for count, _ in parts] == [2, 2, 2]
+    tested = [batch for _, batches in parts for batch in batches]
+    dates = [int(b["dates"]) for b in tested if b["weights"].any()]
+    held = Batches(store, "t2m", INPUTS, "test").dates.astype("datetime64[s]").astype(int)
+    assert sorted(dates) == held.tolist()
 
 
 @pytest.mark.parametrize("kind", ["grib", "memory", "zarr"])
