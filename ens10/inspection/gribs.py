@@ -223,10 +223,16 @@ def _difference(one: Message, other: Message) -> str:
     if one.data_type != other.data_type:
         return f"dataType {one.data_type} and {other.data_type}"
     try:
-        same = np.array_equal(_bits(one), _bits(other))
+        same = _raw(one) == _raw(other) or np.array_equal(_bits(one), _bits(other))
     except Ens10Error:
         return "values that cannot be compared"
     return "equal values" if same else "different values"
+
+
+def _raw(message: Message) -> bytes:
+    with message.path.open("rb") as file:
+        file.seek(message.offset)
+        return file.read(message.length)
 
 
 def _bits(message: Message) -> npt.NDArray[Any]:

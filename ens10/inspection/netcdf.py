@@ -11,11 +11,13 @@ import xarray as xr
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.inspection.rows import Moments, Row, counted, few, status_of
 from ens10.netcdflength import check_length
+from ens10.progress import track
 from ens10.source import open_source
 
 _MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
 _SUFFIXES = (".nc", ".nc4")
 _OUTER = ("time", "step")
+_LONG = 50  # dates and steps from which a progress bar is worth it
 _LATITUDES = ("latitude", "lat")
 _LONGITUDES = ("longitude", "lon")
 
@@ -31,17 +33,17 @@ def is_zarr(path: Path) -> bool:
     return any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zmetadata"))
 
 
-def netcdf_rows(file: Path, values: bool) -> list[Row]:
+def netcdf_rows(file: Path, values: bool, progress: bool) -> list[Row]:
     """One row for each variable and level of a netCDF file.
 
     Raises:
         FileError: the file is cut short, or cannot be read.
     """
     check_length(file)
-    return zarr_rows(file, values)
+    return zarr_rows(file, values, progress)
 
 
-def zarr_rows(path: Path, values: bool) -> list[Row]:
+def zarr_rows(path: Path, values: bool, progress: bool) -> list[Row]:
     """One row for each variable and level of what xarray opens.
 
     Raises:
@@ -55,7 +57,7 @@ def zarr_rows(path: Path, values: bool) -> list[Row]:
         return _raw_rows(raw, values, path, str(error))
     rows = []
     for name in dataset.data_vars:
-        rows += _variable_rows(dataset[name], values, path, notes)
+        rows += _variable_rows(dataset[name], values, path, notes, progress)
     return rows
 
 
@@ -87,18 +89,26 @@ def _orientation(raw: xr.Dataset) -> Iterator[str]:
                 yield f"columns begin at {longitude[0]:g} E, put right"
 
 
-def _variable_rows(variable: xr.DataArray, values: bool, path: Path, notes: list[str]) -> list[Row]:
+def _variable_rows(
+    variable: xr.DataArray, values: bool, path: Path, notes: list[str], progress: bool
+) -> list[Row]:
     """The rows of one variable, read once for all its levels."""
     name = str(variable.name)
     levels = variable["level"].to_numpy().tolist() if "level" in variable.dims else [None]
     moments = [Moments(name) for _ in levels]
     outer = [dim for dim in _OUTER if dim in variable.dims]
-    for place in product(*(range(variable.sizes[dim]) for dim in outer)) if values else ():
-        index = dict(zip(outer, place, strict=True))
-        where = f"{path}: {name}" + "".join(f" {dim} {n}" for dim, n in index.items())
-        _add(variable.isel(index), moments, where)
+    places = list(product(*(range(variable.sizes[dim]) for dim in outer))) if values else []
+    for place in track(places, f"inspect {name}", len(places), progress and len(places) > _LONG):
+        part = variable.isel(dict(zip(outer, place, strict=True)))
+        _add(part, moments, f"{path}: {name} {_where(part, outer, place)}")
     notes = [*_notes(variable), *notes]
     return [_row(variable, level, m, notes) for level, m in zip(levels, moments, strict=True)]
+
+
+def _where(part: xr.DataArray, outer: list[str], place: tuple[int, ...]) -> str:
+    """Such as "time 2016-01-04T00 step 48 (index 0, 2)"."""
+    words = [f"{dim} {str(part[dim].to_numpy())[:13]}" for dim in outer]
+    return " ".join(words) + f" (index {', '.join(map(str, place))})" if words else ""
 
 
 def _add(part: xr.DataArray, moments: list[Moments], where: str) -> None:
@@ -112,8 +122,9 @@ def _add(part: xr.DataArray, moments: list[Moments], where: str) -> None:
         return
     by_level = fields if "level" in part.dims else fields[None]
     for values, each in zip(by_level, moments, strict=True):
-        for n, member in enumerate(values.reshape(-1, *values.shape[-2:])):
-            each.add(member, f"{where} number {n}" if "number" in part.dims else where)
+        numbers = np.atleast_1d(part["number"].to_numpy()) if "number" in part.dims else [None]
+        for number, member in zip(numbers, values.reshape(-1, *values.shape[-2:]), strict=True):
+            each.add(member, where if number is None else f"{where} number {number}")
 
 
 def _unreadable(where: str, error: Exception) -> FileError:

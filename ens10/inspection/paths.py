@@ -41,7 +41,7 @@ def inspect_path(path: Path | str, *, values: bool = True, progress: bool = Fals
     if is_store(path):
         return store_rows(path, values, progress)
     if is_zarr(path):
-        return zarr_rows(path, values)
+        return zarr_rows(path, values, progress)
     files = [path] if path.is_file() else sorted(f for f in path.iterdir() if f.is_file())
     if not files:
         raise FileError(path, "the folder holds no files", "Give a folder of GRIB or netCDF files")
@@ -58,7 +58,7 @@ def _file_rows(path: Path, files: Sequence[Path], values: bool, progress: bool) 
                 lists.append(messages)
                 rows += _damage(file, errors)
             elif is_netcdf(file):
-                rows += netcdf_rows(file, values)
+                rows += netcdf_rows(file, values, progress)
             elif path.is_file() or _is_meant_as_data(file):
                 raise FileError(file, *_what_it_is(file))
         except Ens10Error as error:

@@ -254,10 +254,13 @@ DAMAGES = {
         for fmt in ("NETCDF4", "NETCDF3_CLASSIC", "NETCDF3_64BIT", "NETCDF3_64BIT_DATA")
     },
     "s.nc: netCDF with damaged values": Damage(
-        netcdf_corrupt, ["{path}: t2m time 2 step 1", "cannot be read", FETCH], [],
+        netcdf_corrupt,
+        ["{path}: t2m time 2016-01-03T00 step 48 (index 2, 1)", "cannot be read", FETCH],
     ),
     "t.nc: Celsius": Damage(
-        netcdf_celsius, ["{path}: t2m time 0 step 0", "looks like Celsius", "Convert it to K"],
+        netcdf_celsius,
+        ["{path}: t2m time 2016-01-01T00 step 24 (index 0, 0) number 1", "looks like Celsius",
+         "Convert it to K"],
         ["looks like Celsius", "Convert it to K"],
     ),
     "u.nc: units of another quantity": Damage(

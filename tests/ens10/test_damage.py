@@ -1,5 +1,8 @@
 """Every kind of damage to files that existing readers hide: what finds it, and what it says."""
 
+import subprocess
+import sys
+
 import damagefiles as made
 import numpy as np
 import pytest
@@ -54,6 +57,32 @@ def test_all_damaged_places_of_a_file_are_told(tmp_path):
     assert_told(told, [f"damaged at byte {place}" for place in places])
     assert sum(row.missing for row in rows) == 3
     assert sum(row.members for row in rows) == 6  # the whole ones are all there
+
+
+_FUZZ = """
+import sys
+from pathlib import Path
+import numpy as np
+from ens10.inspection import inspect_path
+whole, broken = Path(sys.argv[1]), Path(sys.argv[1] + ".broken")
+raw, rng, found = whole.read_bytes(), np.random.default_rng(0), 0
+for bit in rng.choice(8 * len(raw), 100, replace=False).tolist():
+    changed = bytearray(raw)
+    changed[bit // 8] ^= 1 << bit % 8
+    broken.write_bytes(changed)
+    found += any(row.status != "ok" for row in inspect_path(broken))
+print(found)
+"""
+
+
+def test_no_flipped_bit_stops_inspect(tmp_path):
+    """Run apart: what ecCodes does with damage could take the tests along."""
+    first, second = made.messages()[:2]
+    write(tmp_path / "a.grib", [first, made.with_keys(second, {"edition": 2})])
+    command = [sys.executable, "-W", "error", "-c", _FUZZ, str(tmp_path / "a.grib")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 10
 
 
 # What looks odd but is put right: told in a note, and read into the right place.

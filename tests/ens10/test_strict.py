@@ -88,6 +88,16 @@ def test_a_chunk_too_long(store):
         everything(store, "truth")
 
 
+def test_large_chunks_are_checked_beside(store, monkeypatch):
+    monkeypatch.setattr("ens10.strict._BESIDE", 0)
+    want = xr.open_zarr(store, group="sfc").t2m[3, 0].to_numpy()
+    np.testing.assert_array_equal(open_store(store, "sfc")["t2m"][3, 0], want)
+    chunk = chunk_of(store)
+    chunk.write_bytes(chunk.read_bytes()[:-40])
+    with pytest.raises(DamagedFileError, match="damaged at byte"):
+        open_store(store, "sfc")["t2m"][3, 0].load()
+
+
 def test_flipped_bits(store):
     """A flipped bit is found, or changes no value (in padding and spare bytes)."""
     chunk = chunk_of(store)
