@@ -125,6 +125,15 @@ def test_any_packing_of_edition_1_is_kept(bits, binary, decimal, seed, gaps):
     assert found == pytest.approx([reference, binary, decimal, bits], rel=1e-15)
 
 
+@pytest.mark.parametrize(("scale", "packing"), [(2.0**-8, "grid_ieee"), (2.0**-30, "grid_simple")])
+def test_a_packing_of_edition_2_is_written_as_values(scale, packing):
+    codes = np.random.default_rng(0).integers(0, 65536, (GRID.rows, GRID.columns))
+    field = Packed(codes.astype(np.uint16), float(np.float32(-0.1)), scale)
+    got, found = decoded(MAKER.message(field, LABEL), "packingType")
+    assert same_bits(got.astype(np.float32), to_float32(field))
+    assert found == packing
+
+
 @settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(range(9)), st.sampled_from([0.0, 0.2, 1.0]))
 def test_any_float32_field_is_written_exactly(seed, sort, gaps):
