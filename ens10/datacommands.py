@@ -2,23 +2,24 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 Commands = argparse._SubParsersAction
 
 
-def add_all(commands: "Commands[argparse.ArgumentParser]") -> None:
+def add_all(commands: "Commands[Any]") -> None:
     """Adds every command of this module."""
     for add in (_add_info, _add_synth, _add_download, _add_inspect, _add_prepare, _add_verify,
                 _add_export):  # fmt: skip
         add(commands)
 
 
-def _add_info(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_info(commands: "Commands[Any]") -> None:
     parser = commands.add_parser("info", help="what ENS-10 is")
     parser.set_defaults(command=_info)
 
 
-def _add_synth(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_synth(commands: "Commands[Any]") -> None:
     parser = commands.add_parser("synth", help="write a synthetic world in the real file layout")
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--grid", default="46x96", help="rows x columns (default: %(default)s)")
@@ -32,7 +33,7 @@ def _add_synth(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser.set_defaults(command=_synth)
 
 
-def _add_download(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_download(commands: "Commands[Any]") -> None:
     parser = commands.add_parser("download", help="fetch ENS-10's files, or the ERA5 truth")
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--kind", choices=("sfc", "pl", "truth"), required=True)
@@ -52,14 +53,14 @@ def _add_download(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser.set_defaults(command=_download)
 
 
-def _add_inspect(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_inspect(commands: "Commands[Any]") -> None:
     parser = commands.add_parser("inspect", help="what a file, folder or store holds")
     parser.add_argument("path", type=Path, metavar="PATH")
     parser.add_argument("--headers", action="store_true", help="do not decode the values")
     parser.set_defaults(command=_inspect)
 
 
-def _add_prepare(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_prepare(commands: "Commands[Any]") -> None:
     parser = commands.add_parser("prepare", help="build a store from files; resumes")
     parser.add_argument("src", metavar="SRC", help="GRIB or netCDF file or folder, or Zarr store")
     parser.add_argument("store", type=Path, metavar="STORE")
@@ -84,7 +85,7 @@ def _add_prepare(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser.set_defaults(command=_prepare)
 
 
-def _add_verify(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_verify(commands: "Commands[Any]") -> None:
     parser = commands.add_parser("verify", help="checksums of a store, and fields against files")
     parser.add_argument("store", type=Path, metavar="STORE")
     parser.add_argument("--source", type=Path, metavar="SRC", help="the files it was made from")
@@ -96,7 +97,7 @@ def _add_verify(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser.set_defaults(command=_verify)
 
 
-def _add_export(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_export(commands: "Commands[Any]") -> None:
     parser = commands.add_parser("export", help="a store as one netCDF or GRIB file")
     parser.add_argument("store", type=Path, metavar="STORE")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help=".nc or .grib")
