@@ -11,8 +11,9 @@ from ens10.store import consolidate
 
 def complete(folder: Folder, plan: Plan) -> None:
     """Copies the metadata to the top, and writes the manifest."""
-    for left in folder.store.glob("zarr.*.partial"):
-        left.unlink()  # of a run that was killed while zarr wrote
+    for place in (".", "climate", "climate/*"):
+        for left in folder.store.glob(f"{place}/zarr.*.partial"):
+            left.unlink()  # of a run that was killed while zarr wrote
     consolidate(folder.store)
     write_manifest(folder, plan)
 

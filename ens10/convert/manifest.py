@@ -15,7 +15,7 @@ no names of machines: the same data give the same bytes.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,8 @@ def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:
     units = sorted(folder.done())
     lines = [f'"{unit}":'.encode() + folder.entry(unit).read_bytes() for unit in units]
     known = {row[0] for unit in units for row in folder.rows(unit)}
-    rest = [path for path in files_of(folder.store) if path not in known]
+    arrays = {path.rpartition("/c/")[0] for path in known}
+    rest = [path for path in files_of(folder.store, arrays) if path not in known]
     sync(folder.store, rest)
     lines.append(f'"{REST}":'.encode() + encoded([_row(folder.store, path) for path in rest]))
     head = b'{"format":%d,"plan":%s,"units":{\n' % (FORMAT, encoded(plan))
@@ -68,12 +69,19 @@ def _row(root: Path, path: str) -> Row:
     return [path, content.size, crc32c(content)]
 
 
-def files_of(root: Path) -> list[str]:
-    """All files of a store but the manifest, relative to it, sorted."""
+def files_of(root: Path, but: Container[str] = ()) -> list[str]:
+    """All files of a store but the manifest, relative to it, sorted.
+
+    Args:
+        root: the store.
+        but: arrays whose chunks are left out: to list their folders takes long.
+    """
     found = []
-    for folder, _, names in os.walk(root):
-        inner = Path(folder).relative_to(root).as_posix()
-        found += names if inner == "." else [f"{inner}/{name}" for name in names]
+    for folder, folders, names in os.walk(root):
+        inner = folder[len(str(root)) + 1 :]
+        if inner in but:
+            folders[:] = [name for name in folders if name != "c"]
+        found += [f"{inner}/{name}" for name in names] if inner else names
     return sorted(name for name in found if name != NAME)
 
 

@@ -1,5 +1,6 @@
 """Make anew the units of a store that are damaged, from its source and nothing else."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from ens10.progress import bar
 from ens10.store import consolidate
 
 _CLIMATE = "climate/"
+_COORDINATE = 4  # slashes in the path of a coordinate's chunk, at the most
 
 
 def repair_units(
@@ -57,6 +59,7 @@ def repair_units(
         forecasts, paired = _sources(store, manifest.plan, source, truth)
         options = manifest.plan["options"]
         create(folder.store, forecasts.template, paired, options["codec"], options["ensembles"])
+        _copy_climate(store, folder, manifest, wrong)
         consolidate(folder.store)
         (folder.path / "units").mkdir()
         form = form_of(folder.store, forecasts.template, options["ensembles"])
@@ -68,11 +71,40 @@ def repair_units(
         sums = [t for t in todos_of_sums(store, forecasts.template, form) if t.name in units]
         _work(folder, sums, workers or 1, progress)
         mended += _take_over(store, folder, manifest, wrong - set(mended))
+    mended += _climate(store, manifest.plan["options"]["climate"], wrong, progress)
     left = sorted(wrong - set(mended))
     if left:
         remedy = "Prepare the store anew with --force"
         raise FileError(store, f"not to be repaired from the source: {listing(left)}", remedy)
     return sorted(mended)
+
+
+def _climate(
+    store: Path, options: dict[str, Any] | None, wrong: set[str], progress: bool
+) -> list[str]:
+    """Makes chunks of the model climate anew, from the members, which are whole by now."""
+    lost = sorted(path for path in wrong if path.startswith(_CLIMATE))
+    if not lost or options is None:
+        return []
+    from ens10.quantiles import ClimateOptions, write_climate
+
+    if all("/c/" in path and path.count("/") > _COORDINATE for path in lost):
+        for path in lost:
+            (store / path).unlink(missing_ok=True)
+    else:  # what shapes the climate is lost
+        shutil.rmtree(store / _CLIMATE, ignore_errors=True)
+    given = {key: tuple(v) if isinstance(v, list) else v for key, v in options.items()}
+    write_climate(store, ClimateOptions(**given), progress=progress)
+    return lost
+
+
+def _copy_climate(store: Path, folder: Folder, manifest: Manifest, wrong: set[str]) -> None:
+    """Copies the metadata of the climate, which the metadata at the top repeats."""
+    for _, (path, *_) in manifest.rows():
+        whole = path.startswith(_CLIMATE) and path.endswith("zarr.json") and path not in wrong
+        if whole and (store / path).exists():
+            (folder.store / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(store / path, folder.store / path)
 
 
 @contextmanager
@@ -133,8 +165,6 @@ def _take_over(store: Path, folder: Folder, manifest: Manifest, wrong: set[str])
             continue
         content = np.fromfile(folder.store / path, np.uint8)
         if [content.size, crc32c(content)] != rows[path][1:3]:
-            if path == "zarr.json" and manifest.plan["options"]["climate"]:
-                continue  # it tells of the climate too, which is not made here
             raise FileError(
                 store,
                 f"the source no longer gives what {path} held",

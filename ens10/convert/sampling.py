@@ -55,7 +55,7 @@ def samples(manifest: Manifest, source: Path, count: int, random: Random) -> lis
         member, origin = random.choice(held)
         number, _, span = origin.partition(":")
         offset, _, length = span.partition("+")
-        array, _, place = row[0].partition("/c/")
+        array, _, place = row[0].rpartition("/c/")
         outer = tuple(int(n) for n in place.split("/")[:-3])
         file = source / names[int(number)] if source.is_dir() else source
         chosen.append(Sample(row[0], array, outer, member, file, int(offset), int(length)))
