@@ -13,6 +13,7 @@ import ens10.export.netcdf
 from ens10 import open_store, prepare
 from ens10.errors import ArgumentError, DamagedFileError, FileError, UnknownNameError
 from ens10.export import export
+from ens10.export.netcdf import write_netcdf
 from ens10.quantiles import ClimateOptions, write_climate
 from ens10.store import consolidate, create_array, write_coordinates
 
@@ -127,6 +128,22 @@ def test_a_selection(store, tmp_path):
         export(store, tmp_path / "c.nc", kind="truth", members=[1])
     with pytest.raises(ArgumentError, match="no levels"):
         export(store, tmp_path / "c.nc", kind="sfc", levels=[500])
+
+
+def test_attributes_of_any_kind(tmp_path):
+    odd = {"_FillValue": 9, "coordinates": "a b", "whole": True, "who": ["a", "b"], "none": None,
+           "table": {"a": 1}, "levels": [1, 2], "share": 0.5}  # fmt: skip
+    field = (("time", "latitude"), np.ones((1, 2), "f4"), odd)
+    coordinates = {"time": np.array(["2016-01-01"], "M8[ns]"), "latitude": [1.0, 0.0]}
+    write_netcdf(tmp_path / "a.nc", xr.Dataset({"a": field}, coordinates), 0, False)
+    with netCDF4.Dataset(tmp_path / "a.nc") as file:
+        assert np.isnan(file["a"]._FillValue)
+        held = {name: file["a"].getncattr(name) for name in file["a"].ncattrs()}
+    assert held["levels"].tolist() == [1, 2]
+    assert {key: held[key] for key in ("whole", "who", "table", "share")} == {
+        "whole": 1, "who": "a b", "table": "{'a': 1}", "share": 0.5,
+    }  # fmt: skip
+    assert not {"coordinates", "none"} & set(held)
 
 
 def test_steps_in_months(tmp_path):
