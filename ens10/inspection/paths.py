@@ -13,6 +13,7 @@ from ens10.inspection.rows import Row, counted, few
 from ens10.inspection.stores import is_store, store_rows
 
 _ASIDE = {".idx", ".txt", ".md", ".json", ".yaml", ".yml"}  # that lie beside data files
+_FETCH = "Fetch or write the file again"  # the remedy of damage to a file's framing
 _SEARCHED = 1 << 26  # bytes of a file that are searched for a first message
 
 
@@ -76,8 +77,11 @@ def _damage(file: Path, errors: Sequence[FileError]) -> list[Row]:
     if len(errors) < 2:
         return [Row(file.name, status=str(error)) for error in errors]
     told = [str(error).removeprefix(f"{file}: ") for error in errors]
+    again = f" {_FETCH}."
+    short = [text.removesuffix(again).rstrip(".") for text in told]
+    remedy = again if any(text.endswith(again) for text in told) else ""
     where = counted(len(errors), "place")
-    return [Row(file.name, status=f"{file}: wrong in {where}: {few(told)}")]
+    return [Row(file.name, status=f"{file}: wrong in {where}: {few(short)}.{remedy}")]
 
 
 def _is_meant_as_data(file: Path) -> bool:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ens10.errors import FileError
 from ens10.ranges import check_range
 
-_MOST = 5  # places named in a status; more are counted
+_MOST = 20  # places named in a status; more are counted
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from damagetable import assert_told
 
 from ens10 import open_store, prepare
 from ens10.chunks import open_reader
+from ens10.convert.verifying import verify
 from ens10.errors import Ens10Error
 from ens10.inspection import inspect_path
 
@@ -84,6 +85,16 @@ def test_inspect_finds_damage_in_a_store(store, name):
     if name in ("unlink", "truncate"):
         headers = [row for row in inspect_path(store, values=False) if row.status != "ok"]
         assert [row.name for row in headers] == ["t2m"]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_verify_finds_damage_in_a_store(store, name):
+    """The same files are named by `ens10 verify`, and no others."""
+    path, _ = BROKEN[name](store)
+    found = verify(store, sample=0)
+    named = [*(file for file, _ in found.damaged), *found.missing]
+    assert named == [path.relative_to(store).as_posix()]
+    assert not found.ok
 
 
 @pytest.mark.parametrize("name", ["unlink", "truncate"])

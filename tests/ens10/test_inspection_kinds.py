@@ -117,6 +117,7 @@ def test_what_is_lagged():
     shared = own.copy()
     shared[0, :, 2] = True
     assert not is_lagged(shared)
+    assert not is_lagged(own[:2, :, :4])  # half of the fields are there
     assert not is_lagged(np.ones((4, 3, 8), bool))
     half_lost = np.zeros((4, 3, 8), bool)
     half_lost[:, 0] = True
