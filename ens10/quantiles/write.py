@@ -27,6 +27,7 @@ from ens10.quantiles.layout import ClimateArrays, create_climate
 from ens10.quantiles.members import StoreMembers
 from ens10.quantiles.model import rows_within
 from ens10.quantiles.options import ClimateOptions
+from ens10.quantiles.record import record_climate
 from ens10.quantiles.window import Climatology
 
 _RUN = 12  # month-days in a run: with 4 more on either side, a chunk is read 20 / 12 times
@@ -68,6 +69,7 @@ def write_climate(
             pool.shutdown(cancel_futures=True)
             raise
     arrays.finish()
+    record_climate(store, options)
     return sorted(path.relative_to(store) for unit in units for path in unit.files)
 
 

@@ -3,8 +3,11 @@ import shutil
 import numpy as np
 import pytest
 from climatetools import month_days, yearly_store
+from gribfiles import cube
 
 import ens10.quantiles.write
+from ens10 import prepare
+from ens10.convert import verify
 from ens10.errors import ArgumentError, DamagedFileError, FileError, UnknownNameError
 from ens10.quantiles import (
     ClimateOptions,
@@ -137,3 +140,16 @@ def test_words_of_the_command_line():
         parse_climate(["t2m@48"], window=8)
     with pytest.raises(ArgumentError, match="1 quantile"):
         parse_climate(["t2m@48"], levels=1)
+
+
+def test_a_climate_made_later_is_as_if_prepare_had_made_it(write, tmp_path):
+    dates = [year * 10000 + day for year in range(2000, 2006) for day in (104, 702)]
+    source = write(cube([("t2m", 0)], dates, (48,), members=2))
+    options = ClimateOptions(("t2m",), (48,), levels=5)
+    one = prepare(source, tmp_path / "one", climate=options)
+    other = prepare(source, tmp_path / "other")
+    write_climate(other, options)
+    assert contents(other) == contents(one)
+    assert verify(other).ok
+    write_climate(other, options)
+    assert contents(other) == contents(one)
