@@ -100,6 +100,9 @@ def prepare(
         return store
     partial = store.with_name(store.name + ".partial")
     with locked(partial, store):
+        if not force and _is_there(store, plan, force):  # another run has just ended
+            partial.rmdir()
+            return store
         engine = Engine(store, partial, plan, force, count, scheduler, progress)
         try:
             engine.run(src, truth, names, selection, options["ensembles"], climate)

@@ -93,7 +93,9 @@ def _climate(
             (store / path).unlink(missing_ok=True)
     else:  # what shapes the climate is lost
         shutil.rmtree(store / _CLIMATE, ignore_errors=True)
-    given = {key: tuple(v) if isinstance(v, list) else v for key, v in options.items()}
+    given: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) else v for key, v in options.items()
+    }
     write_climate(store, ClimateOptions(**given), progress=progress)
     return lost
 

@@ -113,7 +113,8 @@ def _end_with_parent() -> None:
 def _died(folder: Folder) -> FileError:
     return FileError(
         folder.path,
-        f"worker processes ended without a word {_MOST_DEATHS + 1} times (out of memory?)",
+        "worker processes ended without a word, again and again (out of memory, or a script that "
+        'calls prepare without `if __name__ == "__main__"`)',
         "Run again with fewer --workers: it resumes",
     )
 

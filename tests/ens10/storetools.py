@@ -55,3 +55,19 @@ def wait_for_units(store, count, process, seconds=60):
     while units_done(store) < count and process.poll() is None:
         assert time.monotonic() < end, "too slow"
         time.sleep(0.002)
+
+
+def children(process):
+    """Process ids of the processes that a process has started."""
+    try:
+        return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    except FileNotFoundError:
+        return []
+
+
+def wait_for_end(pids, seconds=20):
+    """Waits until processes have ended by themselves."""
+    end = time.monotonic() + seconds
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < end, f"{pids} live on"
+        time.sleep(0.01)

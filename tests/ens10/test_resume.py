@@ -9,7 +9,15 @@ import time
 import numpy as np
 import pytest
 from gribfiles import cube
-from storetools import assert_same, contents, start, units_done, wait_for_units
+from storetools import (
+    assert_same,
+    children,
+    contents,
+    start,
+    units_done,
+    wait_for_end,
+    wait_for_units,
+)
 
 from ens10 import prepare
 from ens10.convert import files, verify
@@ -38,8 +46,10 @@ def killed_and_resumed(tiny, folder, moments, pause, **options):
         process = start(source, store, pause, **options)
         wait_for_units(store, units_done(store) + more, process)
         time.sleep(random.random() * pause)
+        workers = children(process)
         process.send_signal(signal.SIGKILL)
         process.communicate()
+        wait_for_end(workers)
     process = start(source, store, **options)
     assert process.communicate()[1] == ""
     assert process.returncode == 0
