@@ -18,7 +18,7 @@ import numpy.typing as npt
 import zarr
 
 from ens10.errors import ArgumentError, DamagedFileError, FileError
-from ens10.mapping import mapped
+from ens10.mapping import MappedFile
 from ens10.packed16.layout import DamagedChunkError, length_of, most_bytes, parse, values_begin
 from ens10.packed16.lz4 import inflate
 from ens10.packed16.unpack import unpack
@@ -27,6 +27,7 @@ Place = tuple[int, ...]
 Buffer = npt.NDArray[np.uint8]
 MEND = "Mend the store with `ens10 verify STORE --repair`"
 _FLOAT_BYTES = 4
+_WORTH_MAPPING = 2**16  # bytes above which a copy takes longer than mapping
 _FIELD_DIMS = ("number", "channel")
 
 
@@ -144,8 +145,6 @@ class ChunkReader:
         head = source.read(0, values_begin(self.fields), self._scratch("head"))
         records = parse(head.data, self.fields, self.rows, self.columns, source.size)
         count, points = head.size, (rows[1] - rows[0]) * self.columns
-        if rows == (0, self.rows) and len(fields):
-            source = source.part(records[list(fields)], points)
         for field, values in zip(fields, out, strict=True):
             record = records[field]
             size = length_of(record, points)
@@ -207,16 +206,15 @@ class _File:
 
     def __init__(self, file: int) -> None:
         self._file, self.size = file, os.fstat(file).st_size
-
-    def part(self, records: npt.NDArray[Any], points: int) -> "_Source":
-        """A source for these fields: mapped, which saves a copy, or else the file itself."""
-        begin = int(records["offset"].min())
-        end = max(int(record["offset"]) + length_of(record, points) for record in records)
-        values = mapped(self._file, begin, end - begin)
-        return self if values is None else _Memory(values, begin)
+        self._mapped: MappedFile | None = None
 
     def read(self, begin: int, size: int, into: Any) -> Buffer:
-        """Bytes of the file, in an array given or made by `into`."""
+        """Bytes of the file, in an array given, or made by `into` if they are not memory yet."""
+        if callable(into) and size >= _WORTH_MAPPING:
+            self._mapped = self._mapped or MappedFile(self._file, self.size)
+            part = self._mapped.part(begin, size)
+            if part is not None:
+                return part
         target: Buffer = into(size) if callable(into) else into
         done = 0
         while done < size:
@@ -229,20 +227,16 @@ class _File:
 
 
 class _Memory:
-    """Bytes that are in memory already, the first of them at `begin` in the chunk."""
+    """Bytes that are in memory already."""
 
-    def __init__(self, chunk: Buffer, begin: int = 0) -> None:
-        self._chunk, self._begin, self.size = chunk, begin, begin + chunk.size
-
-    def part(self, records: npt.NDArray[Any], points: int) -> "_Source":  # noqa: ARG002
-        """A source for these fields: this one."""
-        return self
+    def __init__(self, chunk: Buffer) -> None:
+        self._chunk, self.size = chunk, chunk.size
 
     def read(self, begin: int, size: int, into: Any) -> Buffer:  # noqa: ARG002
         """A part of the bytes, without a copy."""
         if begin + size > self.size:
             raise DamagedChunkError(self.size, f"the chunk lacks {begin + size - self.size} bytes")
-        return self._chunk[begin - self._begin : begin - self._begin + size]
+        return self._chunk[begin : begin + size]
 
 
 _Source = _File | _Memory

@@ -1,7 +1,7 @@
 """Parts of files as memory, without a copy, where the system can promise that reading them works.
 
 A page that cannot be read ends the process (SIGBUS), and a page that must be fetched first stops
-all threads if Python asks for it. `MADV_POPULATE_READ` (Linux 5.14) does neither: it fetches all
+all threads if Python asks for it. `MADV_POPULATE_READ` (Linux 5.14) does neither: it fetches the
 pages with the interpreter lock released, and returns an error where one cannot be read.
 """
 
@@ -17,28 +17,32 @@ import numpy.typing as npt
 _POPULATE_READ = 22
 
 
-def mapped(file: int, begin: int, size: int) -> npt.NDArray[np.uint8] | None:
-    """Bytes of an open file, read-only, all of them in memory; None where that is not possible.
+class MappedFile:
+    """An open file whose parts are given as memory.
 
     Args:
-        file: descriptor.
-        begin: first byte.
-        size: number of bytes, which the file has.
+        file: descriptor; it may be closed while the parts are in use.
+        size: of the file, not 0.
     """
-    madvise = _madvise()
-    if madvise is None or not size:
-        return None
-    before = begin % mmap.ALLOCATIONGRANULARITY
-    try:
-        held = mmap.mmap(
-            file, before + size, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin - before
-        )
-    except (OSError, ValueError):
-        return None
-    values = np.frombuffer(held, np.uint8)
-    if madvise(values.ctypes.data, values.size, _POPULATE_READ):
-        return None
-    return values[before:]
+
+    def __init__(self, file: int, size: int) -> None:
+        self._bytes: npt.NDArray[np.uint8] | None = None
+        if _madvise() is not None:
+            try:
+                held = mmap.mmap(file, size, mmap.MAP_SHARED, mmap.PROT_READ)
+            except (OSError, ValueError):  # a file system without mapping, or a file cut short
+                return
+            self._bytes = np.frombuffer(held, np.uint8)
+
+    def part(self, begin: int, size: int) -> npt.NDArray[np.uint8] | None:
+        """Bytes of the file, read-only, all of them in memory; None where that is not possible."""
+        if self._bytes is None or begin + size > self._bytes.size:
+            return None
+        first = begin - begin % mmap.PAGESIZE
+        address = self._bytes.ctypes.data + first
+        if _madvise()(address, begin + size - first, _POPULATE_READ):
+            return None
+        return self._bytes[begin : begin + size]
 
 
 @functools.cache

@@ -201,7 +201,8 @@ class Batches:
             self.index, self._ranks, self._batch_size, self._seed, place.epoch, self._shuffle
         )
         whole, skipped = divmod(place.batches, max(1, self._count(self._batch_size)))
-        layout = Layout(self.kind.arrays(self.content, self._batch_size))
+        most = min(self._batch_size, max(1, self._ranks.count(len(self.index))))
+        layout = Layout(self.kind.arrays(self.content, most))
         ring = Ring(
             jobs.after(whole),
             lambda job, block: self._fill(job, layout, block),

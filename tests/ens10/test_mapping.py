@@ -1,0 +1,71 @@
+"""Parts of files as memory."""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+import zarr
+
+from ens10 import mapping
+from ens10.chunks import open_reader
+from ens10.mapping import MappedFile
+from ens10.packed16 import Packed, encode
+from ens10.store import create_array
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files are mapped on Linux alone")
+
+
+@pytest.fixture
+def content():
+    return np.random.default_rng(0).integers(0, 256, 200_001).astype(np.uint8)
+
+
+def opened(path, content):
+    content.tofile(path)
+    return os.open(path, os.O_RDONLY)
+
+
+def test_parts_outlive_the_file(tmp_path, content):
+    file = opened(tmp_path / "f", content)
+    mapped = MappedFile(file, content.size)
+    os.close(file)
+    (tmp_path / "f").unlink()
+    parts = [(0, 1), (4095, 2), (4096, 4096), (123_457, 70_001), (200_000, 1), (0, 200_001)]
+    held = [mapped.part(*part) for part in parts]
+    del mapped
+    for (begin, size), part in zip(parts, held, strict=True):
+        np.testing.assert_array_equal(part, content[begin : begin + size])
+        assert not part.flags.writeable
+
+
+def test_what_cannot_be_read_is_no_memory(tmp_path, content):
+    file = opened(tmp_path / "f", content)
+    mapped = MappedFile(file, content.size)
+    assert mapped.part(200_000, 2) is None
+    os.truncate(tmp_path / "f", 8192)  # touching a page behind the end would end the process
+    assert mapped.part(100_000, 4096) is None
+    np.testing.assert_array_equal(mapped.part(0, 8192), content[:8192])
+    assert MappedFile(file, content.size).part(0, 1) is None
+    os.close(file)
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_without_mapping_the_values_are_the_same(tmp_path, monkeypatch, codec):
+    group = zarr.open_group(str(tmp_path / "s"), mode="w")
+    codes = np.random.default_rng(1).integers(0, 4000, (3, 181, 360)).astype(np.uint16)
+    array = create_array(group, "x", (1, 3, 181, 360), ("time", "number", "latitude", "longitude"),
+                         chunks=(1, 3, 181, 360), codec=codec)  # fmt: skip
+    values = codes * np.float32(0.5) + np.float32(3)
+    array[0] = values
+    if codec == "none":
+        chunk = encode([Packed(field, 3.0, 0.5) for field in codes], 181, 360)
+        (tmp_path / "s" / "x" / "c" / "0" / "0" / "0" / "0").write_bytes(chunk)
+    for mapping_works in (True, False):
+        if not mapping_works:
+            monkeypatch.setattr(mapping, "_madvise", lambda: None)
+        reader = open_reader(tmp_path / "s", "x")
+        for fields, rows in (([0, 1, 2], slice(0, 181)), ([2, 0], slice(1, 180))):
+            out = np.empty((len(fields), rows.stop - rows.start, 360), np.float32)
+            reader.read_into((0,), out, fields, rows)
+            np.testing.assert_array_equal(out, values[fields][:, rows])
