@@ -11,7 +11,7 @@ from typing import Any
 
 from common import VARIABLES, Line, run, store
 
-from ens10.loader import Batches
+from ens10.loader import Batches, Patches, Slabs
 
 
 def digests(batches: Iterable[Any]) -> list[str]:
@@ -33,7 +33,7 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
         return Batches(path, "t2m", list(VARIABLES), seed=3, threads=threads, **more)
 
     differing, compared = 0, 0
-    for kind in ({}, {"kind": "members"}, {"kind": "patches", "patch": 128}):
+    for kind in ({}, {"kind": "members"}, {"kind": Patches((128, 128))}, {"kind": Slabs(90, 270)}):
         want = digests(batches(0, **kind))
         for threads in (1, 2):
             differing, compared = (

@@ -20,7 +20,7 @@ import xarray as xr
 from common import VARIABLES, Line, interleave, run, store
 
 from ens10 import open_store
-from ens10.loader import Batches
+from ens10.loader import Batches, Patches
 
 DATES = 6
 PATCH = 128
@@ -70,11 +70,11 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
         place = {"latitude": slice(100, 100 + PATCH), "longitude": slice(200, 200 + PATCH)}
         return moments.isel(time=t, step=0, **place).compute(scheduler="synchronous")
 
-    common: dict[str, Any] = {"shuffle": False, "protocol": "clean"}
+    common: dict[str, Any] = {"shuffle": False, "threads": 0}  # nothing is read ahead unseen
     kinds = {
         "field": Batches(path, "t2m", list(VARIABLES), kind="members", **common),
         "mean/std": Batches(path, "t2m", list(VARIABLES), **common),
-        "patch": Batches(path, "t2m", list(VARIABLES), kind="patches", patch=PATCH, **common),
+        "patch": Batches(path, "t2m", list(VARIABLES), kind=Patches((PATCH, PATCH)), **common),
     }
     check(kinds, theirs_members(0), theirs_moments(0))
     ours = {name: endless(batches) for name, batches in kinds.items()}

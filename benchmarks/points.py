@@ -18,7 +18,7 @@ import xarray as xr
 from common import VARIABLES, Line, interleave, run, store
 
 from ens10 import open_store
-from ens10.loader import Batches
+from ens10.loader import Batches, Points
 
 PICKED = 512
 
@@ -27,9 +27,8 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
     """Points a second, and the ratio to vectorised indexing."""
     path = store(options.data)
     members = open_store(path, "sfc")[list(VARIABLES)].isel(step=0)
-    batches = Batches(
-        path, "t2m", list(VARIABLES), kind="points", members=True, batch_size=8192, seed=1
-    )
+    points_of_members = Points(size=8192, features="members")
+    batches = Batches(path, "t2m", list(VARIABLES), kind=points_of_members, batch_size=2, seed=1)
     rng = np.random.default_rng(0)
     first = next(iter(batches))
     features = int(np.prod(first["features"].shape[1:]))

@@ -75,7 +75,7 @@ def _add_prepare(commands: "Commands[Any]") -> None:
     parser.add_argument(
         "--climate", nargs="+", metavar="CHANNEL@STEP", help="model-climate quantiles for EFI"
     )
-    parser.add_argument("--climate-levels", type=int, choices=(21, 101), default=101)
+    parser.add_argument("--climate-levels", type=int, choices=(21, 101), help="default: protocol's")
     parser.add_argument("--climate-protocol", choices=("clean", "paper"), default="clean")
     parser.add_argument("--codec", choices=("none", "lz4"), default="none")
     parser.add_argument("--missing", choices=("error", "nan", "skip"), default="error")
@@ -104,6 +104,7 @@ def _add_export(commands: "Commands[Any]") -> None:
     parser.add_argument("--kind", choices=("sfc", "pl", "truth", "statistics", "climate"))
     _add_selection(parser)
     parser.add_argument("--members", nargs="+", type=int)
+    parser.add_argument("--compression", type=int, default=0, help="netCDF: 0 (none) to 9")
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
     parser.set_defaults(command=_export)
 
@@ -241,6 +242,7 @@ def _export(options: argparse.Namespace) -> None:
         steps=options.steps,
         members=options.members,
         dates=options.dates,
+        compression=options.compression,
         force=options.force,
         progress=True,
     )
