@@ -21,6 +21,8 @@ from storetools import (
 
 from ens10 import prepare
 from ens10.convert import files, verify
+from ens10.convert.engine import Engine
+from ens10.convert.manifest import read_manifest
 from ens10.convert.units import ForecastUnit
 from ens10.errors import FileError
 
@@ -165,6 +167,22 @@ def test_a_disk_that_is_too_small_is_told_first(write, tmp_path, monkeypatch, be
     with pytest.raises(FileError, match=r"it needs 0.0\d+ MB, and 0.01 MB are free"):
         prepare(write(cube()), tmp_path / "s")
     assert not begun
+
+
+def test_the_size_is_known_before(write, tmp_path, monkeypatch):
+    told, real = [], Engine._check_space
+
+    def noted(engine, needed):
+        told.append(needed)
+        real(engine, needed)
+
+    monkeypatch.setattr(Engine, "_check_space", noted)
+    source = write(cube())
+    truth = write([f for f in cube() if f[4] == 1], "truth.grib", data_type="an", members=0)
+    store = prepare(source, tmp_path / "s", truth=truth, ensembles=[2])
+    units = {name: rows for name, rows in read_manifest(store).units.items() if name != "metadata"}
+    written = sum(row[1] for rows in units.values() for row in rows)
+    assert written <= sum(told) < 1.03 * written
 
 
 def test_two_runs_into_one_store(write, tmp_path):
