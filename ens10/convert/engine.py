@@ -75,7 +75,9 @@ class Engine:
         shutil.rmtree(self.folder.scratch.parent, ignore_errors=True)
         self.folder.scratch.mkdir(parents=True)
         missing = self.plan["options"]["missing"]
-        forecasts, paired = paired_with(src, truth, names, selection, missing, self.progress)
+        forecasts, paired = paired_with(
+            src, truth, names, selection, missing, self.workers, self.progress
+        )
         _check_ensembles(ensembles, forecasts.template.sizes["number"])
         self._structure(begun, forecasts.template, paired, ensembles)
         form = form_of(path, forecasts.template, ensembles)

@@ -1,6 +1,6 @@
 """Forecasts in GRIB files, unit by unit, their integers taken over as they are packed."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ import xarray as xr
 
 from ens10.convert.selection import Selection, chosen_dates, chosen_members
 from ens10.convert.units import Part
+from ens10.convert.workers import processes
 from ens10.grib import Message, MessageList, pack, scan
 from ens10.gribsource import GribFields, Missing
 from ens10.gribsource import Selection as GribSelection
@@ -115,9 +116,9 @@ def _bytes(message: Message) -> int:
 
 
 def open_gribs(
-    files: Sequence[Path], selection: Selection, missing: Missing, progress: bool
+    files: Sequence[Path], selection: Selection, missing: Missing, workers: int, progress: bool
 ) -> GribFields:
-    """The selected fields of GRIB files.
+    """The selected fields of GRIB files, which are searched for messages by several processes.
 
     Raises:
         FileError: a file is damaged, or they do not fit together.
@@ -125,7 +126,11 @@ def open_gribs(
         UnknownNameError: something is selected that is not there.
     """
     shown = progress and len(files) > 1
-    lists = [scan(file) for file in track(files, "index", len(files), shown)]
+    with ExitStack() as stack:
+        found: Iterable[MessageList] = map(scan, files)
+        if workers > 1 and len(files) > 1:
+            found = stack.enter_context(processes(workers)).map(scan, files)
+        lists = list(track(found, "index", len(files), shown))
     return GribFields(lists, missing, _resolved(selection, lists))
 
 

@@ -119,7 +119,12 @@ class DatasetForecasts:
 
 
 def open_forecasts(
-    src: Source, names: Names, selection: Selection, missing: Missing, progress: bool = False
+    src: Source,
+    names: Names,
+    selection: Selection,
+    missing: Missing,
+    workers: int = 1,
+    progress: bool = False,
 ) -> Forecasts:
     """Forecasts with all dimensions, and the part that is wanted.
 
@@ -136,7 +141,7 @@ def open_forecasts(
     gribs = _gribs(src) if not (names.variables or names.truth) else []
     if gribs:
         numbers = {path: n for n, path in enumerate(files(Path(src)))}
-        fields = open_gribs(gribs, selection, missing, progress)
+        fields = open_gribs(gribs, selection, missing, workers, progress)
         whole = _with_all_dims(tidy(fields.dataset(), names, src))
         if matches(fields, whole):
             return GribForecasts(fields, whole, numbers, list(range(whole.sizes["time"])))
@@ -201,12 +206,13 @@ def paired_with(
     names: Names,
     selection: Selection,
     missing: Missing,
+    workers: int = 1,
     progress: bool = False,
 ) -> tuple[Forecasts, xr.Dataset | None]:
     """Forecasts, and the truth of their valid dates if there is any, on the same start dates."""
     # The names of a truth kept apart do not concern the forecasts.
     own = names if truth is None else replace(names, truth={})
-    forecasts = open_forecasts(src, own, selection, missing, progress)
+    forecasts = open_forecasts(src, own, selection, missing, workers, progress)
     if truth is None and not names.truth:
         return forecasts, None
     paired = pair_truth(forecasts.template, open_truth(src, truth, names, missing), missing)

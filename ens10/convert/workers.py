@@ -83,12 +83,12 @@ def _batch_in_processes(folder: Folder, batch: list[Unit], workers: int, done: D
 
     graph = {unit.name: (work, folder, unit) for unit in batch}
     told = callbacks.Callback(posttask=lambda key, *_: done(key))
-    with _pool(workers) as pool, told:
+    with processes(workers) as pool, told:
         get(graph, list(graph), num_workers=workers, pool=pool, chunksize=1, optimize_graph=False)
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that end with this one, however it ends."""
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
