@@ -87,6 +87,22 @@ def test_an_error_comes_at_its_batch_as_itself(threads):
     assert not readers()
 
 
+def test_nothing_is_begun_after_an_error():
+    begun = []
+
+    def failing(job, block):
+        begun.append(job)
+        if job == 1:
+            raise OSError("gone")
+
+    ring = iter(Ring(range(9), failing, Slots(SIZE), 6, 1))
+    next(ring)
+    time.sleep(0.05)
+    with pytest.raises(OSError, match="gone"):
+        next(ring)
+    assert begun == [0, 1]
+
+
 def test_no_memory_for_a_buffer():
     def allocate(size):
         raise MemoryError("no more")
