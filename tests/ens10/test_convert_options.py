@@ -152,3 +152,17 @@ def test_a_folder_of_grib_and_netcdf(write, tmp_path):
     xr.testing.assert_identical(
         open_store(mixed, "statistics").drop_attrs(), open_store(pure, "statistics").drop_attrs()
     )
+
+
+def test_variables_on_different_levels(write, tmp_path):
+    names = (("z", 500), ("z", 850), ("t", 850))
+    source = write(cube(names))
+    for asked in (source, open_source(source)):
+        store = prepare(asked, tmp_path / "s", force=True)
+        held = open_store(store, "pl")
+        assert held.t.sel(level=500).isnull().all()
+        np.testing.assert_array_equal(held.t, open_source(source).t)
+        np.testing.assert_array_equal(held.z, open_source(source).z)
+        channels = open_store(store, "statistics").channel.to_numpy().tolist()
+        assert channels == ["z_500", "z_850", "t_850"]
+        assert verify(store).ok

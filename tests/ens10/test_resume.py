@@ -205,3 +205,13 @@ def test_a_folder_that_has_gone_is_not_made_anew(tmp_path):
     with pytest.raises(FileNotFoundError):
         files.place(scratch, tmp_path / "gone", "a/b/c", np.zeros(3, np.uint8))
     assert [p.name for p in tmp_path.rglob("*")] == ["scratch"]
+
+
+def test_nothing_is_left_of_a_file_that_does_not_fit(tmp_path, monkeypatch):
+    def full(file, data):
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(files.os, "write", full)
+    with pytest.raises(files.DiskFullError, match="no space is left"):
+        files.place(tmp_path, tmp_path, "a", np.zeros(3, np.uint8))
+    assert not list(tmp_path.iterdir())
