@@ -9,7 +9,7 @@ import numpy as np
 import zarr
 
 from ens10.climate import blocks
-from ens10.store import consolidate
+from ens10.store import consolidate, store_kinds
 
 _DAY = 86400
 
@@ -27,8 +27,9 @@ def lengthened(store: Path, out: Path, dates: int, every: int = 7) -> Path:
         return out
     shutil.copytree(store, out, ignore=shutil.ignore_patterns("c"))
     root = zarr.open_group(str(out), mode="r+", use_consolidated=False)
-    for name, old in zarr.open_group(str(store), mode="r", use_consolidated=False).groups():
-        _lengthen(root[name], old, store / name, out / name, dates, every * _DAY)  # type: ignore[arg-type]
+    short = zarr.open_group(str(store), mode="r", use_consolidated=False)
+    for name in store_kinds(store):
+        _lengthen(root[name], short[name], store / name, out / name, dates, every * _DAY)  # type: ignore[arg-type]
     (out / "manifest.json").unlink(missing_ok=True)
     consolidate(out)
     return out
