@@ -19,7 +19,7 @@ import numpy.typing as npt
 from common import VARIABLES, Line, interleave, mapped_copy, run, store
 
 from ens10 import open_store
-from ens10.chunks import open_reader
+from ens10.store.chunks import open_reader
 
 DATE = 3
 

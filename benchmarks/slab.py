@@ -15,7 +15,7 @@ import numpy as np
 from common import VARIABLES, Line, interleave, run, store
 
 from ens10 import open_store
-from ens10.chunks import open_reader
+from ens10.store.chunks import open_reader
 
 DATE, ROWS = 3, slice(90, 270)
 _CODE_BYTES = 2

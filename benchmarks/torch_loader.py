@@ -19,8 +19,8 @@ import torch
 from common import VARIABLES, Line, interleave, run, store
 from torch.utils.data import DataLoader, Dataset
 
-from ens10.chunks import open_reader
 from ens10.loader import Batches
+from ens10.store.chunks import open_reader
 
 
 class Members(Dataset[torch.Tensor]):

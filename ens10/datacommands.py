@@ -161,9 +161,9 @@ def _inspect(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> None:
     from ens10.convert import prepare
-    from ens10.names import read_names
     from ens10.quantiles import parse_climate
     from ens10.screen import print_store
+    from ens10.source.names import read_names
 
     climate = None
     if options.climate:

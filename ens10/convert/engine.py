@@ -24,8 +24,8 @@ from ens10.convert.sources import paired_with
 from ens10.convert.structure import create, form_of
 from ens10.convert.workers import work_on
 from ens10.errors import ArgumentError, FileError
-from ens10.names import Names
 from ens10.progress import bar
+from ens10.source.names import Names
 
 
 class Engine:

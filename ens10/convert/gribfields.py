@@ -13,10 +13,10 @@ from ens10.convert.selection import Selection, chosen_dates, chosen_members
 from ens10.convert.units import Part
 from ens10.convert.workers import processes
 from ens10.grib import Message, MessageList, pack, scan
-from ens10.gribsource import GribFields, Missing
-from ens10.gribsource import Selection as GribSelection
 from ens10.packed16.layout import Field
 from ens10.progress import track
+from ens10.source.gribs import GribFields, Missing
+from ens10.source.gribs import Selection as GribSelection
 
 Members = tuple[Message | None, ...]
 

@@ -19,7 +19,7 @@ from ens10.convert.selection import Selection
 from ens10.convert.sources import Missing
 from ens10.convert.workers import workers_for
 from ens10.errors import ArgumentError, FileError
-from ens10.names import Names
+from ens10.source.names import Names
 from ens10.store import Codec, store_kinds
 
 

@@ -19,9 +19,9 @@ from ens10.convert.sources import Forecasts, paired_with
 from ens10.convert.structure import create, form_of
 from ens10.convert.workers import work_on
 from ens10.errors import FileError, MissingDataError, listing
-from ens10.names import Names
 from ens10.packed16.layout import crc32c
 from ens10.progress import bar
+from ens10.source.names import Names
 from ens10.store import consolidate
 
 _CLIMATE = "climate/"

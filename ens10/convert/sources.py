@@ -16,11 +16,11 @@ from ens10.convert.selection import Selection
 from ens10.convert.units import Fields, Part
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.grib import is_grib
-from ens10.layout import FORECAST_DIMS, tidy
-from ens10.names import Names
 from ens10.packed16.layout import Field
-from ens10.pairing import pair_truth
 from ens10.source import open_source
+from ens10.source.layout import FORECAST_DIMS, tidy
+from ens10.source.names import Names
+from ens10.source.pairing import pair_truth
 
 Missing = Literal["error", "nan", "skip"]
 

@@ -18,7 +18,7 @@ from ens10.convert.files import Folder, Row, Writer
 from ens10.convert.moments import Chunk, Range, add_date
 from ens10.errors import FileError
 from ens10.packed16.layout import Field, encode
-from ens10.ranges import check_range
+from ens10.source.ranges import check_range
 
 SUMS = ("count", "sum", "square_sum")
 

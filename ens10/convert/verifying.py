@@ -11,7 +11,6 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 
-from ens10.chunks import open_reader
 from ens10.convert.files import Row
 from ens10.convert.listing import located
 from ens10.convert.manifest import Manifest, files_of, read_manifest
@@ -19,6 +18,7 @@ from ens10.convert.sampling import Sample, decoded, samples
 from ens10.errors import ArgumentError, FileError
 from ens10.progress import bar, track
 from ens10.store import store_kinds
+from ens10.store.chunks import open_reader
 
 _THREADS = 4
 _PIECE = 1 << 22  # bytes read at a time

@@ -22,7 +22,7 @@ from ens10.catalog import VARIABLES
 from ens10.download.choice import ERA5_NAMES, Choice
 from ens10.download.remote import check_scheme, public
 from ens10.errors import ArgumentError, FileError, MissingDataError
-from ens10.ranges import check_range
+from ens10.source.ranges import check_range
 
 URL = (
     "https://storage.googleapis.com/gcp-public-data-arco-era5/ar/full_37-1h-0p25deg-chunk-1.zarr-v3"

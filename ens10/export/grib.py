@@ -7,8 +7,6 @@ from typing import BinaryIO
 import numpy as np
 import xarray as xr
 
-from ens10.chunkform import Form, check
-from ens10.chunks import MEND
 from ens10.errors import ArgumentError, DamagedFileError, FileError
 from ens10.export.cells import Cell, cells_of, check_for_grib
 from ens10.export.message import Label, Messages, grid_of
@@ -16,6 +14,8 @@ from ens10.export.packing import field_of_record
 from ens10.grib.packing import same_bits
 from ens10.packed16.layout import DamagedChunkError, Field, checked_values, parse
 from ens10.progress import track
+from ens10.store.chunks import MEND
+from ens10.store.form import Form, check
 
 
 def write_grib(

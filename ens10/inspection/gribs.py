@@ -9,14 +9,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ens10.agreement import check_agreement
 from ens10.catalog import VARIABLES
 from ens10.errors import Ens10Error, FileError
 from ens10.grib import Meaning, Message, MessageList, decode, pack, to_float32
 from ens10.inspection.ensembles import is_lagged, notes_of
 from ens10.inspection.rows import Moments, Row, counted, few, status_of
 from ens10.progress import track
-from ens10.selection import HECTOPASCAL
+from ens10.source.agreement import check_agreement
+from ens10.source.selection import HECTOPASCAL
 
 _Key = tuple[str, float, str, int, str]  # name, hPa, type of level, level, grid
 _LONG = 2000  # messages from which a progress bar is worth it

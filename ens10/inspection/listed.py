@@ -10,8 +10,8 @@ from typing import Any
 
 import crc32c
 
-from ens10.chunkform import Form
 from ens10.inspection.rows import Row
+from ens10.store.form import Form
 
 MANIFEST = "manifest.json"
 _PLAN = "plan.json"

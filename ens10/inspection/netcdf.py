@@ -10,9 +10,9 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.inspection.rows import Moments, Row, counted, few, status_of
-from ens10.netcdflength import check_length
 from ens10.progress import track
 from ens10.source import open_source
+from ens10.source.netcdflength import check_length
 
 _MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
 _SUFFIXES = (".nc", ".nc4")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.errors import FileError
-from ens10.ranges import check_range
+from ens10.source.ranges import check_range
 
 _MOST = 20  # places named in a status; more are counted
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}

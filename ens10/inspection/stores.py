@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.chunkform import Form, check
-from ens10.chunks import MEND
 from ens10.errors import FileError
 from ens10.inspection.listed import MANIFEST, File, Listed
 from ens10.inspection.netcdf import grid_in_words
@@ -19,6 +17,8 @@ from ens10.packed16.layout import DamagedChunkError, crc32c, length_of, parse
 from ens10.packed16.unpack import unpack
 from ens10.progress import track
 from ens10.store import FORMAT_VERSION, StoreKind, is_strict, open_store, store_kinds
+from ens10.store.chunks import MEND
+from ens10.store.form import Form, check
 
 _KINDS: tuple[StoreKind, ...] = ("sfc", "pl", "truth")  # whose values are shown
 _LONG = 500  # chunks from which a progress bar is worth it

@@ -9,10 +9,10 @@ import xarray as xr
 
 from ens10.channels import field_of
 from ens10.convert import ensemble_moments
-from ens10.layout import FORECAST_DIMS, tidy
 from ens10.loader.samples import _ALL, Field, Moment, Samples, SumsOfYears
-from ens10.names import Names
-from ens10.pairing import pair_truth
+from ens10.source.layout import FORECAST_DIMS, tidy
+from ens10.source.names import Names
+from ens10.source.pairing import pair_truth
 
 # What lies behind a lazy array (HDF5, ecCodes, a user's function) need not bear several threads.
 _ONE_AT_A_TIME = threading.RLock()

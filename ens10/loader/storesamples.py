@@ -13,10 +13,10 @@ import xarray as xr
 import zarr
 
 from ens10.channels import split_exactly
-from ens10.chunks import Reader, open_reader
 from ens10.convert import ensemble_moments
 from ens10.loader.samples import _ALL, Field, Moment, Samples, SumsOfYears
 from ens10.store import open_store, store_kinds
+from ens10.store.chunks import Reader, open_reader
 
 _PARTS = ("count", "sum", "square_sum")
 

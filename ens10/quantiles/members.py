@@ -10,9 +10,9 @@ import xarray as xr
 from dask.base import tokenize
 
 from ens10.channels import channel_names, field_of, resolve, split_exactly
-from ens10.chunks import Reader, open_reader
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.store import forecasts
+from ens10.store.chunks import Reader, open_reader
 
 _DIMS = ("time", "number", "latitude", "longitude")
 

@@ -4,9 +4,9 @@ import numpy as np
 import zarr
 from numcodecs.blosc import compress
 
-from ens10.chunks import ChunkReader
 from ens10.packed16 import Packed, encode
 from ens10.store import create_array
+from ens10.store.chunks import ChunkReader
 
 CODECS = (None, "none", "lz4")
 MEMBERS, ROWS, COLUMNS = 5, 7, 9

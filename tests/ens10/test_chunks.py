@@ -10,9 +10,9 @@ from chunkfiles import CODECS, COLUMNS, MEMBERS, ROWS, bits, empty, make
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ens10.chunks import ChunkReader, _runs, open_reader
 from ens10.errors import ArgumentError, FileError
 from ens10.store import create_array
+from ens10.store.chunks import ChunkReader, _runs, open_reader
 
 
 @pytest.fixture(params=CODECS, ids=str)

@@ -10,8 +10,8 @@ import xarray as xr
 from gribfiles import cube
 
 from ens10.errors import FileError, MissingDataError
-from ens10.names import Names
 from ens10.source import open_source
+from ens10.source.names import Names
 
 NAMES = (("t2m", 0), ("z", 500), ("t", 850))
 DATES = (20160101, 20160105, 20160108)

@@ -8,8 +8,8 @@ from test_source import DIMENSIONS, SEASONAL, seasonal
 from ens10 import open_store, prepare
 from ens10.convert.units import ForecastUnit
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
-from ens10.names import Names
 from ens10.source import open_source
+from ens10.source.names import Names
 
 DAYS = (20160103, 20160107, 20160110)  # 48 h after the dates of `cube`
 

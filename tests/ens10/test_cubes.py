@@ -8,7 +8,7 @@ from packedmessages import SHAPE, message, scanned
 
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.grib import Message, decode, pack, scan, to_float32
-from ens10.gribsource import GribFields, Selection
+from ens10.source.gribs import GribFields, Selection
 
 FIELD = np.arange(40.0).reshape(SHAPE) + 250
 NAMES = (("t2m", 0), ("z", 500), ("z", 850), ("t", 850))

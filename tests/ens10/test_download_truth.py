@@ -12,8 +12,8 @@ from flakyserver import serve
 
 from ens10.download import download
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
-from ens10.pairing import pair_truth
 from ens10.source import open_source
+from ens10.source.pairing import pair_truth
 from ens10.synthetic import World
 
 

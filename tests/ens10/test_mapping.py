@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import zarr
 
-from ens10 import mapping
-from ens10.chunks import open_reader
-from ens10.mapping import MappedFile
 from ens10.packed16 import Packed, encode
-from ens10.store import create_array
+from ens10.store import create_array, mapping
+from ens10.store.chunks import open_reader
+from ens10.store.mapping import MappedFile
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files are mapped on Linux alone")
 

@@ -1,7 +1,7 @@
 import pytest
 
 from ens10.errors import FileError, UnknownNameError
-from ens10.names import Names, read_names
+from ens10.source.names import Names, read_names
 
 
 def written(tmp_path, text):

@@ -169,7 +169,7 @@ def test_a_future_date_may_be_judged(yearly):
 
 
 def test_nothing_is_read_before_it_is_computed(yearly, monkeypatch):
-    monkeypatch.setattr("ens10.chunks.ChunkReader.read_into", None)
+    monkeypatch.setattr("ens10.store.chunks.ChunkReader.read_into", None)
     monkeypatch.setattr("ens10.packed16.codec.Packed16._decode_sync", None)
     lazy = model_climate(yearly, "t2m", step=48)
     with pytest.raises(TypeError):

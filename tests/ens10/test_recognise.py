@@ -10,8 +10,8 @@ from ens10 import open_store, prepare, recognise
 from ens10.catalog import VARIABLES
 from ens10.errors import FileError
 from ens10.grib import Encoder
-from ens10.layout import tidy
-from ens10.names import Names
+from ens10.source.layout import tidy
+from ens10.source.names import Names
 
 SURFACE, UPPER = ("time", "latitude", "longitude"), ("time", "level", "latitude", "longitude")
 COORDINATES = {

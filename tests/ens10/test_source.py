@@ -8,9 +8,9 @@ from gribfiles import REAL, cube, values_of
 from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.grib import Encoder, LatLonGrid
-from ens10.layout import tidy
-from ens10.names import Names
 from ens10.source import open_source
+from ens10.source.layout import tidy
+from ens10.source.names import Names
 
 DIMENSIONS = {
     "member": "number",

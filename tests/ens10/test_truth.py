@@ -9,9 +9,9 @@ from gribfiles import GRID, cube
 from truthfiles import LAT, LEVELS, LON, value
 
 from ens10.errors import ArgumentError, FileError, MissingDataError
-from ens10.names import Names
-from ens10.pairing import pair_truth
 from ens10.source import open_source
+from ens10.source.names import Names
+from ens10.source.pairing import pair_truth
 
 NAMES = (("t2m", 0), ("z", 500), ("z", 850), ("t", 500), ("t", 850))
 VALID = ("2016-01-03T00", "2016-01-07T00", "2016-01-10T00")  # of 48 h
@@ -172,7 +172,7 @@ def test_a_quarter_of_a_degree_from_minus_180_and_from_the_south(tmp_path):
 
 
 def opened_in_memory(dataset):
-    from ens10.layout import tidy
+    from ens10.source.layout import tidy
 
     return tidy(dataset, Names(), "memory", optional_dimensions=True)
 

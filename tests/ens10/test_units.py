@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ens10.catalog import VARIABLES
 from ens10.errors import FileError
-from ens10.units import in_catalogue_units, unit_of
+from ens10.source.units import in_catalogue_units, unit_of
 
 
 @pytest.mark.parametrize(

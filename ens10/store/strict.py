@@ -13,10 +13,10 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import WrapperStore
 
-from ens10.chunkform import Form, check, plain_frame
-from ens10.chunks import MEND
 from ens10.errors import DamagedFileError, FileError
 from ens10.packed16.layout import DamagedChunkError
+from ens10.store.chunks import MEND
+from ens10.store.form import Form, check, plain_frame
 
 _CHUNK_KEY = re.compile(r"(.*)/c(?:/\d+)*")
 _METADATA = "/zarr.json"

@@ -8,9 +8,9 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.layout import as_truth
-from ens10.units import in_catalogue_units
-from ens10.wanted import wanted_fields
+from ens10.source.layout import as_truth
+from ens10.source.units import in_catalogue_units
+from ens10.source.wanted import wanted_fields
 
 _GRID = ("latitude", "longitude")
 _TOLERANCE_DEGREES = 1e-3

@@ -27,7 +27,7 @@ def combined(
     """The parts as one dataset.
 
     Args:
-        parts: in the layout of `ens10.layout.tidy`.
+        parts: in the layout of `ens10.source.layout.tidy`.
         sources: where each of them comes from.
         missing: "error" if all variables must have the same dates, steps and members, "nan" to
             fill what one lacks, "skip" to leave out the dates that not all of them have. Levels

@@ -11,16 +11,16 @@ from typing import Any
 
 import xarray as xr
 
-from ens10 import recognise
-from ens10.combine import combined
-from ens10.cubes import Missing
 from ens10.errors import FileError, MissingDataError
 from ens10.grib import is_grib
-from ens10.gribsource import grib_dataset
-from ens10.layout import FORECAST_DIMS, as_truth, tidy
-from ens10.names import Names
-from ens10.netcdflength import check_length
-from ens10.validtime import with_valid_time
+from ens10.source import recognise
+from ens10.source.combine import combined
+from ens10.source.cubes import Missing
+from ens10.source.gribs import grib_dataset
+from ens10.source.layout import FORECAST_DIMS, as_truth, tidy
+from ens10.source.names import Names
+from ens10.source.netcdflength import check_length
+from ens10.source.validtime import with_valid_time
 
 __all__ = ["FORECAST_DIMS", "as_truth", "open_source", "tidy", "with_valid_time"]
 
@@ -41,7 +41,7 @@ def open_source(
     Args:
         path: a GRIB or netCDF file, a folder of such files (not searched in depth), or a Zarr
             store, which may also be a URL that fsspec reads.
-        names: how the file's names map to ours; see `ens10.names`.
+        names: how the file's names map to ours; see `ens10.source.names`.
         missing: "error" to refuse files that lack fields, "nan" to fill with NaN, "skip" to leave
             out the dates of GRIB files that lack any.
         optional_dimensions: accept a mapping of dimensions that the file lacks, as truth may.

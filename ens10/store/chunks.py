@@ -18,10 +18,10 @@ import numpy.typing as npt
 import zarr
 
 from ens10.errors import ArgumentError, DamagedFileError, FileError
-from ens10.mapping import MappedFile
 from ens10.packed16.layout import DamagedChunkError, length_of, most_bytes, parse, values_begin
 from ens10.packed16.lz4 import inflate
 from ens10.packed16.unpack import unpack
+from ens10.store.mapping import MappedFile
 
 Place = tuple[int, ...]
 Buffer = npt.NDArray[np.uint8]

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10 import recognise
 from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
-from ens10.names import Names
-from ens10.units import in_catalogue_units
-from ens10.validtime import with_valid_time
+from ens10.source import recognise
+from ens10.source.names import Names
+from ens10.source.units import in_catalogue_units
+from ens10.source.validtime import with_valid_time
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
 _HORIZONTAL = ("latitude", "longitude")
@@ -33,11 +33,11 @@ def tidy(
     Args:
         dataset: fields over at least latitude and longitude; other variables are left out.
         names: how the dataset's names map to ours; what it does not name is recognised where it is
-            known, see `ens10.recognise`.
+            known, see `ens10.source.recognise`.
         source: where it comes from, for errors.
         optional_dimensions: accept a mapping of dimensions that the dataset lacks (truth need not
             have members or steps), and leave units and order of dimensions to
-            `ens10.pairing.pair_truth`, which touches no more of the truth than it needs.
+            `ens10.source.pairing.pair_truth`, which touches no more of the truth than it needs.
 
     Raises:
         MissingDataError: names of the mapping, or dimensions or their coordinates, are missing.

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ens10.errors import FileError
 from ens10.grib import LatLonGrid, Meaning, Message, MessageList
-from ens10.selection import HECTOPASCAL
+from ens10.source.selection import HECTOPASCAL
 
 _NEAR = 6e-4  # degrees; edition 1 keeps corners to a thousandth
 _Counts = npt.NDArray[np.int64]

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError
-from ens10.names import Names
+from ens10.source.names import Names
 
 
 def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:

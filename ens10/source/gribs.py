@@ -13,10 +13,10 @@ import xarray as xr
 from dask.base import tokenize
 
 from ens10.catalog import VARIABLES
-from ens10.cubes import Cube, Missing, axes_of, cubes_of, without_gaps
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grib import LatLonGrid, Message, MessageList, decode, scan
-from ens10.selection import Selection
+from ens10.source.cubes import Cube, Missing, axes_of, cubes_of, without_gaps
+from ens10.source.selection import Selection
 
 __all__ = ["GribFields", "Missing", "Selection", "grib_dataset"]
 

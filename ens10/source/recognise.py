@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.catalog import VARIABLES, Variable, variable_of_param
-from ens10.units import unit_of
+from ens10.source.units import unit_of
 
 _DIMENSIONS = {
     "lat": "latitude",

@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ens10.agreement import check_agreement
 from ens10.errors import DamagedFileError, FileError, MissingDataError
 from ens10.grib import LatLonGrid, Message, MessageList, decode
-from ens10.selection import level_of
+from ens10.source.agreement import check_agreement
+from ens10.source.selection import level_of
 
 Missing = Literal["error", "nan", "skip"]
 _EMPTIEST = 0.05  # share of places with a message below which the messages make no cube
