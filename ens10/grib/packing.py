@@ -1,8 +1,8 @@
 """The packed integers of GRIB messages, taken out without going through floats.
 
 GRIB's simple packing gives (code * 2^E + R) * 10^-D. Codes of 16 bits are read from the data
-section as they are; other packings are unpacked by ecCodes, and packed again where that gives the
-same float32 bit for bit.
+section as they are, and spread over the points that a bitmap says to have values; other packings
+are unpacked by ecCodes, and packed again where that gives the same float32 bit for bit.
 """
 
 import struct
@@ -26,9 +26,11 @@ _verified: dict[_Signature, bool] = {}
 
 
 class _Simple(NamedTuple):
-    """16-bit simple packing as a message describes it; `data` is where its first code lies."""
+    """16-bit simple packing as a message describes it, and where bitmap and codes lie."""
 
     data: int
+    values: int
+    bitmap: int | None
     reference: float
     binary: int
     decimal: int
@@ -60,7 +62,7 @@ def pack(message: Message, file: BinaryIO) -> Field:
         simple = None
     if simple is not None:
         packed = _codes(raw, simple, message)
-        if _is_verified(packed, simple, message, file):
+        if packed is not None and _is_verified(packed, simple, message, file):
             return packed
     return _through_eccodes(raw, message)
 
@@ -71,15 +73,29 @@ def _simple1(raw: bytes, message: Message) -> _Simple | None:
     start = 8 + int.from_bytes(raw[8:11], "big")
     if flags & 128:
         start += int.from_bytes(raw[start : start + 3], "big")
+    bitmap = start + 6 if flags & 64 else None
+    if bitmap is not None:
+        if raw[start + 4 : start + 6] != b"\0\0":
+            return None  # a bitmap that the centre has defined once for all
+        start += int.from_bytes(raw[start : start + 3], "big")
     size = int.from_bytes(raw[start : start + 3], "big")
-    spare = raw[start + 3] & 15
-    points = message.grid.rows * message.grid.columns
-    simple = raw[start + 3] & 240 == 0 and raw[start + 10] == 16 and not flags & 64
-    if not simple or 8 * (size - 11) - spare != 16 * points or start + size + 4 > len(raw):
+    bits = 8 * (size - 11) - (raw[start + 3] & 15)
+    simple = raw[start + 3] & 240 == 0 and raw[start + 10] == 16 and bits % 16 == 0
+    fits = _fits(bits // 16, bitmap, start, message)
+    if not simple or not fits or start + size + 4 > len(raw):
         return None
     binary, ibm = struct.unpack_from(">HI", raw, start + 4)
     (decimal,) = struct.unpack_from(">H", raw, 34)
-    return _Simple(start + 11, ibm_float(ibm), _signed(binary), _signed(decimal))
+    scaling = ibm_float(ibm), _signed(binary), _signed(decimal)
+    return _Simple(start + 11, bits // 16, bitmap, *scaling)
+
+
+def _fits(values: int, bitmap: int | None, end: int, message: Message) -> bool:
+    """Whether there are as many values as points, or fewer and a bitmap that ends early enough."""
+    points = message.grid.rows * message.grid.columns
+    if bitmap is None:
+        return values == points
+    return 0 < values <= points and bitmap + (points + 7) // 8 <= end
 
 
 def _simple2(raw: bytes, message: Message) -> _Simple | None:
@@ -90,25 +106,41 @@ def _simple2(raw: bytes, message: Message) -> _Simple | None:
         start += max(int.from_bytes(raw[start : start + 4], "big"), 5)
     if not {5, 6, 7} <= starts.keys():
         return None
-    points = message.grid.rows * message.grid.columns
-    packing, data = starts[5], starts[7]
+    packing, data, mask = starts[5], starts[7], starts[6]
     count, template, ieee, binary, decimal, bits = struct.unpack_from(">IHfHHB", raw, packing + 5)
     size = int.from_bytes(raw[data : data + 4], "big")
-    simple = template == 0 and bits == 16 and raw[starts[6] + 5] == _NO_BITMAP and count == points
-    normal = ieee == 0.0 or _FLOAT_TINY <= abs(ieee) <= _FLOAT_MAX
-    if not simple or not normal or size != 5 + 2 * points or data + size + 4 > len(raw):
+    if raw[mask + 5] not in (0, _NO_BITMAP):
         return None
-    return _Simple(data + 5, ieee, _signed(binary), _signed(decimal))
+    bitmap = mask + 6 if raw[mask + 5] == 0 else None
+    mask += int.from_bytes(raw[mask : mask + 4], "big")
+    simple = template == 0 and bits == 16 and _fits(count, bitmap, mask, message)
+    normal = ieee == 0.0 or _FLOAT_TINY <= abs(ieee) <= _FLOAT_MAX
+    if not simple or not normal or size != 5 + 2 * count or data + size + 4 > len(raw):
+        return None
+    return _Simple(data + 5, count, bitmap, ieee, _signed(binary), _signed(decimal))
 
 
-def _codes(raw: bytes, simple: _Simple, message: Message) -> Packed:
-    points = message.grid.rows * message.grid.columns
-    codes = np.frombuffer(raw, ">u2", points, simple.data)
+def _codes(raw: bytes, simple: _Simple, message: Message) -> Packed | None:
+    """The codes as the message has them; None where its bitmap leaves no code for gaps."""
+    grid, gap = message.grid, None
+    if simple.bitmap is None:
+        codes: npt.NDArray[np.uint16] = np.frombuffer(raw, ">u2", simple.values, simple.data)
+    else:
+        from ens10.grib.bitmap import spread  # compiled code: fields without gaps do without
+
+        points = grid.rows * grid.columns
+        mask = np.frombuffer(raw, np.uint8, (points + 7) // 8, simple.bitmap)
+        data = np.frombuffer(raw, np.uint8, 2 * simple.values, simple.data)
+        found = spread(mask, data, points)
+        if found is None:
+            return None
+        codes, gap = found
     return Packed(
-        np.ascontiguousarray(message.scan.orient(codes, message.grid), dtype=np.uint16),
+        np.ascontiguousarray(message.scan.orient(codes, grid), dtype=np.uint16),
         simple.reference,
         power(2, simple.binary),
         power(10, -simple.decimal),
+        gap,
     )
 
 
@@ -117,7 +149,8 @@ def _is_verified(packed: Packed, simple: _Simple, message: Message, file: Binary
     ends = np.array([packed.reference, 65535.0 * packed.scale + packed.reference]) * packed.decimal
     if not np.all(np.abs(ends) <= _FLOAT_MAX):
         return False
-    signature = (message.edition, simple.binary, simple.decimal, message.scan, message.grid)
+    mask = simple.bitmap is not None
+    signature = (message.edition, mask, simple.binary, simple.decimal, message.scan, message.grid)
     if signature not in _verified:
         _verified[signature] = same_bits(to_float32(packed), decode(message, file))
     return _verified[signature]

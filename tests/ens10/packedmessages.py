@@ -63,17 +63,21 @@ def simple(
     decimal: int,
     edition: int,
     mode: int,
+    gaps: npt.NDArray[np.bool_] | None = None,
 ) -> bytes:
     """16-bit simple packing with the given octets: reference as 32 bits, and scale factors.
 
-    `codes` are in the order of the scan mode.
+    `codes` are those of the points that are no gaps; both are in the order of the scan mode.
     """
-    raw = bytearray(message(np.arange(40.0).reshape(SHAPE), edition, scanned(mode)))
+    values = np.where(np.zeros(40, bool) if gaps is None else gaps, np.nan, np.arange(40.0))
+    raw = bytearray(message(values.reshape(SHAPE), edition, scanned(mode)))
     big = codes.astype(">u2").tobytes()
     signed = [(abs(n) | (0x8000 if n < 0 else 0)).to_bytes(2, "big") for n in (binary, decimal)]
     if edition == 1:
         grid = 8 + int.from_bytes(raw[8:11], "big")
         data = grid + int.from_bytes(raw[grid : grid + 3], "big")
+        if raw[15] & 64:
+            data += int.from_bytes(raw[data : data + 3], "big")
         raw[34:36] = signed[1]
         raw[data + 4 : data + 10] = signed[0] + reference.to_bytes(4, "big")
         place = data + 11

@@ -6,6 +6,7 @@ from packedmessages import SHAPE, eccodes_values, message, simple
 
 from ens10.errors import DamagedFileError, Ens10Error
 from ens10.grib import decode, pack, packing, scan, to_float32
+from ens10.grib.bitmap import spread
 from ens10.packed16 import Packed, encode, parse, unpack
 from ens10.packed16.layout import length_of
 
@@ -19,6 +20,8 @@ def refuse(*_):
 
 
 CODES = st.lists(st.integers(0, 65535), min_size=40, max_size=40)
+# Bitmaps that leave at least two points, whose values ecCodes packs with 16 bits.
+GAPS = st.lists(st.booleans(), min_size=40, max_size=40).filter(lambda gaps: 0 < sum(gaps) < 39)
 SCANS = [0, 32, 64, 96, 128, 160, 192, 224]  # westward 128, northward 64, by column 32
 
 
@@ -71,15 +74,20 @@ def folder(tmp_path_factory):
     decimal=st.integers(-6, 9),
     edition=st.sampled_from([1, 2]),
     mode=st.sampled_from(SCANS),
+    gaps=st.none() | GAPS,
 )
-@example([0, 65535] * 20, True, 0, -10, 3, 2, 0)
+@example([0, 65535] * 20, True, 0, -10, 3, 2, 0, None)
+@example([65535, 65534] * 20, False, 0, -10, 3, 1, 224, [True] * 38 + [False] * 2)
 def test_simple_packing_without_eccodes_is_eccodes_bit_for_bit(
-    folder, codes, sign, reference, binary, decimal, edition, mode
+    folder, codes, sign, reference, binary, decimal, edition, mode, gaps
 ):
     octets = reference | (sign << 31)
-    raw = simple(np.array(codes, np.uint16), octets, binary, decimal, edition, mode)
+    mask = None if gaps is None else np.array(gaps)
+    held = np.array(codes, np.uint16)[slice(None) if mask is None else ~mask]
+    raw = simple(held, octets, binary, decimal, edition, mode, mask)
     want = eccodes_values(raw)
-    assume(np.abs(want).max() < 3e38)
+    assert np.isnan(want).sum() == (0 if mask is None else mask.sum())
+    assume(np.nanmax(np.abs(want)) < 3e38)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "_is_verified", lambda *_: True)  # the codes as they were read
         patch.setattr(packing, "_through_eccodes", refuse)
@@ -176,6 +184,38 @@ def test_a_field_with_gaps_and_all_codes_in_use_stays_as_it_is():
     assert packing._repacked(codes, (0.0, 0, 0, 16), gaps).gap == 7
 
 
+def test_a_field_with_a_bitmap_and_all_codes_in_use_is_left_to_eccodes():
+    data = np.arange(65536, dtype=">u2").view(np.uint8)
+    mask = np.packbits(np.arange(65537) != 3)
+    assert spread(mask, data, 65537) is None
+    data[2 * 9 : 2 * 9 + 2] = 0
+    codes, gap = spread(mask, data, 65537)
+    assert gap == codes[3] == 9
+    assert codes.tolist() == [0, 1, 2, 9, *range(3, 9), 0, *range(10, 65536)]
+
+
+def test_a_bitmap_that_contradicts_the_number_of_values_is_left_to_eccodes():
+    data = np.arange(9, dtype=">u2").view(np.uint8)
+    whole = np.packbits(np.ones(10, bool))
+    assert spread(whole, data, 10) is None
+    assert spread(whole[:1], data, 10) is None
+    assert spread(np.packbits(np.arange(10) < 8), data, 10) is None
+    assert spread(np.packbits(np.ones(9, bool)), data, 9)[1] is None
+
+
+@pytest.mark.parametrize("edition", [1, 2])
+def test_a_bitmap_is_read_without_eccodes(folder, edition, monkeypatch):
+    raw = message(HOLED, edition)
+    want, decoded = packed(folder, raw)
+    monkeypatch.setattr(packing, "_through_eccodes", refuse)
+    field, _ = packed(folder, raw)
+    assert_same_bits(to_float32(field), decoded)
+    monkeypatch.undo()
+    slow = packing._through_eccodes(raw, scan(folder / "a.grib")[0])
+    assert (slow.gap, slow.bits, slow.scale) == (want.gap, want.bits, want.scale)
+    np.testing.assert_array_equal(slow.codes, want.codes)
+
+
 def test_where_eccodes_reads_otherwise_its_values_are_taken(folder, monkeypatch):
     monkeypatch.setattr(packing, "_verified", {})
     monkeypatch.setattr(packing, "ibm_float", lambda octets: 1.0)
@@ -208,9 +248,10 @@ def outcome(use, m, file):
 
 @settings(max_examples=200, deadline=None)
 @given(edition=st.sampled_from([1, 2]), data=st.data())
-def test_after_any_flipped_bit_pack_says_what_decode_says(folder, edition, data):
-    raw = bytearray(message(ROUGH, edition))
-    head = len(raw) - 80 - 4
+@pytest.mark.parametrize("values", [ROUGH, HOLED])
+def test_after_any_flipped_bit_pack_says_what_decode_says(folder, values, edition, data):
+    raw = bytearray(message(values, edition))
+    head = len(raw) - 2 * np.isfinite(values).sum() - 4
     raw[data.draw(st.integers(4, head - 1))] ^= 1 << data.draw(st.integers(0, 7))
     path = folder / "flipped.grib"
     path.write_bytes(raw)
