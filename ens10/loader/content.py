@@ -1,6 +1,7 @@
 """The fields of one date as a batch holds them: read, masked and normalised in place."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy.typing as npt
 from ens10.climate import Normaliser
 from ens10.errors import ArgumentError
 from ens10.loader.features import EXTRA_NAMES, Extra, Input, by_step, day_of_year_cycle, labels
-from ens10.loader.kernels import pair, standardise
+from ens10.loader.kernels import pair
 from ens10.loader.samples import Field, Samples
+from ens10.streaming import copy, standardise
 
 Features = Literal["moments", "members"]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -121,26 +123,42 @@ class DateContent:
         for step, channels in by_step(self._inputs).items():
             last = first + len(channels)
             mean, std = features[first:last], deviations[first:last]
-            count += self.samples.read_moments(i, step, channels, mean, std, rows)
+            moves = (
+                partial(self._move_mean, out, rows, first),
+                partial(self._move_deviation, out, rows, first),
+            )
+            count += self.samples.read_moments(i, step, channels, mean, std, rows, moves)
             first = last
-        if self._factor != 1:
-            deviations *= self._factor
-        if self._target in self._inputs:
-            n = self._inputs.index(self._target)
-            out["raw_mean"][...], out["raw_std"][...] = features[n], deviations[n]
-        else:
+        if self._target not in self._inputs:
             count += self._read_raw(i, out, rows)
-        self._finish(features, range(inputs), rows)
-        self._normalise(deviations, inputs, rows)
         return count
+
+    def _move_mean(
+        self, out: Arrays, rows: slice, first: int, k: int, values: Field, place: Field
+    ) -> None:
+        n = first + k
+        if self._inputs[n] == self._target:
+            out["raw_mean"][...] = values
+        self._move_input(out["features"], 2 * len(self._inputs), n, rows, values, place)
+
+    def _move_deviation(
+        self, out: Arrays, rows: slice, first: int, k: int, values: Field, place: Field
+    ) -> None:
+        if self._factor != 1:
+            values = np.multiply(values, self._factor, out=place)
+        if self._inputs[first + k] == self._target:
+            out["raw_std"][...] = values
+        self._standardise(len(self._inputs) + first + k, rows, values, place)
 
     def _read_members(self, i: int, out: Arrays, rows: slice) -> int:
         count = self._read_raw(i, out, rows)
+        features = out["features"]
         for n, (channel, step) in enumerate(self._inputs):
-            features = out["features"]
-            count += self.samples.read_members(i, step, channel, features[:, n], rows)
-            for member in features:
-                self._finish(member, range(n, n + 1), rows)
+
+            def move(member: int, values: Field, place: Field, n: int = n) -> None:
+                self._move_input(features[member], len(self._inputs), n, rows, values, place)
+
+            count += self.samples.read_members(i, step, channel, features[:, n], rows, move)
         return count
 
     def _read_raw(self, i: int, out: Arrays, rows: slice) -> int:
@@ -151,21 +169,22 @@ class DateContent:
             std *= self._factor
         return count
 
-    def _finish(self, features: Field, inputs: range, rows: slice) -> None:
-        """Masks of inputs that were just read, and their normalisation."""
-        per_input = 2 if self._features == "moments" else 1
-        first_mask = per_input * len(self._inputs)
-        for place, n in enumerate(self._masked):
-            if n in inputs:
-                np.isfinite(features[n], out=features[first_mask + place], casting="unsafe")
-        self._normalise(features[inputs.start : inputs.stop], inputs.start, rows)
+    def _move_input(
+        self, features: Field, masks: int, n: int, rows: slice, values: Field, place: Field
+    ) -> None:
+        """Mask and feature of input `n`, from its values."""
+        if n in self._masked:
+            mask = features[masks + self._masked.index(n)]
+            np.isfinite(values, out=mask, casting="unsafe")
+        self._standardise(n, rows, values, place)
 
-    def _normalise(self, fields: Field, first: int, rows: slice) -> None:
+    def _standardise(self, n: int, rows: slice, values: Field, place: Field) -> None:
+        """Feature `n` at its place, normalised if that is wanted."""
         statistics = self._normaliser
-        if not self._normalised:
-            return
-        for n, field in enumerate(fields, first):
-            standardise(field, statistics.mean[n, rows], statistics.scale[n, rows])
+        if self._normalised:
+            standardise(values, statistics.mean[n, rows], statistics.scale[n, rows], place)
+        elif values is not place:
+            copy(values.reshape(-1), place.reshape(-1), True)
 
     def _write_extras(self, i: int, features: Field, rows: slice) -> None:
         count = sum(len(EXTRA_NAMES[extra]) for extra in self._extras)

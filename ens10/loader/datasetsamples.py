@@ -9,10 +9,20 @@ import xarray as xr
 
 from ens10.channels import field_of
 from ens10.convert import ensemble_moments
-from ens10.loader.samples import _ALL, Field, Moment, Samples, SumsOfYears
+from ens10.loader.samples import (
+    _ALL,
+    _NO_MOVES,
+    Field,
+    Moment,
+    Moves,
+    Samples,
+    SumsOfYears,
+    move_in_place,
+)
 from ens10.source.layout import FORECAST_DIMS, tidy
 from ens10.source.names import Names
 from ens10.source.pairing import pair_truth
+from ens10.store.chunks import Move
 
 # What lies behind a lazy array (HDF5, ecCodes, a user's function) need not bear several threads.
 _ONE_AT_A_TIME = threading.RLock()
@@ -54,8 +64,9 @@ class DatasetSamples(Samples):
         mean: Field,
         std: Field,
         rows: slice = _ALL,
+        moves: Moves = _NO_MOVES,
     ) -> int:
-        """Computes mean and standard deviation (n - 1), each (C, h, W)."""
+        """Computes mean and standard deviation (n - 1), each (C, h, W); see `Samples`."""
         unit = self._unit(i, step, rows)
         fields = [field_of(unit, channel) for channel in channels]
         wanted = xr.Dataset({str(n): field.variable for n, field in enumerate(fields)})
@@ -63,11 +74,22 @@ class DatasetSamples(Samples):
             computed = wanted.astype(np.float32).compute(scheduler="synchronous")
         members = np.stack([computed[name].to_numpy() for name in computed])
         mean[...], std[...] = ensemble_moments(members, axis=1)
+        move_in_place(moves, mean, std)
         return members.nbytes
 
-    def read_members(self, i: int, step: int, channel: str, out: Field, rows: slice = _ALL) -> int:
-        """Computes the members of one channel, (M, h, W)."""
-        return _compute(field_of(self._unit(i, step, rows), channel), out)
+    def read_members(
+        self,
+        i: int,
+        step: int,
+        channel: str,
+        out: Field,
+        rows: slice = _ALL,
+        move: Move | None = None,
+    ) -> int:
+        """Computes the members of one channel, (M, h, W); see `Samples`."""
+        count = _compute(field_of(self._unit(i, step, rows), channel), out)
+        move_in_place((move,), out)
+        return count
 
     def sums(
         self, years: Iterable[int], step: int, channels: Sequence[str]

@@ -7,17 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
-_HUGE = np.finfo(np.float32).max
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 _TILE = 64  # points that are turned at once: all their features fit in the nearest cache
-
-
-@numba.njit(**_OPTIONS)
-def _standardise(values, mean, scale):  # type: ignore[no-untyped-def]
-    for i in range(values.size):
-        value = (values[i] - mean[i]) / scale[i]
-        value = min(max(value, -_HUGE), _HUGE)
-        values[i] = value if value == value else np.float32(0)
 
 
 @numba.njit(**_OPTIONS)
@@ -39,17 +30,6 @@ def _turn(source, first, places, out):  # type: ignore[no-untyped-def]
         for feature in range(features):
             for point in range(begin, end):
                 out[places[first + point], feature] = source[feature, point]
-
-
-def standardise(values: Floats, mean: Floats, scale: Floats) -> None:
-    """(values - mean) / scale in place, as `Normaliser.apply` does: NaN becomes 0.
-
-    Args:
-        values: contiguous.
-        mean: of the same size, contiguous.
-        scale: like `mean`.
-    """
-    _standardise(values.reshape(-1), mean.reshape(-1), scale.reshape(-1))
 
 
 def pair(truth: Floats, raw_mean: Floats, row_weights: Floats, weights: Floats) -> None:

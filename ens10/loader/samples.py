@@ -12,6 +12,7 @@ import xarray as xr
 from ens10.channels import attributes_of, channel_names, field_of, resolve, split_exactly
 from ens10.climate import Sums, years_of
 from ens10.errors import ArgumentError, MissingDataError
+from ens10.store.chunks import Move
 
 Field = npt.NDArray[np.float32]
 Moment = Literal["mean", "std"]
@@ -19,6 +20,8 @@ Moment = Literal["mean", "std"]
 SumsOfYears = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]
 _LOG = logging.getLogger(__name__)
 _ALL = slice(None)
+Moves = tuple[Move | None, Move | None]  # of means and of deviations; see `ens10.store.chunks`
+_NO_MOVES: Moves = (None, None)
 
 
 class Samples(ABC):
@@ -98,12 +101,24 @@ class Samples(ABC):
         mean: Field,
         std: Field,
         rows: slice = _ALL,
+        moves: Moves = _NO_MOVES,
     ) -> int:
-        """Writes ensemble mean and standard deviation (n - 1), each (C, h, W); see `read_truth`."""
+        """Writes ensemble mean and standard deviation (n - 1), each (C, h, W); see `read_truth`.
+
+        `moves` bring the fields to their places, such as normalised; see `Reader.read_into`.
+        """
 
     @abstractmethod
-    def read_members(self, i: int, step: int, channel: str, out: Field, rows: slice = _ALL) -> int:
-        """Writes the members of one channel, (M, h, W), each contiguous; see `read_truth`."""
+    def read_members(
+        self,
+        i: int,
+        step: int,
+        channel: str,
+        out: Field,
+        rows: slice = _ALL,
+        move: Move | None = None,
+    ) -> int:
+        """Writes the members of one channel, (M, h, W), each contiguous; see `read_moments`."""
 
     @abstractmethod
     def sums(
@@ -153,6 +168,14 @@ class Samples(ABC):
             "mean": (mean.count, mean.total, mean.square),
             "std": (deviation.count, deviation.total, deviation.square),
         }
+
+
+def move_in_place(moves: Iterable[Move | None], *fields: Field) -> None:
+    """Does the moves of fields (n, h, W) that were written to their places already."""
+    for move, held in zip(moves, fields, strict=True):
+        if move is not None:
+            for n, field in enumerate(held):
+                move(n, field, field)
 
 
 def _members(held: int, ensemble: int | None) -> int:

@@ -14,9 +14,18 @@ import zarr
 
 from ens10.channels import split_exactly
 from ens10.convert import ensemble_moments
-from ens10.loader.samples import _ALL, Field, Moment, Samples, SumsOfYears
+from ens10.loader.samples import (
+    _ALL,
+    _NO_MOVES,
+    Field,
+    Moment,
+    Moves,
+    Samples,
+    SumsOfYears,
+    move_in_place,
+)
 from ens10.store import open_store, store_kinds
-from ens10.store.chunks import Reader, open_reader
+from ens10.store.chunks import Move, Reader, open_reader
 
 _PARTS = ("count", "sum", "square_sum")
 
@@ -72,26 +81,35 @@ class StoreSamples(Samples):
         mean: Field,
         std: Field,
         rows: slice = _ALL,
+        moves: Moves = _NO_MOVES,
     ) -> int:
-        """Reads mean and standard deviation (n - 1), each (C, h, W)."""
+        """Reads mean and standard deviation (n - 1), each (C, h, W); see `Samples`."""
         if not self._has_moments:
-            return self._moments_of_members(i, step, channels, mean, std, rows)
+            return self._moments_of_members(i, step, channels, mean, std, rows, moves)
         place = (int(self._positions[i]), self.steps.index(step))
         fields = [self._row[channel] for channel in channels]
         count = 0
-        for moment, out in (("mean", mean), ("std", std)):
+        for moment, out, move in (("mean", mean, moves[0]), ("std", std, moves[1])):
             reader = self._reader(f"statistics/ensemble_{moment}{self._suffix}")
-            count += reader.read_into(place, out, fields, rows)
+            count += reader.read_into(place, out, fields, rows, move)
         return count
 
-    def read_members(self, i: int, step: int, channel: str, out: Field, rows: slice = _ALL) -> int:
-        """Reads the members of one channel, (M, h, W)."""
+    def read_members(
+        self,
+        i: int,
+        step: int,
+        channel: str,
+        out: Field,
+        rows: slice = _ALL,
+        move: Move | None = None,
+    ) -> int:
+        """Reads the members of one channel, (M, h, W); see `Samples`."""
         name, level = self._variable(channel)
         place = [int(self._positions[i]), self.steps.index(step)]
         if level is not None:
             place.append(self._levels.index(level))
         reader = self._reader(f"{'sfc' if level is None else 'pl'}/{name}")
-        return reader.read_into(tuple(place), out, range(self.members), rows)
+        return reader.read_into(tuple(place), out, range(self.members), rows, move)
 
     def sums(
         self, years: Iterable[int], step: int, channels: Sequence[str]
@@ -140,7 +158,14 @@ class StoreSamples(Samples):
         return total
 
     def _moments_of_members(
-        self, i: int, step: int, channels: Sequence[str], mean: Field, std: Field, rows: slice
+        self,
+        i: int,
+        step: int,
+        channels: Sequence[str],
+        mean: Field,
+        std: Field,
+        rows: slice,
+        moves: Moves,
     ) -> int:
         held = getattr(self._kept, "members", None)
         shape = (self.members, *mean.shape[1:])
@@ -150,6 +175,7 @@ class StoreSamples(Samples):
         for n, channel in enumerate(channels):
             count += self.read_members(i, step, channel, held, rows)
             mean[n], std[n] = ensemble_moments(held, axis=0)
+        move_in_place(moves, mean, std)
         return count
 
     def _variable(self, channel: str) -> tuple[str, float | None]:

@@ -14,16 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.packed16.layout import CONSTANT, FLOAT, MISSING
+from ens10.streaming import copy, unpack_single, unpack_with_gaps
 
 _TINY = float(np.finfo(np.float32).tiny)
 _HUGE = float(np.finfo(np.float32).max)
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
-
-
-@numba.njit(**_OPTIONS)
-def _single(codes, scale, reference, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = np.float32(codes[i]) * scale + reference
 
 
 @numba.njit(**_OPTIONS)
@@ -40,7 +35,12 @@ def _with_gaps(codes, gap, scale, reference, decimal, out):  # type: ignore[no-u
         out[i] = missing if codes[i] == gap else value
 
 
-def unpack(record: Any, values: npt.NDArray[np.uint8], out: npt.NDArray[np.float32]) -> None:
+def unpack(
+    record: Any,
+    values: npt.NDArray[np.uint8],
+    out: npt.NDArray[np.float32],
+    past_caches: bool = True,
+) -> None:
     """Writes the values of a field, or of a part of it, as float32.
 
     Args:
@@ -48,6 +48,7 @@ def unpack(record: Any, values: npt.NDArray[np.uint8], out: npt.NDArray[np.float
         values: the bytes of the part's values, aligned to their size; of no use where the field
             is missing or constant.
         out: shape (points,), contiguous.
+        past_caches: whether a large field is written past the caches; False if it is read next.
     """
     kind, scale, reference, decimal, gap = (
         record[name].item() for name in ("kind", "scale", "reference", "decimal", "gap")
@@ -57,11 +58,15 @@ def unpack(record: Any, values: npt.NDArray[np.uint8], out: npt.NDArray[np.float
     elif kind == CONSTANT:
         out.fill(np.float32(reference * decimal))
     elif kind == FLOAT:
-        out[:] = values.view("<f4")
+        copy(values.view("<f4"), out, past_caches)
+    elif fits_single(scale, reference, decimal):
+        single = (np.float32(scale), np.float32(reference))
+        if gap < 0:
+            unpack_single(values.view(np.uint16), *single, out, past_caches)
+        else:
+            unpack_with_gaps(values.view(np.uint16), np.uint16(gap), *single, out, past_caches)
     elif gap >= 0:
         _with_gaps(values.view(np.uint16), gap, scale, reference, decimal, out)
-    elif fits_single(scale, reference, decimal):
-        _single(values.view(np.uint16), np.float32(scale), np.float32(reference), out)
     else:
         _double(values.view(np.uint16), scale, reference, decimal, out)
 

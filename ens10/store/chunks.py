@@ -8,7 +8,7 @@ the rows and fields that are wanted and no more, and unpacks them into memory th
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,13 +21,14 @@ from ens10.errors import ArgumentError, DamagedFileError, FileError
 from ens10.packed16.layout import DamagedChunkError, length_of, most_bytes, parse, values_begin
 from ens10.packed16.lz4 import inflate
 from ens10.packed16.unpack import unpack
-from ens10.store.mapping import MappedFile
+from ens10.store.bytes import Buffer, FileBytes, MemoryBytes, Source
+from ens10.streaming import copy
 
 Place = tuple[int, ...]
-Buffer = npt.NDArray[np.uint8]
+Field = npt.NDArray[np.float32]
+Move = Callable[[int, Field, Field], None]
 MEND = "Mend the store with `ens10 verify STORE --repair`"
 _FLOAT_BYTES = 4
-_WORTH_MAPPING = 2**16  # bytes above which a copy takes longer than mapping
 _FIELD_DIMS = ("number", "channel")
 
 
@@ -50,6 +51,7 @@ class Reader(Protocol):
         out: npt.NDArray[np.float32],
         fields: Sequence[int] | None = None,
         rows: slice = slice(None),
+        move: Move | None = None,
     ) -> int:
         """Reads fields of one chunk.
 
@@ -58,6 +60,9 @@ class Reader(Protocol):
             out: shape (fields, rows, columns), float32; each field contiguous.
             fields: positions of the fields wanted, all if None.
             rows: the rows wanted, without a step.
+            move: brings a field to its place: called with the number of the field among those
+                wanted, its values (rows, columns), which are near and not to be changed, and its
+                place in `out`. A copy if None.
 
         Returns:
             Bytes read.
@@ -119,6 +124,7 @@ class ChunkReader:
         out: npt.NDArray[np.float32],
         fields: Sequence[int] | None = None,
         rows: slice = slice(None),
+        move: Move | None = None,
     ) -> int:
         """Reads fields of one chunk; see `Reader`."""
         path = self.path_of(place)
@@ -130,9 +136,9 @@ class ChunkReader:
         except FileNotFoundError as error:
             raise FileError(path, "the chunk is missing", MEND) from error
         try:
-            source = self._inflated(file) if self.compressed else _File(file)
+            source = self._inflated(file) if self.compressed else FileBytes(file)
             read = self._packed if self.packed else self._plain
-            count = read(source, out, wanted, (first, last))
+            count = read(source, out, wanted, (first, last), move)
             return os.fstat(file).st_size if self.compressed else count
         except DamagedChunkError as error:
             raise DamagedFileError(path, error.offset, error.reason, MEND) from error
@@ -140,42 +146,61 @@ class ChunkReader:
             os.close(file)
 
     def _packed(
-        self, source: "_Source", out: Any, fields: Sequence[int], rows: tuple[int, int]
+        self,
+        source: Source,
+        out: Any,
+        fields: Sequence[int],
+        rows: tuple[int, int],
+        move: Move | None,
     ) -> int:
         head = source.read(0, values_begin(self.fields), self._scratch("head"))
         records = parse(head.data, self.fields, self.rows, self.columns, source.size)
         count, points = head.size, (rows[1] - rows[0]) * self.columns
-        for field, values in zip(fields, out, strict=True):
+        for n, (field, target) in enumerate(zip(fields, out, strict=True)):
             record = records[field]
             size = length_of(record, points)
             begin = int(record["offset"]) + length_of(record, rows[0] * self.columns)
             part = source.read(begin, size, self._scratch("values"))
-            unpack(record, part, values.reshape(-1))
+            if move is None:
+                unpack(record, part, target.reshape(-1))
+            else:
+                near = self._scratch("field")(points * _FLOAT_BYTES).view("<f4")
+                unpack(record, part, near, past_caches=False)
+                move(n, near.reshape(target.shape), target)
             count += size
         return count
 
     def _plain(
-        self, source: "_Source", out: Any, fields: Sequence[int], rows: tuple[int, int]
+        self,
+        source: Source,
+        out: Any,
+        fields: Sequence[int],
+        rows: tuple[int, int],
+        move: Move | None,
     ) -> int:
         row = self.columns * _FLOAT_BYTES
         wanted = self.fields * self.rows * row
         if source.size != wanted:
             raise DamagedChunkError(source.size, f"{source.size} bytes instead of {wanted}")
-        whole = rows == (0, self.rows) and out.flags.c_contiguous
+        whole = rows == (0, self.rows)
         for first, last in _runs(fields) if whole else [(n, n + 1) for n in range(len(fields))]:
             begin = (fields[first] * self.rows + rows[0]) * row
-            target = out[first:last].reshape(-1).view(np.uint8)
-            got = source.read(begin, target.size, target)
-            if got is not target and got.ctypes.data != target.ctypes.data:
-                target[:] = got
+            size = (last - first) * (rows[1] - rows[0]) * row
+            part = source.read(begin, size, self._scratch("values")).view("<f4")
+            values = part.reshape(last - first, rows[1] - rows[0], self.columns)
+            for n in range(first, last):
+                if move is None:
+                    copy(values[n - first].reshape(-1), out[n].reshape(-1), True)
+                else:
+                    move(n, values[n - first], out[n])
         return len(fields) * (rows[1] - rows[0]) * row
 
-    def _inflated(self, file: int) -> "_Memory":
+    def _inflated(self, file: int) -> MemoryBytes:
         size = os.fstat(file).st_size
-        packed = _File(file).read(0, size, self._scratch("file"))
+        packed = FileBytes(file).read(0, size, self._scratch("file"))
         most = most_bytes(self.fields, self.rows, self.columns)
         chunk = inflate(packed, most, self._scratch("chunk"))
-        return _Memory(chunk)
+        return MemoryBytes(chunk)
 
     def _check(self, place: Place, out: Any, fields: Sequence[int], rows: int) -> None:
         """Refuses what would be read in part, or into nowhere."""
@@ -201,47 +226,6 @@ class ChunkReader:
         return buffer
 
 
-class _File:
-    """An open file as a source of bytes."""
-
-    def __init__(self, file: int) -> None:
-        self._file, self.size = file, os.fstat(file).st_size
-        self._mapped: MappedFile | None = None
-
-    def read(self, begin: int, size: int, into: Any) -> Buffer:
-        """Bytes of the file, in an array given, or made by `into` if they are not memory yet."""
-        if callable(into) and size >= _WORTH_MAPPING:
-            self._mapped = self._mapped or MappedFile(self._file, self.size)
-            part = self._mapped.part(begin, size)
-            if part is not None:
-                return part
-        target: Buffer = into(size) if callable(into) else into
-        done = 0
-        while done < size:
-            count = os.preadv(self._file, [target[done:].data], begin + done)
-            if not count:
-                lacking = size - done
-                raise DamagedChunkError(begin + done, f"the chunk lacks {lacking} bytes")
-            done += count
-        return target
-
-
-class _Memory:
-    """Bytes that are in memory already."""
-
-    def __init__(self, chunk: Buffer) -> None:
-        self._chunk, self.size = chunk, chunk.size
-
-    def read(self, begin: int, size: int, into: Any) -> Buffer:  # noqa: ARG002
-        """A part of the bytes, without a copy."""
-        if begin + size > self.size:
-            raise DamagedChunkError(self.size, f"the chunk lacks {begin + size - self.size} bytes")
-        return self._chunk[begin : begin + size]
-
-
-_Source = _File | _Memory
-
-
 class _ZarrReader:
     """Reads through zarr, for stores that are no local folder."""
 
@@ -259,11 +243,18 @@ class _ZarrReader:
         out: npt.NDArray[np.float32],
         fields: Sequence[int] | None = None,
         rows: slice = slice(None),
+        move: Move | None = None,
     ) -> int:
         """Reads fields of one chunk; see `Reader`."""
         chunk = np.asarray(self._array[place]).reshape(self.fields, self.rows, self.columns)
-        out[...] = (chunk if fields is None else chunk[list(fields)])[:, rows]
+        wanted = (chunk if fields is None else chunk[list(fields)])[:, rows]
+        for n, (values, target) in enumerate(zip(wanted, out, strict=True)):
+            (move or _copy)(n, np.ascontiguousarray(values), target)
         return chunk.nbytes
+
+
+def _copy(_: int, values: Field, out: Field) -> None:
+    out[...] = values
 
 
 def _outer(folder: Path | str, shape: Place, chunk: Place, dims: Sequence[str]) -> int:
