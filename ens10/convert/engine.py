@@ -22,7 +22,7 @@ from ens10.convert.planning import Todo, axes_of, todos, todos_of_sums
 from ens10.convert.selection import Selection
 from ens10.convert.sources import paired_with
 from ens10.convert.structure import create, form_of
-from ens10.convert.workers import work_on
+from ens10.convert.workers import grouped, work_on
 from ens10.errors import ArgumentError, FileError
 from ens10.progress import bar
 from ens10.source.names import Names
@@ -138,7 +138,7 @@ class Engine:
         (folder.path / "units").mkdir()
         sync(folder.store, files_of(folder.store))
         content = np.frombuffer(encoded(self.plan), np.uint8)
-        place(folder.scratch, folder.path, folder.plan.name, content)
+        place(folder.scratch, folder.path, [(folder.plan.name, content)])
 
     def _work(self, what: str, units: Sequence[Todo]) -> None:
         """Does the units that are not done yet."""
@@ -152,7 +152,7 @@ class Engine:
         self._check_space(sum(self._left.values()))
         total = sum(unit.size for unit in units)
         begun = total - sum(self._left.values())
-        jobs = (unit.make() for unit in units if unit.name not in done)
+        jobs = grouped((unit.size, unit.make()) for unit in units if unit.name not in done)
         with bar(what, total, self.progress, done=begun, in_bytes=True) as advance:
 
             def finished(name: str) -> None:

@@ -7,8 +7,8 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ _UNITS = "units"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _WRITERS = 4  # threads of a worker: a file's sync is a wait
 _SMALL = 1 << 20  # bytes of a chunk
+_TOGETHER = 128  # files that are open at a time
 Bytes = bytes | bytearray | memoryview | npt.NDArray[Any]
+Octets = npt.NDArray[np.uint8]
 Row = list[Any]  # path, bytes, crc32c, and for forecasts: minimum, maximum, gaps, source
 
 
@@ -76,20 +78,28 @@ class Folder:
 
 
 class Writer:
-    """Writes the chunks of one unit, then the unit's entry.
+    """Writes the chunks of units, then the units' entries.
 
     Large chunks are written in the background while the next one is computed, small ones all
-    together at the end: threads that take turns with the computing would cost more than they save.
+    together at the end: what a sync costs is more or less the same for one file and for many.
 
     Args:
         folder: of the store.
-        unit: the unit's name.
     """
 
-    def __init__(self, folder: Folder, unit: str) -> None:
-        self._folder, self._unit = folder, unit
-        self._written: list[Future[Row]] = []
-        self._waiting: list[tuple[Any, ...]] = []
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._units: dict[str, _Written] = {}
+
+    @contextmanager
+    def unit(self, name: str) -> Iterator[None]:
+        """What is put in here belongs to a unit, which is not done if an error is raised."""
+        self._units[name] = _Written()
+        try:
+            yield
+        except BaseException:
+            wait(self._units.pop(name).rows)
+            raise
 
     def put(self, path: str, data: Bytes, about: Row | None = None, codec: Any = None) -> None:
         """Writes one file of the store.
@@ -100,30 +110,50 @@ class Writer:
             about: what the manifest says besides size and checksum.
             codec: packs the content first, if given.
         """
-        job = (self._folder, path, np.frombuffer(data, np.uint8), about or [], codec)
-        if job[2].size < _SMALL:
-            self._waiting.append(job)
+        unit = next(reversed(self._units.values()))
+        content = np.frombuffer(data, np.uint8)
+        if content.size < _SMALL:
+            content = _packed(content, codec)
+            unit.small.append((path, content))
+            unit.known.append([path, content.size, crc32c(content), *(about or [])])
         else:
-            self._written.append(_writers().submit(_write, *job))
+            job = (self._folder, path, content, about or [], codec)
+            unit.rows.append(_writers().submit(_write, *job))
 
     def __enter__(self) -> "Writer":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is None:
-            self._written += [_writers().submit(_write, *job) for job in self._waiting]
-        wait(self._written)
-        if kind is None:
-            rows = sorted(future.result() for future in self._written)
-            entry = self._folder.entry(self._unit).relative_to(self._folder.path)
-            content = np.frombuffer(encoded(rows), np.uint8)
-            place(self._folder.scratch, self._folder.path, str(entry), content)
+    def __exit__(self, *error: object) -> None:
+        folder, entries = self._folder, []
+        try:
+            small = [file for unit in self._units.values() for file in unit.small]
+            place(folder.scratch, folder.store, small)
+        finally:
+            wait([row for unit in self._units.values() for row in unit.rows])
+        for name, unit in self._units.items():
+            rows = sorted([*unit.known, *(row.result() for row in unit.rows)])
+            path = folder.entry(name).relative_to(folder.path)
+            entries.append((str(path), np.frombuffer(encoded(rows), np.uint8)))
+        place(folder.scratch, folder.path, entries)
 
 
-def _write(folder: Folder, path: str, data: npt.NDArray[np.uint8], about: Row, codec: Any) -> Row:
-    content = np.frombuffer(codec(data), np.uint8) if codec else data
-    place(folder.scratch, folder.store, path, content)
+@dataclass
+class _Written:
+    """What a unit has written, and what it has not written yet."""
+
+    rows: list[Future[Row]] = field(default_factory=list)
+    known: list[Row] = field(default_factory=list)
+    small: list[tuple[str, Octets]] = field(default_factory=list)
+
+
+def _write(folder: Folder, path: str, data: Octets, about: Row, codec: Any) -> Row:
+    content = _packed(data, codec)
+    place(folder.scratch, folder.store, [(path, content)])
     return [path, content.size, crc32c(content), *about]
+
+
+def _packed(content: Octets, codec: Any) -> Octets:
+    return np.frombuffer(codec(content), np.uint8) if codec else content
 
 
 @cache
@@ -137,61 +167,76 @@ def encoded(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
-def place(scratch: Path, root: Path, path: str, content: npt.NDArray[np.uint8]) -> None:
-    """Writes a file under a temporary name, syncs it, and gives it its own name.
+def place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> None:
+    """Writes files under temporary names, syncs them, and gives them their own names.
 
     Args:
-        scratch: folder for the temporary file, on the same file system.
+        scratch: folder for the temporary files, on the same file system.
         root: the store; it is not made anew if it has gone.
-        path: the file, relative to `root`.
-        content: shape (bytes,).
+        files: path relative to `root`, and content.
 
     Raises:
-        DiskFullError: no space is left; nothing of the file is.
+        DiskFullError: no space is left; nothing of the files that have no name yet is.
     """
-    temporary = scratch / secrets.token_hex(8)
+    for begin in range(0, len(files), _TOGETHER):
+        _place(scratch, root, files[begin : begin + _TOGETHER])
+
+
+def _place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> None:
+    temporary = [f"{scratch}/{secrets.token_hex(8)}" for _ in files]
+    path = ""
     try:
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            _write_all(file, content)
+        with ExitStack() as stack:
+            opened = []
+            for name, (path, content) in zip(temporary, files, strict=True):
+                file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+                stack.callback(os.close, file)
+                _write_all(file, content)
+                opened.append(file)
             # File systems that order their journal keep this order of data and names through a
             # loss of power, so that the folders need no sync of their own.
-            os.fsync(file)
-        finally:
-            os.close(file)
-        _rename(temporary, root, path)
+            if len(opened) == 1:
+                os.fsync(opened[0])
+            else:
+                list(_writers().map(os.fsync, opened))
+        for name, (path, _) in zip(temporary, files, strict=True):
+            _rename(name, root, path)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
+        for name in temporary:
+            with suppress(OSError):
+                os.unlink(name)
         if error.errno in _FULL:
             raise DiskFullError(root / path, "no space is left on the disk") from error
         raise
 
 
-def _write_all(file: int, content: npt.NDArray[np.uint8]) -> None:
+def _write_all(file: int, content: Octets) -> None:
     done = 0
     while done < content.size:
         done += os.write(file, content[done:].data)
 
 
-def _rename(temporary: Path, root: Path, path: str) -> None:
-    target = root / path
+def _rename(temporary: str, root: Path, path: str) -> None:
+    target = f"{root}/{path}"
     try:
-        temporary.rename(target)
+        os.rename(temporary, target)
     except FileNotFoundError:
-        _make_parents(root, target.parent)
-        temporary.rename(target)
+        _make_parents(str(root), target.rpartition("/")[0])
+        os.rename(temporary, target)
 
 
-def _make_parents(root: Path, folder: Path) -> None:
+def _make_parents(root: str, folder: str) -> None:
     """Makes the folders below the root, which must be there: a worker may outlive its store."""
     if folder == root:
-        raise FileNotFoundError(errno.ENOENT, "the store has gone", str(root))
-    try:
-        folder.mkdir(exist_ok=True)
-    except FileNotFoundError:
-        _make_parents(root, folder.parent)
-        folder.mkdir(exist_ok=True)
+        raise FileNotFoundError(errno.ENOENT, "the store has gone", root)
+    for _ in range(2):
+        try:
+            os.mkdir(folder)
+            return
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            _make_parents(root, folder.rpartition("/")[0])
 
 
 def sync(root: Path, paths: Sequence[str]) -> None:

@@ -61,7 +61,7 @@ def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:
     body = head + b",\n".join(lines) + b"\n"
     check = crc32c(np.frombuffer(body, np.uint8))
     content = np.frombuffer(body + b'},"crc32c":%d}\n' % check, np.uint8)
-    place(folder.scratch, folder.store, NAME, content)
+    place(folder.scratch, folder.store, [(NAME, content)])
 
 
 def _row(root: Path, path: str) -> Row:

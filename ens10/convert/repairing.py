@@ -17,7 +17,7 @@ from ens10.convert.planning import Todo, todos, todos_of_sums
 from ens10.convert.selection import Selection
 from ens10.convert.sources import Forecasts, paired_with
 from ens10.convert.structure import create, form_of
-from ens10.convert.workers import work_on
+from ens10.convert.workers import grouped, work_on
 from ens10.errors import FileError, MissingDataError, listing
 from ens10.packed16.layout import crc32c
 from ens10.progress import bar
@@ -154,7 +154,7 @@ def _within(src: Path, about: dict[str, Any]) -> Path | None:
 def _work(folder: Folder, makers: Sequence[Todo], workers: int, progress: bool) -> None:
     sizes = {todo.name: todo.size for todo in makers}
     with bar("repair", sum(sizes.values()), progress, in_bytes=True) as advance:
-        jobs = (todo.make() for todo in makers)
+        jobs = grouped((todo.size, todo.make()) for todo in makers)
         work_on(folder, jobs, workers, None, lambda name: advance(sizes[name]))
 
 
@@ -172,6 +172,6 @@ def _take_over(store: Path, folder: Folder, manifest: Manifest, wrong: set[str])
                 f"the source no longer gives what {path} held",
                 "Give the files that the store was made from, or prepare it anew with --force",
             )
-        place(folder.scratch, store, path, content)
+        place(folder.scratch, store, [(path, content)])
         taken.append(path)
     return taken

@@ -1,7 +1,7 @@
 """Units of work: what one worker does at a time, and may do again without harm.
 
-A unit is a plain object that can be sent to another process or machine. `work` writes its files
-and then its entry; a unit whose entry is there is done.
+A unit is a plain object that can be sent to another process or machine. `work` writes the files of
+units and then their entries; a unit whose entry is there is done.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,12 +38,21 @@ class Unit(Protocol):
         """Hands its files to the writer."""
 
 
-def work(folder: Folder, unit: Unit) -> str:
-    """Does a unit, unless it is done; the name of the unit."""
-    if not folder.entry(unit.name).exists():
-        with Writer(folder, unit.name) as writer:
-            unit.write(writer)
-    return unit.name
+Group = tuple[Unit, ...]
+
+
+def work(folder: Folder, group: Group) -> list[str]:
+    """Does some units, but for those that are done; the names of all.
+
+    Small units are done several at a time, since the disk takes them in at the price of one; those
+    that were whole before an error are done all the same.
+    """
+    with Writer(folder) as writer:
+        for unit in group:
+            if not folder.entry(unit.name).exists():
+                with writer.unit(unit.name):
+                    unit.write(writer)
+    return [unit.name for unit in group]
 
 
 @dataclass(frozen=True)

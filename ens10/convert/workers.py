@@ -16,11 +16,12 @@ from itertools import islice
 from typing import Any
 
 from ens10.convert.files import Folder
-from ens10.convert.units import Unit, work
+from ens10.convert.units import Group, Unit, work
 from ens10.errors import ArgumentError, FileError
 
 _SMALL = 1 << 30  # bytes of a source that one process has done before others have started
-_BATCH = 32  # units of each worker that are described to dask at a time
+_BATCH = 32  # groups of each worker that are described to dask at a time
+TOGETHER = 1 << 24  # bytes of the units of a group
 _MOST_DEATHS = 3
 Done = Callable[[str], None]
 
@@ -38,14 +39,32 @@ def workers_for(size: int, workers: int | None) -> int:
     return workers
 
 
+def grouped(units: Iterable[tuple[int, Unit]]) -> Iterator[Group]:
+    """Units in groups of a few megabytes, large ones by themselves, in their order.
+
+    Args:
+        units: bytes that each writes, and the unit.
+    """
+    group: list[Unit] = []
+    total = 0
+    for size, unit in units:
+        if group and total + size > TOGETHER:
+            yield tuple(group)
+            group, total = [], 0
+        group.append(unit)
+        total += size
+    if group:
+        yield tuple(group)
+
+
 def work_on(
-    folder: Folder, units: Iterable[Unit], workers: int, scheduler: str | None, done: Done
+    folder: Folder, groups: Iterable[Group], workers: int, scheduler: str | None, done: Done
 ) -> None:
     """Does all units.
 
     Args:
         folder: of the store.
-        units: in the order in which they are begun.
+        groups: of units, in the order in which they are begun.
         workers: processes on this machine; 1 works in this process.
         scheduler: address of a dask.distributed scheduler, used instead if given.
         done: is told the name of each unit when it is done.
@@ -54,16 +73,17 @@ def work_on(
         FileError: workers died again and again; and whatever a unit raises.
     """
     if scheduler is not None:
-        _on_cluster(folder, units, scheduler, done)
+        _on_cluster(folder, groups, scheduler, done)
     elif workers > 1:
-        _in_processes(folder, units, workers, done)
+        _in_processes(folder, groups, workers, done)
     else:
-        for unit in units:
-            done(work(folder, unit))
+        for group in groups:
+            for name in work(folder, group):
+                done(name)
 
 
-def _in_processes(folder: Folder, units: Iterable[Unit], workers: int, done: Done) -> None:
-    left = iter(units)
+def _in_processes(folder: Folder, groups: Iterable[Group], workers: int, done: Done) -> None:
+    left = iter(groups)
     while batch := list(islice(left, _BATCH * workers)):
         deaths = 0
         while batch:
@@ -74,15 +94,24 @@ def _in_processes(folder: Folder, units: Iterable[Unit], workers: int, done: Don
                 deaths += 1
                 if deaths > _MOST_DEATHS:
                     raise _died(folder) from error
-                batch = [unit for unit in batch if not folder.entry(unit.name).exists()]
+                batch = [group for group in batch if not _is_done(folder, group)]
 
 
-def _batch_in_processes(folder: Folder, batch: list[Unit], workers: int, done: Done) -> None:
+def _is_done(folder: Folder, group: Group) -> bool:
+    return all(folder.entry(unit.name).exists() for unit in group)
+
+
+def _batch_in_processes(folder: Folder, batch: list[Group], workers: int, done: Done) -> None:
     callbacks: Any = import_module("dask.callbacks")
     from dask.multiprocessing import get
 
-    graph = {unit.name: (work, folder, unit) for unit in batch}
-    told = callbacks.Callback(posttask=lambda key, *_: done(key))
+    graph = {group[0].name: (work, folder, group) for group in batch}
+
+    def finished(key: str, *_: object) -> None:
+        for unit in graph[key][2]:
+            done(unit.name)
+
+    told = callbacks.Callback(posttask=finished)
     with processes(workers) as pool, told:
         get(graph, list(graph), num_workers=workers, pool=pool, chunksize=1, optimize_graph=False)
 
@@ -119,7 +148,7 @@ def _died(folder: Folder) -> FileError:
     )
 
 
-def _on_cluster(folder: Folder, units: Iterable[Unit], scheduler: str, done: Done) -> None:
+def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, done: Done) -> None:
     try:
         distributed: Any = import_module("distributed")
     except ModuleNotFoundError as error:
@@ -127,25 +156,26 @@ def _on_cluster(folder: Folder, units: Iterable[Unit], scheduler: str, done: Don
             "scheduler", "the package distributed is not installed", "pip install distributed"
         ) from error
     with _connected(distributed.Client, scheduler) as client:
-        left = iter(units)
+        left = iter(groups)
 
-        def submit(unit: Unit) -> Any:
-            key = f"ens10-{folder.token}-{unit.name}"
-            return client.submit(work, folder, unit, key=key, pure=False)
+        def submit(group: Group) -> Any:
+            key = f"ens10-{folder.token}-{group[0].name}"
+            return client.submit(work, folder, group, key=key, pure=False)
 
         def ahead() -> int:
-            """Units to have in hand: two for each thread, while workers come and go."""
+            """Groups to have in hand: two for each thread, while workers come and go."""
             return 2 * max(int(sum(client.ncores().values())), 1)
 
         running = distributed.as_completed(
-            [submit(unit) for unit in islice(left, ahead())], loop=client.loop
+            [submit(group) for group in islice(left, ahead())], loop=client.loop
         )
         try:
             for future in running:
-                done(future.result())
+                for name in future.result():
+                    done(name)
                 future.release()
-                for unit in islice(left, max(ahead() - running.count(), 0)):
-                    running.add(submit(unit))
+                for group in islice(left, max(ahead() - running.count(), 0)):
+                    running.add(submit(group))
         except distributed.KilledWorker as error:
             raise _died(folder) from error
 

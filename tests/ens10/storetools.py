@@ -9,13 +9,14 @@ SCRIPT = """
 import sys, time
 from ens10.convert import prepare, units
 
-def slowly(folder, unit, real=units.work):
+def slowly(folder, group, real=units.work):
     time.sleep({pause})
-    return real(folder, unit)
+    return real(folder, group)
 
 if __name__ == "__main__":
     import ens10.convert.workers
     ens10.convert.workers.work = slowly
+    ens10.convert.workers.TOGETHER = {together}
     prepare({source!r}, {store!r}, **{options!r})
 """
 
@@ -33,9 +34,10 @@ def assert_same(store, other):
     assert [name for name in ours if ours[name] != theirs[name]] == []
 
 
-def start(source, store, pause=0.0, **options):
-    """A process that prepares; each unit begins after a pause in seconds."""
-    script = SCRIPT.format(pause=pause, source=str(source), store=str(store), options=options)
+def start(source, store, pause=0.0, together=0, **options):
+    """A process that prepares; each unit, or group of so many bytes, begins after a pause."""
+    given = {"source": str(source), "store": str(store), "options": options}
+    script = SCRIPT.format(pause=pause, together=together, **given)
     path = Path(store).with_name("prepare.py")
     path.write_text(script)
     return subprocess.Popen([sys.executable, path], stderr=subprocess.PIPE, text=True)

@@ -26,10 +26,10 @@ def test_processes_make_the_same_store(tiny, tmp_path, codec):
         assert_same(tmp_path / "one", tiny / "s.zarr")
 
 
-def slow_work(folder, unit):
+def slow_work(folder, group):
     """`work` that leaves time to be killed."""
     time.sleep(0.05)
-    return work(folder, unit)
+    return work(folder, group)
 
 
 @pytest.mark.slow
@@ -39,6 +39,7 @@ def test_a_cluster_whose_worker_is_killed(tiny, tmp_path, monkeypatch):
 
     source, store = tiny / "w", tmp_path / "s.zarr"
     monkeypatch.setattr(workers, "work", slow_work)
+    monkeypatch.setattr(workers, "TOGETHER", 0)
     with LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     ) as cluster:
@@ -83,26 +84,32 @@ def test_how_many_workers():
         workers.workers_for(10, 0)
 
 
-def dies(folder, unit):
+def is_fatal(group):
+    return any(unit.name == "forecast-000001-001" for unit in group)
+
+
+def dies(folder, group):
     """A worker that the system kills at one unit, each time."""
-    if unit.name == "forecast-000001-001":
+    if is_fatal(group):
         os.kill(os.getpid(), signal.SIGKILL)
-    return work(folder, unit)
+    return work(folder, group)
 
 
-def dies_once(folder, unit):
+def dies_once(folder, group):
     """A worker that the system kills, once."""
     mark = folder.path / ".tmp" / "died"
-    if unit.name == "forecast-000001-001" and not mark.exists():
+    if is_fatal(group) and not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return work(folder, unit)
+    return work(folder, group)
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_is_replaced(write, tmp_path, monkeypatch):
+@pytest.mark.parametrize("together", [0, 1 << 24])
+def test_a_process_that_dies_is_replaced(together, write, tmp_path, monkeypatch):
     source, store = write(cube()), tmp_path / "s"
     prepare(source, tmp_path / "other")
+    monkeypatch.setattr(workers, "TOGETHER", together)
     monkeypatch.setattr(workers, "work", dies)
     with pytest.raises(FileError, match=r"ended without a word.*fewer --workers"):
         prepare(source, store, workers=2)

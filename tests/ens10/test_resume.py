@@ -20,7 +20,7 @@ from storetools import (
 )
 
 from ens10 import prepare
-from ens10.convert import files, verify
+from ens10.convert import files, verify, workers
 from ens10.convert.engine import Engine
 from ens10.convert.manifest import read_manifest
 from ens10.convert.units import ForecastUnit
@@ -74,17 +74,19 @@ def test_killed_with_workers_that_end_too(tiny, tmp_path, moments):
     killed_and_resumed(tiny, tmp_path, moments, 0.01, workers=2)
 
 
-def test_a_resumed_run_does_the_rest_alone(write, tmp_path, begun, capsys):
+@pytest.mark.parametrize("together", [0, 1 << 24])
+def test_a_resumed_run_does_the_rest_alone(write, tmp_path, begun, capsys, monkeypatch, together):
     source, store = write(cube()), tmp_path / "s"
-    real = files.place
+    real = ForecastUnit.write
+    monkeypatch.setattr("ens10.convert.workers.TOGETHER", together)
 
-    def stops(scratch, root, path, content):
-        if "000001-001" in path:
+    def stops(unit, writer):
+        real(unit, writer)
+        if unit.name == "forecast-000001-001":
             raise KeyboardInterrupt
-        real(scratch, root, path, content)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "place", stops)
+        patch.setattr(ForecastUnit, "write", stops)
         with pytest.raises(KeyboardInterrupt):
             prepare(source, store)
     assert begun.pop() == "forecast-000001-001"
@@ -93,6 +95,16 @@ def test_a_resumed_run_does_the_rest_alone(write, tmp_path, begun, capsys):
     assert "resuming: 3 of 6 units are there" in capsys.readouterr().err
     prepare(source, tmp_path / "other")
     assert_same(store, tmp_path / "other")
+
+
+def test_small_units_go_together_and_large_ones_alone():
+    units = [(5, "a"), (6, "b"), (7, "c"), (100, "d"), (2, "e")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "TOGETHER", 12)
+        assert list(workers.grouped(units)) == [("a", "b"), ("c",), ("d",), ("e",)]
+        patch.setattr(workers, "TOGETHER", 0)
+        assert list(workers.grouped(units)) == [(name,) for name in "abcde"]
+        assert list(workers.grouped([])) == []
 
 
 def test_a_complete_store_is_left_as_it_is(write, tmp_path, begun, monkeypatch):
@@ -127,11 +139,11 @@ def fails_after(count, error):
     """A `place` that raises from its count-th file on."""
     real, calls = files.place, []
 
-    def place(scratch, root, path, content):
-        calls.append(path)
+    def place(scratch, root, content):
+        calls.extend(content)
         if len(calls) > count:
             raise error
-        real(scratch, root, path, content)
+        real(scratch, root, content)
 
     return place
 
@@ -147,6 +159,7 @@ def test_a_full_disk_is_one_clear_error_and_resumes(write, tmp_path, monkeypatch
         return real(file, data)
 
     monkeypatch.setattr(files.os, "write", full)
+    monkeypatch.setattr(workers, "TOGETHER", 0)
     with pytest.raises(FileError, match=r"no space is left.*MB are needed.*it resumes") as caught:
         prepare(source, store)
     assert str(caught.value.path).startswith(str(tmp_path / "s.partial"))
@@ -203,7 +216,7 @@ def test_a_folder_that_has_gone_is_not_made_anew(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with pytest.raises(FileNotFoundError):
-        files.place(scratch, tmp_path / "gone", "a/b/c", np.zeros(3, np.uint8))
+        files.place(scratch, tmp_path / "gone", [("a/b/c", np.zeros(3, np.uint8))])
     assert [p.name for p in tmp_path.rglob("*")] == ["scratch"]
 
 
@@ -213,5 +226,5 @@ def test_nothing_is_left_of_a_file_that_does_not_fit(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files.os, "write", full)
     with pytest.raises(files.DiskFullError, match="no space is left"):
-        files.place(tmp_path, tmp_path, "a", np.zeros(3, np.uint8))
+        files.place(tmp_path, tmp_path, [(name, np.zeros(3, np.uint8)) for name in "ab"])
     assert not list(tmp_path.iterdir())
