@@ -7,24 +7,29 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.packed16.layout import DamagedChunkError
-from ens10.store.mapping import MappedFile
+from ens10.store.mapping import Maps
 
 Buffer = npt.NDArray[np.uint8]
 _WORTH_MAPPING = 2**16  # bytes above which a copy takes longer than mapping
 
 
 class FileBytes:
-    """An open file as a source of bytes."""
+    """An open file as a source of bytes.
 
-    def __init__(self, file: int) -> None:
-        self._file, self.size = file, os.fstat(file).st_size
-        self._mapped: MappedFile | None = None
+    Args:
+        file: descriptor.
+        maps: of the files that were read before; None to map none.
+    """
+
+    def __init__(self, file: int, maps: Maps | None = None) -> None:
+        self._file, self._maps = file, maps
+        self._about = os.fstat(file)
+        self.size = self._about.st_size
 
     def read(self, begin: int, size: int, into: Any) -> Buffer:
         """Bytes of the file, in an array given, or made by `into` if they are not memory yet."""
-        if callable(into) and size >= _WORTH_MAPPING:
-            self._mapped = self._mapped or MappedFile(self._file, self.size)
-            part = self._mapped.part(begin, size)
+        if self._maps is not None and callable(into) and size >= _WORTH_MAPPING:
+            part = self._maps.of(self._file, self._about).part(begin, size)
             if part is not None:
                 return part
         target: Buffer = into(size) if callable(into) else into

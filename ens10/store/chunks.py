@@ -22,6 +22,7 @@ from ens10.packed16.layout import DamagedChunkError, length_of, most_bytes, pars
 from ens10.packed16.lz4 import inflate
 from ens10.packed16.unpack import unpack
 from ens10.store.bytes import Buffer, FileBytes, MemoryBytes, Source
+from ens10.store.mapping import Maps
 from ens10.streaming import copy
 
 Place = tuple[int, ...]
@@ -111,7 +112,7 @@ class ChunkReader:
             raise FileError(folder, f"coded as {codecs}, which is not read here", "Prepare it anew")
         if kind != "float32":
             raise FileError(folder, f"holds {kind}, and fields are float32", "Open it with zarr")
-        self._kept = threading.local()
+        self._kept, self._maps = threading.local(), Maps()
 
     def path_of(self, place: Place) -> Path:
         """The file of the chunk at a place along the outer dimensions."""
@@ -136,7 +137,7 @@ class ChunkReader:
         except FileNotFoundError as error:
             raise FileError(path, "the chunk is missing", MEND) from error
         try:
-            source = self._inflated(file) if self.compressed else FileBytes(file)
+            source = self._inflated(file) if self.compressed else FileBytes(file, self._maps)
             read = self._packed if self.packed else self._plain
             count = read(source, out, wanted, (first, last), move)
             return os.fstat(file).st_size if self.compressed else count

@@ -10,7 +10,7 @@ import zarr
 from ens10.packed16 import Packed, encode
 from ens10.store import create_array, mapping
 from ens10.store.chunks import open_reader
-from ens10.store.mapping import MappedFile
+from ens10.store.mapping import MappedFile, Maps
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files are mapped on Linux alone")
 
@@ -47,6 +47,32 @@ def test_what_cannot_be_read_is_no_memory(tmp_path, content):
     np.testing.assert_array_equal(mapped.part(0, 8192), content[:8192])
     assert MappedFile(file, content.size).part(0, 1) is None
     os.close(file)
+
+
+def test_maps_are_kept_until_the_file_is_another(tmp_path, content, monkeypatch):
+    monkeypatch.setattr(mapping, "_MOST_KEPT", 2)
+    maps, path = Maps(), tmp_path / "f"
+
+    def part(name="f"):
+        file = os.open(tmp_path / name, os.O_RDONLY)
+        mapped = maps.of(file, os.fstat(file))
+        os.close(file)
+        return mapped, mapped.part(0, 5000)
+
+    content.tofile(path)
+    first, _ = part()
+    assert part()[0] is first
+    (tmp_path / "new").write_bytes(bytes(6000))
+    (tmp_path / "new").rename(path)  # as a store is mended
+    assert part()[0] is not first
+    assert not part()[1].any()
+    path.write_bytes(b"\1" * 7000)  # in place
+    assert part()[1].all()
+    last, _ = part()
+    for name in "ab":
+        content.tofile(tmp_path / name)
+        part(name)
+    assert part()[0] is not last
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
