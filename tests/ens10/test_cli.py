@@ -6,7 +6,7 @@ import sys
 import pytest
 import yaml
 
-import ens10.cli
+import ens10.datacommands
 from ens10 import open_store
 from ens10.cli import main
 from ens10.errors import (
@@ -125,7 +125,7 @@ def test_every_error_is_one_line_and_status_1(error, monkeypatch, capsys):
     def fail(options):
         raise error
 
-    monkeypatch.setattr(ens10.cli, "_info", fail)
+    monkeypatch.setattr(ens10.datacommands, "_info", fail)
     assert main(["info"]) == 1
     shown = capsys.readouterr()
     assert shown.err == f"ens10: {error}\n"
@@ -137,7 +137,7 @@ def test_other_ends(monkeypatch, capsys):
         def fail(options):
             raise error
 
-        monkeypatch.setattr(ens10.cli, "_info", fail)
+        monkeypatch.setattr(ens10.datacommands, "_info", fail)
         return main(["info"])
 
     assert end(KeyboardInterrupt()) == 130
