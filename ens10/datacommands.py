@@ -63,7 +63,7 @@ def _add_inspect(commands: "Commands[Any]") -> None:
 def _add_prepare(commands: "Commands[Any]") -> None:
     parser = commands.add_parser("prepare", help="build a store from files; resumes")
     parser.add_argument("src", metavar="SRC", help="GRIB or netCDF file or folder, or Zarr store")
-    parser.add_argument("store", type=Path, metavar="STORE")
+    parser.add_argument("store", type=Path, metavar="STORE", help="folder to write")
     parser.add_argument("--truth", metavar="T", help="file, folder or Zarr store with the truth")
     parser.add_argument("--names", type=Path, metavar="FILE", help="YAML mapping of names")
     _add_selection(parser)
@@ -76,9 +76,18 @@ def _add_prepare(commands: "Commands[Any]") -> None:
         "--climate", nargs="+", metavar="CHANNEL@STEP", help="model-climate quantiles for EFI"
     )
     parser.add_argument("--climate-levels", type=int, choices=(21, 101), help="default: protocol's")
-    parser.add_argument("--climate-protocol", choices=("clean", "paper"), default="clean")
-    parser.add_argument("--codec", choices=("none", "lz4"), default="none")
-    parser.add_argument("--missing", choices=("error", "nan", "skip"), default="error")
+    parser.add_argument(
+        "--climate-protocol", choices=("clean", "paper"), default="clean",
+        help="whose years make the climate (default: clean)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--codec", choices=("none", "lz4"), default="none",
+        help="lz4: a third smaller, three times slower to read (default: none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--missing", choices=("error", "nan", "skip"), default="error",
+        help="fields or truth: refuse, fill with NaN, leave the dates out (default: error)",
+    )  # fmt: skip
     parser.add_argument("--workers", type=int, help="processes (default: all cores for large data)")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of a dask.distributed cluster")
     parser.add_argument("--force", action="store_true", help="replace a store that exists")
@@ -89,6 +98,7 @@ def _add_verify(commands: "Commands[Any]") -> None:
     parser = commands.add_parser("verify", help="checksums of a store, and fields against files")
     parser.add_argument("store", type=Path, metavar="STORE")
     parser.add_argument("--source", type=Path, metavar="SRC", help="the files it was made from")
+    parser.add_argument("--truth", type=Path, metavar="T", help="the truth's files")
     parser.add_argument(
         "--sample", type=int, default=64, help="fields to decode again (default: 64)"
     )
@@ -199,6 +209,7 @@ def _verify(options: argparse.Namespace) -> int:
     found = verify(
         options.store,
         source=options.source,
+        truth=options.truth,
         sample=options.sample,
         seed=options.seed,
         repair=options.repair,

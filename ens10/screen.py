@@ -1,5 +1,6 @@
 """What the commands print."""
 
+import math
 import os
 import platform
 from collections.abc import Sequence
@@ -57,7 +58,8 @@ def print_rows(title: str, rows: "Sequence[Row]") -> None:
     table = Table(*header, box=None, padding=(0, 1))
     fields = [row for row in rows if row.dates or row.level]
     for row in fields:
-        numbers = [f"{value:.6g}" for value in (row.minimum, row.mean, row.maximum)]
+        held = (row.minimum, row.mean, row.maximum)
+        numbers = ["" if math.isnan(value) else f"{value:.6g}" for value in held]
         steps = ",".join(map(str, row.steps[:4])) + ("..." if len(row.steps) > 4 else "")
         table.add_row(
             row.name, row.level, str(row.dates or "?"), steps, str(row.members or "?"),
@@ -137,7 +139,7 @@ def print_verification(path: Path, found: "Verification") -> None:
     if found.ok:
         _line(console, f"{path}: whole ({size}{sample})", "green")
     else:
-        _line(console, f"{path}: {len(wrong)} of {size} wrong. Mend it with --repair", "red")
+        _line(console, f"{path}: {len(wrong)} wrong ({size}). Mend it with --repair", "red")
 
 
 def print_environment() -> None:
