@@ -30,7 +30,7 @@ def lengthened(store: Path, out: Path, dates: int, every: int = 7) -> Path:
     short = zarr.open_group(str(store), mode="r", use_consolidated=False)
     for name in store_kinds(store):
         _lengthen(root[name], short[name], store / name, out / name, dates, every * _DAY)  # type: ignore[arg-type]
-    (out / "manifest.json").unlink(missing_ok=True)
+    shutil.rmtree(out / "manifest", ignore_errors=True)
     consolidate(out)
     return out
 

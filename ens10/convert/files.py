@@ -183,12 +183,13 @@ def place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> Non
 
 
 def _place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> None:
-    temporary = [f"{scratch}/{secrets.token_hex(8)}" for _ in files]
+    temporary = [scratch / secrets.token_hex(8) for _ in files]
     path = ""
     try:
         with ExitStack() as stack:
             opened = []
-            for name, (path, content) in zip(temporary, files, strict=True):
+            for name, one in zip(temporary, files, strict=True):
+                path, content = one
                 file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
                 stack.callback(os.close, file)
                 _write_all(file, content)
@@ -204,7 +205,7 @@ def _place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> No
     except OSError as error:
         for name in temporary:
             with suppress(OSError):
-                os.unlink(name)
+                name.unlink()
         if error.errno in _FULL:
             raise DiskFullError(root / path, "no space is left on the disk") from error
         raise
@@ -216,27 +217,27 @@ def _write_all(file: int, content: Octets) -> None:
         done += os.write(file, content[done:].data)
 
 
-def _rename(temporary: str, root: Path, path: str) -> None:
-    target = f"{root}/{path}"
+def _rename(temporary: Path, root: Path, path: str) -> None:
+    target = root / path
     try:
-        os.rename(temporary, target)
+        temporary.rename(target)
     except FileNotFoundError:
-        _make_parents(str(root), target.rpartition("/")[0])
-        os.rename(temporary, target)
+        _make_parents(root, target.parent)
+        temporary.rename(target)
 
 
-def _make_parents(root: str, folder: str) -> None:
+def _make_parents(root: Path, folder: Path) -> None:
     """Makes the folders below the root, which must be there: a worker may outlive its store."""
     if folder == root:
-        raise FileNotFoundError(errno.ENOENT, "the store has gone", root)
+        raise FileNotFoundError(errno.ENOENT, "the store has gone", str(root))
     for _ in range(2):
         try:
-            os.mkdir(folder)
+            folder.mkdir()
             return
         except FileExistsError:
             return
         except FileNotFoundError:
-            _make_parents(root, folder.rpartition("/")[0])
+            _make_parents(root, folder.parent)
 
 
 def sync(root: Path, paths: Sequence[str]) -> None:

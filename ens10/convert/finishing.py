@@ -6,15 +6,13 @@ from pathlib import Path
 from ens10.convert.files import Folder
 from ens10.convert.identity import Plan
 from ens10.convert.manifest import write_manifest
-from ens10.store import consolidate
 
 
 def complete(folder: Folder, plan: Plan) -> None:
-    """Copies the metadata to the top, and writes the manifest."""
+    """Writes the manifest, and the metadata at the top."""
     for place in (".", "climate", "climate/*"):
         for left in folder.store.glob(f"{place}/zarr.*.partial"):
             left.unlink()  # of a run that was killed while zarr wrote
-    consolidate(folder.store)
     write_manifest(folder, plan)
 
 

@@ -12,7 +12,7 @@ import xarray as xr
 from ens10.convert.files import Folder, locked, place
 from ens10.convert.finishing import clear
 from ens10.convert.listing import located
-from ens10.convert.manifest import Manifest
+from ens10.convert.manifest import NAME, Manifest, describe
 from ens10.convert.planning import Todo, todos, todos_of_sums
 from ens10.convert.selection import Selection
 from ens10.convert.sources import Forecasts, paired_with
@@ -60,6 +60,7 @@ def repair_units(
         options = manifest.plan["options"]
         create(folder.store, forecasts.template, paired, options["codec"], options["ensembles"])
         _copy_climate(store, folder, manifest, wrong)
+        describe(folder.store, (store / NAME).stat().st_size)
         consolidate(folder.store)
         (folder.path / "units").mkdir()
         form = form_of(folder.store, forecasts.template, options["ensembles"])

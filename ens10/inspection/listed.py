@@ -13,7 +13,7 @@ import crc32c
 from ens10.inspection.rows import Row
 from ens10.store.form import Form
 
-MANIFEST = "manifest.json"
+MANIFEST = "manifest/json/c/0"
 _PLAN = "plan.json"
 _END = b'},"crc32c":'
 _CHUNK = re.compile(r"(.*)/c((?:/\d+)*)")
@@ -60,7 +60,8 @@ class Listed:
         self._forms = dict(_forms(store))
         self.total = sum(prod(map(_chunks, f.shape, f.chunk)) for f in self._forms.values())
         if (store / MANIFEST).exists():
-            self.total += len(self._forms) + len({name.split("/")[0] for name in self._forms}) + 1
+            groups = {name.split("/")[0] for name in self._forms}
+            self.total += len(self._forms) + len(groups) + 3  # the top, and the manifest's own
         self.problems: list[str] = []
 
     def __iter__(self) -> Iterator[File]:
@@ -94,7 +95,8 @@ class Listed:
             self.problems.append(f"{path}: damaged at byte {offset}: its end is missing. {_ANEW}")
 
     def _ends(self, path: Path, line: bytes, offset: int, check: int) -> bool:
-        if line.removeprefix(_END).rstrip(b"}\n") != str(check).encode():
+        found = line.removeprefix(_END).rstrip(b" \n").removesuffix(b"}")
+        if found != str(check).encode() or not line.endswith(b"\n"):
             reason = "it does not match its checksum"
             self.problems.append(f"{path}: damaged at byte {offset}: {reason}. {_ANEW}")
         return True
@@ -113,6 +115,8 @@ def _chunks(size: int, part: int) -> int:
 def _forms(store: Path) -> Iterator[tuple[str, Form]]:
     """The arrays in the groups of a store whose description can be read."""
     for metadata in sorted(store.glob("*/*/zarr.json")):
+        if str(metadata.parent.relative_to(store)) == MANIFEST.partition("/c/")[0]:
+            continue
         try:
             yield (
                 f"{metadata.parent.parent.name}/{metadata.parent.name}",

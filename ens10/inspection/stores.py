@@ -139,7 +139,7 @@ class _Files:
         raw = np.fromfile(path, np.uint8)
         chunk = check(raw, chunked) if chunked else raw
         if file.crc is not None and crc32c(raw) != file.crc:
-            raise DamagedChunkError(0, f"it does not match its checksum in {MANIFEST}")
+            raise DamagedChunkError(0, "it does not match its checksum in the manifest")
         if chunked and _is_shown(file.array, chunked):
             self._count(chunk, chunked, path, moments)
 

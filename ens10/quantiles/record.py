@@ -3,12 +3,8 @@
 import os
 from pathlib import Path
 
-import numpy as np
-
-from ens10.convert.files import encoded
 from ens10.convert.identity import plain
-from ens10.convert.manifest import FORMAT, NAME, REST, files_of, read_manifest
-from ens10.packed16.layout import crc32c
+from ens10.convert.manifest import NAME, REST, assembled, files_of, read_manifest
 from ens10.quantiles.options import ClimateOptions
 
 
@@ -27,13 +23,12 @@ def record_climate(store: Path, options: ClimateOptions) -> None:
     plan = {**manifest.plan, "options": {**manifest.plan["options"], "climate": plain(options)}}
     made = ["zarr.json", *(f"climate/{name}" for name in files_of(store / "climate"))]
     kept = [row for row in manifest.units[REST] if not _is_made(row[0])]
-    rows = sorted(kept + [_row(store, name) for name in made])
     _, *units, _, _, _ = path.read_bytes().split(b"\n")
-    head = b'{"format":%d,"plan":%s,"units":{' % (FORMAT, encoded(plan))
-    body = b"\n".join([head, *units, f'"{REST}":'.encode() + encoded(rows)]) + b"\n"
+    lines = [line.removesuffix(b",") for line in units]
+    content = assembled(store, plan, lines, kept, made)
     partial = path.with_name(path.name + ".part")
     with partial.open("wb") as file:
-        file.write(body + b'},"crc32c":%d}\n' % crc32c(np.frombuffer(body, np.uint8)))
+        file.write(content.data)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
@@ -41,8 +36,3 @@ def record_climate(store: Path, options: ClimateOptions) -> None:
 
 def _is_made(name: str) -> bool:
     return name == "zarr.json" or name.startswith("climate/")
-
-
-def _row(store: Path, name: str) -> list[object]:
-    content = np.fromfile(store / name, np.uint8)
-    return [name, content.size, crc32c(content)]

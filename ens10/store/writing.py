@@ -67,7 +67,6 @@ def consolidate(path: Path) -> None:
     with warnings.catch_warnings():
         # It is no part of the format's specification yet, but without it xarray warns.
         warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
-        warnings.filterwarnings("ignore", "Object at .* is not recognized")  # the manifest
         zarr.consolidate_metadata(str(path))
 
 

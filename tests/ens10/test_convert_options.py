@@ -16,6 +16,7 @@ from ens10.convert.selection import chosen_dates
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.quantiles import parse_climate
 from ens10.source import open_source
+from ens10.store import store_kinds
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_integers_are_kept_as_they_were_packed(tiny, store):
     plan = read_manifest(store).plan
     kinds = [name.split(".")[1] for name, _ in plan["source"]["files"]]
     assert kinds == ["pl"] * 3 + ["sfc"] * 3
-    assert str(tiny) not in (store / "manifest.json").read_text()
+    assert str(tiny) not in (store / "manifest/json/c/0").read_text()
 
 
 def test_with_a_climate(tiny, tmp_path):
@@ -166,3 +167,15 @@ def test_variables_on_different_levels(write, tmp_path):
         channels = open_store(store, "statistics").channel.to_numpy().tolist()
         assert channels == ["z_500", "z_850", "t_850"]
         assert verify(store).ok
+
+
+def test_the_manifest_is_an_array_that_zarr_knows(tiny):
+    store = tiny / "s.zarr"
+    held = zarr.open_group(store, mode="r")
+    assert "manifest" in dict(held.members())
+    text = bytes(held["manifest/json"][...])
+    assert text == (store / "manifest/json/c/0").read_bytes()
+    assert json.loads(text)["plan"] == read_manifest(store).plan
+    assert list(xr.open_zarr(store, group="manifest", consolidated=False)) == ["json"]
+    assert not xr.open_zarr(store, consolidated=False).data_vars
+    assert store_kinds(store) == ["pl", "sfc", "statistics", "truth"]

@@ -58,7 +58,7 @@ def test_a_store_that_is_not_complete(store, tmp_path):
 def test_a_store_without_a_manifest(store):
     """Headers, sizes and the checksums of fields are looked at without it."""
     whole = inspect_path(store)
-    (store / "manifest.json").unlink()
+    (store / "manifest/json/c/0").unlink()
     assert inspect_path(store) == whole
     chunk = store / "sfc/t2m/c/2/1/0/0/0"
     raw = bytearray(chunk.read_bytes())
@@ -82,7 +82,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_damaged_manifest(store, name):
-    path = store / "manifest.json"
+    path = store / "manifest/json/c/0"
     before = path.read_bytes()
     path.write_bytes(CHANGES[name](before))
     assert path.read_bytes() != before
@@ -114,7 +114,7 @@ def test_stores_of_format_1(store):
     root = zarr.open_group(store, mode="a", use_consolidated=False)
     root.attrs["ens10_format"] = 1
     consolidate(store)
-    (store / "manifest.json").unlink()
+    (store / "manifest/json/c/0").unlink()
     (store / "sfc/t2m/c/2/1/0/0/0").unlink()
     (wrong,) = [row for row in inspect_path(store) if row.status != "ok"]
     assert wrong.missing == 3
@@ -128,7 +128,7 @@ def test_values_of_a_store_that_cannot_be(tmp_path):
     store = prepare(path, tmp_path / "s.zarr")
     group = zarr.open_group(store, mode="a", use_consolidated=False)
     group["sfc/t2m"][1, 0, 1] = values_of(fields[0]) - 273.15
-    (store / "manifest.json").unlink()
+    (store / "manifest/json/c/0").unlink()
     (wrong,) = [row for row in inspect_path(store) if row.status != "ok"]
     assert f"{store}/sfc/t2m/c/1/0/0/0/0 field 1" in wrong.status
     assert "looks like Celsius" in wrong.status

@@ -35,14 +35,14 @@ def test_a_whole_store(copy):
     assert found.ok
     assert found.chunks == len(contents(copy)) - 1
     assert found.bytes == sum(map(len, contents(copy).values())) - len(
-        (copy / "manifest.json").read_bytes()
+        (copy / "manifest/json/c/0").read_bytes()
     )
     assert 20 < found.sampled <= 30
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_flipped_bit_anywhere_is_found_and_mended(copy, tiny, seed):
-    path = random.Random(seed).choice(sorted(set(contents(copy)) - {"manifest.json"}))
+    path = random.Random(seed).choice(sorted(set(contents(copy)) - {"manifest/json/c/0"}))
     flip(copy / path)
     found = verify(copy, sample=0)
     assert found.damaged == [(path, "it does not match its checksum")]
@@ -76,11 +76,11 @@ def test_all_kinds_of_damage_at_once(copy, tiny):
 
 
 def test_the_manifest_itself(copy):
-    flip(copy / "manifest.json", 8 * 5000)
-    with pytest.raises(DamagedFileError, match=r"manifest.json: damaged .*checksum"):
+    flip(copy / "manifest/json/c/0", 8 * 5000)
+    with pytest.raises(DamagedFileError, match=r"manifest/json/c/0: damaged .*checksum"):
         verify(copy)
-    (copy / "manifest.json").unlink()
-    with pytest.raises(FileError, match=r"has no manifest.json.*--force"):
+    (copy / "manifest/json/c/0").unlink()
+    with pytest.raises(FileError, match=r"has no manifest.*--force"):
         verify(copy)
     with pytest.raises(FileError, match="no such store"):
         verify(copy / "nothing")
