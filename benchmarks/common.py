@@ -133,22 +133,24 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def world(data: Path, dates: int = DATES) -> Path:
-    """A synthetic world of the real size: 11 surface variables, 10 members, 48 h, one file.
+def world(data: Path, dates: int = DATES, *, one_year: bool = False) -> Path:
+    """A synthetic world of the real size: 11 surface variables, 10 members, 48 h.
 
     Args:
         data: folder for the data of all benchmarks.
-        dates: start dates, one a year.
+        dates: start dates.
+        one_year: all of them in one year, in a file each; else one a year, in one file.
     """
     from ens10.synthetic import World
 
-    folder = data / f"world-{dates}"
+    folder = data / f"world-{dates}{'-of-1998' if one_year else ''}"
     if not folder.exists():
         partial = folder.with_suffix(".partial")
         if partial.exists():
             sys.exit(f"{partial} is of a run that was interrupted: remove it")
-        years = range(1998, 1998 + dates)
-        World(GRID, years, 1, VARIABLES, seed=0, steps=(48,)).write(partial, progress=True)
+        years = range(1998, 1999 if one_year else 1998 + dates)
+        days = dates if one_year else 1
+        World(GRID, years, days, VARIABLES, seed=0, steps=(48,)).write(partial, progress=True)
         partial.rename(folder)
     return folder
 
