@@ -79,8 +79,12 @@ class Engine:
             src, truth, names, selection, missing, self.workers, self.progress
         )
         _check_ensembles(ensembles, forecasts.template.sizes["number"])
+        if climate is not None:
+            from ens10.quantiles import check_climate
+
+            check_climate(forecasts.template, climate)
         self._structure(begun, forecasts.template, paired, ensembles)
-        form = form_of(path, forecasts.template, ensembles)
+        form = form_of(path, forecasts.template, ensembles, self.plan["options"]["any_values"])
         with self._explained():
             where = "truth" if isinstance(truth, xr.Dataset | None) else str(truth)
             self._work("prepare", todos(forecasts, form, paired, where))

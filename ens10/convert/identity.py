@@ -8,8 +8,9 @@ from typing import Any
 import xarray as xr
 from dask.base import tokenize
 
-from ens10.convert.listing import Source, files, is_zarr
+from ens10.convert.listing import Source
 from ens10.errors import listing
+from ens10.source.opening import files_in, is_zarr
 
 Plan = dict[str, Any]
 
@@ -31,7 +32,10 @@ def described(source: Source | None) -> Plan | None:
         found = sorted(f for f in path.rglob("*") if f.is_file())
         size = sum(f.stat().st_size for f in found)
         return {"name": path.resolve().name, "zarr": [len(found), size]}
-    return {"name": path.resolve().name, "files": [[f.name, f.stat().st_size] for f in files(path)]}
+    return {
+        "name": path.resolve().name,
+        "files": [[f.name, f.stat().st_size] for f in files_in(path)],
+    }
 
 
 def size_of(source: Source) -> int:
@@ -66,11 +70,23 @@ def differences(old: Plan, new: Plan) -> list[str]:
             continue
         if key in ("source", "truth") and isinstance(before, dict) and isinstance(now, dict):
             told += _sources(key, before, now)
+        elif key in ("source", "truth", "climate") and (before is None or now is None):
+            told.append(f"made {_kept(key, before)}, now {_kept(key, now)}")
         elif isinstance(before, dict) and isinstance(now, dict):
             told += differences(before, now)
         else:
             told.append(f"{key}: {_shown(before)}, now {_shown(now)}")
     return told
+
+
+def _kept(key: str, value: Any) -> str:
+    """Whether a store has truth or a climate, and of what."""
+    if value is None:
+        return f"without {'--climate' if key == 'climate' else key}"
+    if key != "climate":
+        return f"with {key} {value.get('name') or value.get('url') or 'in memory'}"
+    steps = ",".join(map(str, value["steps"]))
+    return "with --climate " + " ".join(f"{channel}@{steps}" for channel in value["channels"])
 
 
 def _sources(key: str, old: Plan, new: Plan) -> list[str]:

@@ -6,23 +6,9 @@ from typing import Any
 import xarray as xr
 
 from ens10.errors import FileError
+from ens10.source.opening import files_in
 
 Source = Path | str | xr.Dataset
-_IGNORED_SUFFIXES = {".idx", ".txt", ".md", ".json", ".yaml", ".yml"}  # as `open_source` does
-_ZARR = ("zarr.json", ".zgroup", ".zmetadata")
-
-
-def files(path: Path) -> list[Path]:
-    """A file, or the files of a folder, in the order in which the manifest numbers them."""
-    if not path.is_dir():
-        return [path] if path.exists() else []
-    found = (f for f in sorted(path.iterdir()) if f.is_file() and not f.name.startswith("."))
-    return [f for f in found if f.suffix not in _IGNORED_SUFFIXES]
-
-
-def is_zarr(path: Path) -> bool:
-    """Whether a folder is a Zarr store."""
-    return any((path / mark).exists() for mark in _ZARR)
 
 
 def located(store: Path, about: dict[str, Any] | None, given: Path | str | None) -> Path | None:
@@ -52,4 +38,4 @@ def located(store: Path, about: dict[str, Any] | None, given: Path | str | None)
 
 
 def _listed(path: Path) -> list[list[Any]]:
-    return [[f.name, f.stat().st_size] for f in files(path)]
+    return [[f.name, f.stat().st_size] for f in files_in(path)]

@@ -49,7 +49,7 @@ def todos(forecasts: Forecasts, form: Form, truth: xr.Dataset | None, where: str
     if truth is not None:
         fields = sum(field[0].size for field in truth.data_vars.values())
         for i in range(truth.sizes["time"]):
-            found.append(_truth(truth, i, fields * _FLOAT_BYTES, where))
+            found.append(_truth(truth, i, fields * _FLOAT_BYTES, where, form.any_values))
     return found
 
 
@@ -65,12 +65,12 @@ def _forecast(
     return Todo(name, size, make)
 
 
-def _truth(truth: xr.Dataset, date: int, size: int, where: str) -> Todo:
+def _truth(truth: xr.Dataset, date: int, size: int, where: str, any_values: bool) -> Todo:
     name = f"truth-{date:06d}"
 
     def make() -> Unit:
         (culled,) = dask.optimize(truth.isel(time=date))  # type: ignore[no-untyped-call, attr-defined]
-        return TruthUnit(name, date, culled, where)
+        return TruthUnit(name, date, culled, where, any_values)
 
     return Todo(name, size, make)
 

@@ -5,6 +5,7 @@ suffix `.partial`, can be gone on with after any interruption, and gets its name
 complete, so a store that exists is whole. Its bytes depend on the data and the options alone.
 """
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ def prepare(
     codec: Codec = "none",
     missing: Missing = "error",
     climate: Any = None,
+    any_values: bool = False,
     workers: int | None = None,
     scheduler: str | None = None,
     force: bool = False,
@@ -65,6 +67,8 @@ def prepare(
         missing: what to do about missing fields and truth: "error", "nan" (fill with NaN) or
             "skip" (leave out the dates concerned).
         climate: options of the model climate's quantiles (`ens10.quantiles`), None for none.
+        any_values: accept values that no forecast can have, as anomalies and other derived data
+            do; otherwise they are taken for wrong units or damage.
         workers: processes on this machine; None for one, or as many as there are cores if the
             source is larger than 1 GB.
         scheduler: address of a dask.distributed scheduler whose workers are used instead; they
@@ -91,12 +95,15 @@ def prepare(
         "codec": codec,
         "missing": missing,
         "climate": plain(climate),
+        "any_values": bool(any_values),
     }
     plan = {"options": options, "source": described(src), "truth": described(truth)}
     if codec not in ("none", "lz4"):
         raise ArgumentError("codec", f"{codec!r} is not known", "Give none or lz4")
     count = workers_for(size_of(src), workers)
     if _is_there(store, plan, force):
+        if progress:
+            print(f"{store} is complete: nothing to do", file=sys.stderr)
         return store
     partial = store.with_name(store.name + ".partial")
     with locked(partial, store):

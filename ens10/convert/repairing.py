@@ -63,7 +63,9 @@ def repair_units(
         describe(folder.store, (store / NAME).stat().st_size)
         consolidate(folder.store)
         (folder.path / "units").mkdir()
-        form = form_of(folder.store, forecasts.template, options["ensembles"])
+        form = form_of(
+            folder.store, forecasts.template, options["ensembles"], options["any_values"]
+        )
         where = "truth" if truth is None else str(truth)
         makers = [t for t in todos(forecasts, form, paired, where) if t.name in units]
         _work(folder, makers, workers or 1, progress)

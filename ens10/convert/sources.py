@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.convert.gribfields import GribForecasts, matches, open_gribs
-from ens10.convert.listing import Source, files, is_zarr
+from ens10.convert.listing import Source
 from ens10.convert.selection import Selection
 from ens10.convert.units import Fields, Part
 from ens10.errors import ArgumentError, MissingDataError
@@ -20,6 +20,7 @@ from ens10.packed16.layout import Field
 from ens10.source import open_source
 from ens10.source.layout import FORECAST_DIMS, tidy
 from ens10.source.names import Names
+from ens10.source.opening import files_in, is_zarr
 from ens10.source.pairing import pair_truth
 
 Missing = Literal["error", "nan", "skip"]
@@ -140,7 +141,7 @@ def open_forecasts(
         return _of_dataset(tidy(src, names, "the dataset"), "the dataset", selection)
     gribs = _gribs(src) if not (names.variables or names.truth) else []
     if gribs:
-        numbers = {path: n for n, path in enumerate(files(Path(src)))}
+        numbers = {path: n for n, path in enumerate(files_in(Path(src)))}
         fields = open_gribs(gribs, selection, missing, workers, progress)
         whole = _with_all_dims(tidy(fields.dataset(), names, src))
         if matches(fields, whole):
@@ -150,7 +151,7 @@ def open_forecasts(
 
 def _gribs(src: Path | str) -> list[Path]:
     """The files of a source, if all of them are GRIB."""
-    found = [] if "://" in str(src) or is_zarr(Path(src)) else files(Path(src))
+    found = [] if "://" in str(src) or is_zarr(Path(src)) else files_in(Path(src))
     return found if all(is_grib(file) for file in found) else []
 
 

@@ -118,7 +118,9 @@ def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequenc
                 )
 
 
-def form_of(path: Path, forecasts: xr.Dataset, ensembles: Sequence[int]) -> Form:
+def form_of(
+    path: Path, forecasts: xr.Dataset, ensembles: Sequence[int], any_values: bool = False
+) -> Form:
     """What the units need to know about the store."""
     sizes = forecasts.sizes
     return Form(
@@ -128,6 +130,7 @@ def form_of(path: Path, forecasts: xr.Dataset, ensembles: Sequence[int]) -> Form
         channels=len(channel_names(forecasts)),
         ensembles=suffixes(sizes["number"], ensembles),
         packing=_packing(path, forecasts),
+        any_values=any_values,
     )
 
 

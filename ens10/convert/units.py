@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from ens10.convert.files import Folder, Row, Writer
 from ens10.convert.moments import Chunk, Range, add_date
@@ -21,6 +20,7 @@ from ens10.packed16.layout import Field, encode
 from ens10.source.ranges import check_range
 
 SUMS = ("count", "sum", "square_sum")
+_SLAB = 1 << 16  # points
 
 
 class Unit(Protocol):
@@ -85,6 +85,7 @@ class Form:
         channels: how many the statistics have.
         ensembles: suffix of the arrays' names, and members, of each mean and deviation.
         packing: of the forecasts' chunks, None for packed16 alone.
+        any_values: whether values that cannot be are accepted.
     """
 
     members: int
@@ -93,6 +94,7 @@ class Form:
     channels: int
     ensembles: tuple[tuple[str, int], ...]
     packing: Packing | None
+    any_values: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class ForecastUnit:
                 data = encode(read(n), form.rows, form.columns)
                 chunk = Chunk(data, form.members, form.rows, form.columns)
                 ranges = chunk.ranges()
-                for member, held in enumerate(ranges):
+                for member, held in enumerate(() if form.any_values else ranges):
                     where = partial(self.fields.place, n, member)
                     _check(part.variable, held.minimum, held.maximum, where)
                 about = [*_whole(ranges), self.fields.origin(n)]
@@ -163,7 +165,11 @@ def _check(name: str, low: float, high: float, where: Callable[[], str]) -> None
     try:
         check_range(name, low, high, "")
     except FileError:
-        check_range(name, low, high, where())
+        try:
+            check_range(name, low, high, where())
+        except FileError as error:
+            error.args = (f"{error} For anomalies and the like, give --any-values.",)
+            raise
 
 
 def _whole(ranges: Sequence[Range]) -> Row:
@@ -193,12 +199,14 @@ class TruthUnit:
         date: place of the date.
         dataset: variables over (step[, level], latitude, longitude), lazy.
         where: the source, for messages.
+        any_values: whether values that cannot be are accepted.
     """
 
     name: str
     date: int
     dataset: Any
     where: str
+    any_values: bool = False
 
     def write(self, writer: Writer) -> None:
         """Reads each field once."""
@@ -207,7 +215,8 @@ class TruthUnit:
             values = np.ascontiguousarray(field.to_numpy(), dtype="<f4")
             for place in np.ndindex(values.shape[:-2]):
                 found = Chunk.of_floats(values[place])
-                _check(str(name), found.minimum, found.maximum, lambda: self.where)
+                if not self.any_values:
+                    _check(str(name), found.minimum, found.maximum, lambda: self.where)
                 path = chunk_path(f"truth/{name}", (self.date, *place), 2)
                 writer.put(path, values[place], [*_whole([found]), ""])
 
@@ -236,17 +245,19 @@ class SumsUnit:
         """Adds up in the dates' order, so that the sums depend on the data alone."""
         points = int(np.prod(self.shape))
         for kind in self.kinds:
-            count, total, square = np.zeros(points, "<i8"), np.zeros(points), np.zeros(points)
-            for date in self.dates:
-                path = chunk_path(f"statistics/ensemble_{kind}", (date, self.place[1]), 3)
-                add_date(_floats(self.root / path, points), count, total, square)
-            for part, values in zip(SUMS, (count, total, square), strict=True):
-                path = chunk_path(f"statistics/{kind}_{part}", self.place, 3)
-                writer.put(path, values)
-
-
-def _floats(path: Path, points: int) -> npt.NDArray[np.float32]:
-    values = np.fromfile(path, "<f4")
-    if values.size != points:
-        raise FileError(path, f"{values.size} values instead of {points}", "Prepare the store anew")
-    return values
+            sums = np.zeros(points, "<i8"), np.zeros(points), np.zeros(points)
+            paths = [
+                self.root / chunk_path(f"statistics/ensemble_{kind}", (date, self.place[1]), 3)
+                for date in self.dates
+            ]
+            for path in paths:
+                if path.stat().st_size != 4 * points:
+                    reason = f"{path.stat().st_size} bytes instead of {4 * points}"
+                    raise FileError(path, reason, "Prepare the store anew")
+            # By slabs of points, so that the sums stay in the processor's cache for all dates.
+            for begin in range(0, points, _SLAB):
+                slab = [values[begin : begin + _SLAB] for values in sums]
+                for path in paths:
+                    add_date(np.fromfile(path, "<f4", slab[0].size, offset=4 * begin), *slab)
+            for part, values in zip(SUMS, sums, strict=True):
+                writer.put(chunk_path(f"statistics/{kind}_{part}", self.place, 3), values)

@@ -84,7 +84,9 @@ class GribFields:
     def attributes(self, variable: str) -> dict[str, Any]:
         """CF attributes of a variable, and `levels_hpa` on pressure levels."""
         cube = self._cube(variable)
-        attributes: dict[str, Any] = {"units": cube.messages.meanings[0].units}
+        meaning = cube.messages.meanings[0]
+        # A variable that the catalogue lacks needs its number to be written as GRIB again.
+        attributes: dict[str, Any] = {"units": meaning.units, "paramId": meaning.param_id}
         if variable in VARIABLES:
             attributes = dict(VARIABLES[variable].attributes)
         if cube.levels:

@@ -56,7 +56,7 @@ def open_source(
         ArgumentError: the data have dimensions that mean nothing here.
     """
     names = names or Names()
-    if "://" in str(path) or _is_zarr(Path(path)):
+    if "://" in str(path) or is_zarr(Path(path)):
         dataset = _zarr(path, by_chunk=not optional_dimensions)
         return tidy(dataset, names, path, optional_dimensions=optional_dimensions)
     path = Path(path)
@@ -68,7 +68,8 @@ def open_source(
     return _one(parts, names, missing, path, optional_dimensions)
 
 
-def _is_zarr(path: Path) -> bool:
+def is_zarr(path: Path) -> bool:
+    """Whether a folder is a Zarr store."""
     return any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zmetadata"))
 
 
@@ -149,12 +150,16 @@ def _filled(dataset: xr.Dataset) -> xr.Dataset:
     return dataset.sel(time=slice(str(first), str(last)))
 
 
+def files_in(path: Path) -> list[Path]:
+    """A file, or those of a folder that may hold data, sorted; none if there is nothing."""
+    if not path.is_dir():
+        return [path] if path.exists() else []
+    found = (f for f in sorted(path.iterdir()) if f.is_file() and not f.name.startswith("."))
+    return [f for f in found if f.suffix not in _IGNORED_SUFFIXES]
+
+
 def _files(path: Path) -> list[Path]:
-    if path.is_file():
-        files = [path]
-    else:
-        found = (f for f in sorted(path.iterdir()) if f.is_file() and not f.name.startswith("."))
-        files = [f for f in found if f.suffix not in _IGNORED_SUFFIXES]
+    files = files_in(path)
     if not files:
         raise FileError(path, "the folder holds no files", "Give a folder of GRIB or netCDF files")
     for file in files:

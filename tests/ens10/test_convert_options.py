@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from gribfiles import cube, values_of
+from gribfiles import GRID, cube, values_of
 from storetools import contents
 
 from ens10 import open_store, prepare
+from ens10.catalog import VARIABLES
 from ens10.convert import ensemble_moments, verify
 from ens10.convert.manifest import read_manifest
 from ens10.convert.selection import chosen_dates
 from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.grib import Encoder
 from ens10.quantiles import parse_climate
 from ens10.source import open_source
 from ens10.store import store_kinds
@@ -179,3 +181,41 @@ def test_the_manifest_is_an_array_that_zarr_knows(tiny):
     assert list(xr.open_zarr(store, group="manifest", consolidated=False)) == ["json"]
     assert not xr.open_zarr(store, consolidated=False).data_vars
     assert store_kinds(store) == ["pl", "sfc", "statistics", "truth"]
+
+
+def test_values_that_cannot_be_are_accepted_when_asked(write, tmp_path):
+    fields = [f for f in cube() if f[0] == "t2m"]
+    encoder, source = Encoder(GRID), tmp_path / "a.grib"
+    raw = [
+        encoder.message(values_of(f) - 290, VARIABLES["t2m"], date=f[2], step=f[3], number=f[4])
+        for f in fields
+    ]
+    source.write_bytes(b"".join(raw))
+    with pytest.raises(FileError, match=r"a.grib at byte \d+: .*lies between.*give --any-values"):
+        prepare(source, tmp_path / "s")
+    with pytest.raises(FileError, match="any_values: False, now True"):
+        prepare(source, tmp_path / "s", any_values=True)
+    store = prepare(source, tmp_path / "s", any_values=True, force=True)
+    np.testing.assert_array_equal(
+        open_store(store, "sfc")["t2m"][0, 0, 0], open_source(source)["t2m"][0, 0, 0]
+    )
+    (store / "sfc/t2m/c/1/0/0/0/0").unlink()
+    assert verify(store, source=source, repair=True).ok
+
+
+def test_what_another_call_asks_for_is_told_in_words(tiny, tmp_path):
+    source, climate = tiny / "w", parse_climate(["t2m@48"])
+    store = prepare(source, tmp_path / "s", truth=source / "truth", climate=climate)
+    with pytest.raises(FileError) as caught:
+        prepare(source, store)
+    told = "made with --climate t2m@48, now without --climate; made with truth truth, now without"
+    assert told in str(caught.value)
+    assert "{" not in str(caught.value)
+    with pytest.raises(FileError, match="made without --climate, now with --climate t2m@48"):
+        prepare(source, tiny / "s.zarr", truth=source / "truth", climate=climate)
+
+
+def test_a_climate_that_cannot_be_is_refused_before_any_work(write, tmp_path, monkeypatch):
+    monkeypatch.setattr("ens10.convert.engine.work_on", lambda *_: pytest.fail("worked"))
+    with pytest.raises(UnknownNameError, match="climate: step"):
+        prepare(write(cube()), tmp_path / "s", climate=parse_climate(["t2m@999"]))

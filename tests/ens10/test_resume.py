@@ -107,13 +107,17 @@ def test_small_units_go_together_and_large_ones_alone():
         assert list(workers.grouped([])) == []
 
 
-def test_a_complete_store_is_left_as_it_is(write, tmp_path, begun, monkeypatch):
+def test_a_complete_store_is_left_as_it_is(write, tmp_path, begun, monkeypatch, capsys):
     source, store = write(cube()), tmp_path / "s"
     prepare(source, store, members=2, dates=["2016"])
     before = contents(store)
     begun.clear()
     monkeypatch.setattr("ens10.convert.gribfields.scan", lambda path: pytest.fail("scanned"))
+    capsys.readouterr()
     prepare(source, store, members=2, dates=["2016"])
+    assert capsys.readouterr().err == ""
+    prepare(source, store, members=2, dates=["2016"], progress=True)
+    assert capsys.readouterr().err == f"{store} is complete: nothing to do\n"
     assert not begun
     assert contents(store) == before
     with source.open("ab") as file:
