@@ -55,8 +55,17 @@ def killed(source: Path, out: Path, workers: int) -> int:
     process.wait()
     time.sleep(1.0)  # workers end by themselves
     partial = out.with_name(out.name + ".partial")
-    begun = {path.parts[-6] for path in partial.glob("sfc/*/c/*/*/0/0/0") if path.is_file()}
-    return len(begun) - len(units(out))
+    files = (partial / "store").glob("sfc/*/c/*/*/0/0/0")
+    begun = {tuple(map(int, path.parts[-5:-3])) for path in files}
+    done = {tuple(map(int, name.split("-")[1:])) for name in forecasts(out)}
+    if not done <= begun:
+        raise SystemExit(f"units without files: {done - begun}")
+    return len(begun - done)
+
+
+def forecasts(out: Path) -> set[str]:
+    """Units of forecasts among those that are done, by date and step."""
+    return {name.removesuffix(".json") for name in units(out) if name.startswith("forecast-")}
 
 
 def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, Any]]:

@@ -146,8 +146,8 @@ def _codes(raw: bytes, simple: _Simple, message: Message) -> Packed | None:
 
 def _is_verified(packed: Packed, simple: _Simple, message: Message, file: BinaryIO) -> bool:
     """Whether the codes mean what ecCodes reads, asked once for each way of packing."""
-    ends = np.array([packed.reference, 65535.0 * packed.scale + packed.reference]) * packed.decimal
-    if not np.all(np.abs(ends) <= _FLOAT_MAX):
+    last = 65535.0 * packed.scale + packed.reference
+    if not max(abs(packed.reference), abs(last)) * abs(packed.decimal) <= _FLOAT_MAX:
         return False
     mask = simple.bitmap is not None
     signature = (message.edition, mask, simple.binary, simple.decimal, message.scan, message.grid)

@@ -93,49 +93,50 @@ def encode(fields: Sequence[Field], rows: int, columns: int) -> bytearray:
     Raises:
         ValueError: a field of another shape.
     """
-    records = np.zeros(len(fields), RECORD)
-    payloads = [_record(field, record) for field, record in zip(fields, records, strict=True)]
-    for n, payload in enumerate(payloads):
+    records, payloads = [], []
+    offset = values_begin(len(fields))
+    for n, field in enumerate(fields):
+        kind, gap, numbers, bits, payload = _kept(field)
         if payload is not None and payload.size != rows * columns:
             raise ValueError(f"field {n} has {payload.size} values, not {rows} x {columns}")
-    offset = values_begin(len(fields))
-    for record, payload in zip(records, payloads, strict=True):
-        record["offset"] = offset
-        offset += _aligned(0 if payload is None else payload.nbytes, 8)
+        values = _NONE if payload is None else payload.reshape(-1).view(np.uint8)
+        crc = crc32c(values) if payload is not None else 0
+        records.append((kind, gap, *numbers, offset, crc, bits, (0, 0)))
+        payloads.append((offset, values))
+        offset += _aligned(values.size, 8)
     chunk = bytearray(offset)
-    for record, payload in zip(records, payloads, strict=True):
-        if payload is not None:
-            values = payload.reshape(-1).view(np.uint8)
-            record["crc"] = crc32c(values)
-            chunk[int(record["offset"]) : int(record["offset"]) + values.size] = values.data
-    header = np.zeros(1, _HEADER)
-    header[0] = (MAGIC, VERSION, len(fields), rows, columns, crc32c(records), 0)
-    chunk[: _HEADER.itemsize] = header.tobytes()
-    chunk[_HEADER.itemsize : _HEADER.itemsize + records.nbytes] = records.tobytes()
+    for begin, values in payloads:
+        chunk[begin : begin + values.size] = values.data
+    heads = np.array(records, RECORD)
+    header = np.array((MAGIC, VERSION, len(fields), rows, columns, crc32c(heads), 0), _HEADER)
+    chunk[: values_begin(len(fields))] = _padded(header.tobytes() + heads.tobytes())
     return chunk
 
 
-def _record(field: Field, record: Any) -> npt.NDArray[Any] | None:
-    """Fills in how a field is kept, and returns the values to write."""
-    record["gap"], record["decimal"] = -1, 1.0
+_NONE = np.empty(0, np.uint8)
+_Kept = tuple[int, int, tuple[float, float, float], int, npt.NDArray[Any] | None]
+
+
+def _kept(field: Field) -> _Kept:
+    """Kind, gap, (reference, scale, decimal) and bits of a field, and the values to write."""
     if field is None:
-        record["kind"] = MISSING
-        return None
+        return MISSING, -1, (0.0, 0.0, 1.0), 0, None
     if isinstance(field, Packed):
-        record["kind"], record["bits"] = PACKED, field.bits
-        record["gap"] = -1 if field.gap is None else field.gap
-        for name in ("reference", "scale", "decimal"):
-            record[name] = getattr(field, name)
-        return np.ascontiguousarray(field.codes, dtype="<u2")
+        numbers = (field.reference, field.scale, field.decimal)
+        codes = np.ascontiguousarray(field.codes, dtype="<u2")
+        return PACKED, -1 if field.gap is None else field.gap, numbers, field.bits, codes
     values = np.ascontiguousarray(field, dtype="<f4")
     same = values.view("<u4") == values.view("<u4").flat[0]
     if not same.all():
-        record["kind"] = FLOAT
-        return values
+        return FLOAT, -1, (0.0, 0.0, 1.0), 0, values
     first = values.flat[0]
-    record["kind"] = MISSING if np.isnan(first) else CONSTANT
-    record["reference"] = 0.0 if np.isnan(first) else first
-    return None
+    if np.isnan(first):
+        return MISSING, -1, (0.0, 0.0, 1.0), 0, None
+    return CONSTANT, -1, (float(first), 0.0, 1.0), 0, None
+
+
+def _padded(head: bytes) -> bytes:
+    return head.ljust(_aligned(len(head), _ALIGNMENT), b"\0")
 
 
 def values_begin(fields: int) -> int:

@@ -78,6 +78,13 @@ def test_attributes_and_unknown_variables(write):
             use("t2n")
 
 
+def test_a_variable_outside_the_catalogue_keeps_its_number(files):
+    found = GribFields(files([numbered(n, paramId=3) for n in (1, 2)]))
+    (name,) = found.levels
+    assert found.attributes(name)["paramId"] == 3
+    assert "paramId" not in GribFields(files([numbered(1)])).attributes("t2m")
+
+
 SELECTIONS = {
     "variables": (Selection(variables=["2t", "z"]), lambda f: f[0] in ("t2m", "z")),
     "levels": (Selection(levels=[850]), lambda f: f[1] in (0, 850)),
