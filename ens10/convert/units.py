@@ -5,9 +5,10 @@ units and then their entries; a unit whose entry is there is done.
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from ens10.source.ranges import check_range
 
 SUMS = ("count", "sum", "square_sum")
 _SLAB = 1 << 16  # points
+_LARGE = 1 << 16  # points of a grid whose moments are worth another thread
 
 
 class Unit(Protocol):
@@ -142,6 +144,7 @@ class ForecastUnit:
         form = self.form
         shape = (len(form.ensembles), 2, form.channels, form.rows * form.columns)
         moments = np.empty(shape, np.float32)
+        beside: list[Future[None]] = []
         with self.fields.opened() as read:
             for n, part in enumerate(self.parts):
                 data = encode(read(n), form.rows, form.columns)
@@ -154,10 +157,22 @@ class ForecastUnit:
                 writer.put(part.path, data, about, form.packing)
                 if part.channel is not None:
                     for each, (_, members) in zip(moments, form.ensembles, strict=True):
-                        chunk.moments(each[0, part.channel], each[1, part.channel], members)
+                        job = (each[0, part.channel], each[1, part.channel], members)
+                        if chunk.points < _LARGE:
+                            chunk.moments(*job)
+                        else:
+                            beside.append(_beside().submit(chunk.moments, *job))
+            for one in beside:
+                one.result()
         for each, (suffix, _) in zip(moments, form.ensembles, strict=True):
             for values, kind in zip(each, ("mean", "std"), strict=True):
                 writer.put(chunk_path(f"statistics/ensemble_{kind}{suffix}", self.place, 3), values)
+
+
+@cache
+def _beside() -> ThreadPoolExecutor:
+    """A thread that computes moments while the next messages are read."""
+    return ThreadPoolExecutor(1, thread_name_prefix="moments")
 
 
 def _check(name: str, low: float, high: float, where: Callable[[], str]) -> None:

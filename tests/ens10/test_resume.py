@@ -107,6 +107,17 @@ def test_small_units_go_together_and_large_ones_alone():
         assert list(workers.grouped([])) == []
 
 
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_large_chunks_and_grids_give_the_same_store(tiny, tmp_path, monkeypatch, small):
+    """Whose files and moments other threads look after, and whose units are alone."""
+    monkeypatch.setattr("ens10.convert.units._LARGE", small)
+    monkeypatch.setattr("ens10.convert.units._SLAB", 7 + small)
+    monkeypatch.setattr(files, "_SMALL", small)
+    monkeypatch.setattr(workers, "TOGETHER", small)
+    prepare(tiny / "w", tmp_path / "s", truth=tiny / "w" / "truth")
+    assert_same(tmp_path / "s", tiny / "s.zarr")
+
+
 def test_a_complete_store_is_left_as_it_is(write, tmp_path, begun, monkeypatch, capsys):
     source, store = write(cube()), tmp_path / "s"
     prepare(source, store, members=2, dates=["2016"])
