@@ -37,7 +37,7 @@ class PredictionWriter(BasePredictionWriter):
 
     def write_on_batch_end(
         self,
-        trainer: pl.Trainer,  # noqa: ARG002
+        trainer: pl.Trainer,
         pl_module: pl.LightningModule,  # noqa: ARG002
         prediction: Prediction,
         batch_indices: Sequence[int] | None,  # noqa: ARG002
@@ -48,7 +48,7 @@ class PredictionWriter(BasePredictionWriter):
         """Writes one batch: forecast and truth."""
         batches = self._batches
         if not self._arrays:
-            self._create(prediction, batches)
+            self._open(trainer, prediction, batches)
         for n, second in enumerate(prediction.dates.tolist()):
             place = self._place[second]
             for name, value in prediction.forecast.variables().items():
@@ -58,6 +58,9 @@ class PredictionWriter(BasePredictionWriter):
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         """Gives the store its name, now that it is complete."""
+        trainer.strategy.barrier("predictions are written")
+        if not trainer.is_global_zero:
+            return
         consolidate(self._partial)
         shutil.rmtree(self._path, ignore_errors=True)
         self._partial.rename(self._path)
@@ -66,9 +69,19 @@ class PredictionWriter(BasePredictionWriter):
     def _partial(self) -> Path:
         return self._path.with_name(self._path.name + ".partial")
 
-    def _create(self, prediction: Prediction, batches: Batches) -> None:
+    def _open(self, trainer: pl.Trainer, prediction: Prediction, batches: Batches) -> None:
+        """The store, which the first process makes; each then writes dates of its own."""
         seconds = batches.dates.astype("datetime64[s]").astype(np.int64).tolist()
         self._place = {second: n for n, second in enumerate(seconds)}
+        if trainer.is_global_zero:
+            self._create(prediction, batches)
+        trainer.strategy.barrier("predictions can be written")
+        if not trainer.is_global_zero:
+            root = zarr.open_group(str(self._partial), mode="r+", use_consolidated=False)
+            names = [*prediction.forecast.variables(), "truth"]
+            self._arrays = {name: root[name] for name in names}
+
+    def _create(self, prediction: Prediction, batches: Batches) -> None:
         shutil.rmtree(self._partial, ignore_errors=True)
         root = zarr.open_group(str(self._partial), mode="w")
         forecast = prediction.forecast

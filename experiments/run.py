@@ -19,6 +19,7 @@ import pytorch_lightning as pl
 import yaml
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.utilities import rank_zero_only
 
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments import provenance
@@ -57,7 +58,7 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
     begins = stage == "fit" and "--resume" not in arguments
     config, checkpoint = run / CONFIG, None
     if begins:
-        if run.exists() and any(run.iterdir()):
+        if _is_first() and run.exists() and any(run.iterdir()):
             remedy = "Choose another --run, or go on with it by --resume"
             raise FileError(run, "holds files already", remedy)
         before: list[str] = []
@@ -72,7 +73,7 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
         try:
             return RunCLI(args=[stage, *before, *arguments])
         except Ens10Error:
-            if begins and not (run / "checkpoints").exists():
+            if begins and _is_first() and not (run / "checkpoints").exists():
                 shutil.rmtree(run, ignore_errors=True)  # nothing was trained: it can be tried again
             raise
         except SystemExit as stop:
@@ -143,6 +144,8 @@ class RunCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Writes the configuration and what is known of the run before anything is trained."""
+        if not _is_first():
+            return
         self.run_folder.mkdir(parents=True, exist_ok=True)
         parser = self._parser("fit")
         text = parser.dump(self._options, **_KEEP_NULLS)
@@ -153,6 +156,8 @@ class RunCLI(LightningCLI):
 
     def after_fit(self) -> None:
         """Adds how long it took, and the number of fitted parameters."""
+        if not _is_first():
+            return
         seconds = time.perf_counter() - self.started
         trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         method = getattr(self.model, "method", None)
@@ -202,6 +207,11 @@ class RunCLI(LightningCLI):
             },
         }
         provenance.write(self.run_folder, facts)
+
+
+def _is_first() -> bool:
+    """Whether this is the one process that writes, if several train together."""
+    return not rank_zero_only.rank
 
 
 def _run_folder(arguments: Sequence[str]) -> Path:

@@ -71,13 +71,15 @@ class EnsembleDataModule(pl.LightningDataModule):
         self.kind, self.ensemble = kind, ensemble
         self.threads, self.ring, self.cache = threads, ring, cache
         self._normaliser: Normaliser | None = None
-        self._batches: dict[str, Batches] = {}
+        self._batches: dict[tuple[str, int, int], Batches] = {}
 
     def batches(self, split: Split) -> Batches:
         """The numpy batches of one split, made once."""
-        if split not in self._batches:
-            trainer = self.trainer
-            self._batches[split] = Batches(
+        trainer = self.trainer
+        rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+        key = (split, rank, world)  # batches that were asked for before there was a trainer
+        if key not in self._batches:
+            self._batches[key] = Batches(
                 self.store,
                 self.target,
                 self.inputs,
@@ -88,8 +90,8 @@ class EnsembleDataModule(pl.LightningDataModule):
                 members=self.members,
                 batch_size=self.batch_size,
                 seed=self.seed,
-                rank=trainer.global_rank if trainer else 0,
-                world=trainer.world_size if trainer else 1,
+                rank=rank,
+                world=world,
                 even="drop" if split == "train" else "pad",
                 kind=self.kind,
                 ensemble=self.ensemble,
@@ -98,8 +100,8 @@ class EnsembleDataModule(pl.LightningDataModule):
                 cache=self.cache if split == "train" else None,
                 normaliser=self._normaliser,
             )
-            self._normaliser = self._batches[split].normaliser
-        return self._batches[split]
+            self._normaliser = self._batches[key].normaliser
+        return self._batches[key]
 
     def setup(self, stage: str) -> None:
         """Opens the store, so that a wrong path or name fails before anything is trained."""

@@ -20,6 +20,7 @@ NAMES = """
     nn.functional nn.functional.interpolate nn.functional.max_pool2d nn.functional.pad nn.init
     nn.init.zeros_ no_grad ones_like optim optim.Adam optim.Optimizer optim.SGD promote_types
     randint randn sign sort special special.ndtr special.ndtri stack where zeros zeros_like
+empty uint8 cuda cuda.Event utils.data.Dataset
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
