@@ -88,6 +88,9 @@ def _add_prepare(commands: "Commands[Any]") -> None:
         "--missing", choices=("error", "nan", "skip"), default="error",
         help="fields or truth: refuse, fill with NaN, leave the dates out (default: error)",
     )  # fmt: skip
+    parser.add_argument(
+        "--any-values", action="store_true", help="do not refuse values out of plausible ranges"
+    )
     parser.add_argument("--workers", type=int, help="processes (default: all cores for large data)")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of a dask.distributed cluster")
     parser.add_argument("--force", action="store_true", help="replace a store that exists")
@@ -194,6 +197,7 @@ def _prepare(options: argparse.Namespace) -> None:
         climate=climate,
         codec=options.codec,
         missing=options.missing,
+        any_values=options.any_values,
         workers=options.workers,
         scheduler=options.scheduler,
         force=options.force,

@@ -211,7 +211,7 @@ class RunCLI(LightningCLI):
 
 def _is_first() -> bool:
     """Whether this is the one process that writes, if several train together."""
-    return not rank_zero_only.rank
+    return not getattr(rank_zero_only, "rank", 0)
 
 
 def _run_folder(arguments: Sequence[str]) -> Path:

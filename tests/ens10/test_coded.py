@@ -23,7 +23,7 @@ def coded(tmp_path_factory):
 
 
 def test_every_coordinate_survives_the_way_into_the_store(coded, tmp_path):
-    store = prepare(coded, tmp_path / "s")
+    store = prepare(coded, tmp_path / "s", any_values=True)
     surface, upper = open_store(store, "sfc"), open_store(store, "pl")
     lazy = open_source(coded)
     channels = [

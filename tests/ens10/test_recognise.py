@@ -7,10 +7,10 @@ import xarray as xr
 from gribfiles import GRID
 
 from ens10 import open_store, prepare
-from ens10.source import recognise
 from ens10.catalog import VARIABLES
 from ens10.errors import FileError
 from ens10.grib import Encoder
+from ens10.source import recognise
 from ens10.source.layout import tidy
 from ens10.source.names import Names
 
