@@ -12,6 +12,7 @@ from ens10.grib.grid import LatLonGrid
 from ens10.grib.message import Message
 
 _BITS = 16
+_SECTION_1_FLAGS = 15  # octet of a message that tells which sections follow
 _GAP = 1e30  # the mark of gaps on encoding: ecCodes aborts on larger ones if all is a gap
 _MARK = float(np.finfo(np.float64).max)  # no field reaches it, so it marks a gap beyond doubt
 
@@ -51,6 +52,7 @@ def unpack_as_double(
     Raises:
         DamagedFileError: ecCodes cannot unpack the values, or no float32 holds them.
     """
+    check_bitmap(message, raw)
     try:
         values, packing = _unpack(raw)
     except (eccodes.CodesInternalError, ValueError, MemoryError) as error:
@@ -63,6 +65,25 @@ def unpack_as_double(
     if largest > np.finfo(np.float32).max:
         raise DamagedFileError(message.path, message.offset, "values that no float32 holds")
     return message.scan.orient(values, message.grid), packing
+
+
+def check_bitmap(message: Message, raw: bytes) -> None:
+    """Refuses an edition 1 bitmap of another size than the grid: ecCodes would read past its end.
+
+    Raises:
+        DamagedFileError: it is of another size.
+    """
+    if len(raw) < _SECTION_1_FLAGS + 1 or raw[7] != 1 or not raw[_SECTION_1_FLAGS] & 64:
+        return
+    start = 8 + int.from_bytes(raw[8:11], "big")
+    if raw[_SECTION_1_FLAGS] & 128:
+        start += int.from_bytes(raw[start : start + 3], "big")
+    head = raw[start : start + 6]
+    held = 8 * (int.from_bytes(head[:3], "big") - 6) - head[3] if len(head) == 6 else -1
+    points = message.grid.rows * message.grid.columns
+    if head[4:] == bytes(2) and held != points:  # else one that the centre has defined for all
+        reason = f"a bitmap of {held} points for {points} grid points"
+        raise DamagedFileError(message.path, message.offset, reason)
 
 
 def _unpack(raw: bytes) -> tuple[npt.NDArray[np.float64], tuple[float, int, int, int] | None]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.errors import DamagedFileError
-from ens10.grib.codec import decode, unpack_as_double
+from ens10.grib.codec import check_bitmap, decode, unpack_as_double
 from ens10.grib.message import Message
 from ens10.packed16.layout import Field, Packed
 
@@ -56,6 +56,7 @@ def pack(message: Message, file: BinaryIO) -> Field:
     if len(raw) != message.length or raw[:4] != b"GRIB" or raw[-4:] != b"7777":
         reason = "the message that was indexed here is gone; the file has changed since"
         raise DamagedFileError(message.path, message.offset, reason)
+    check_bitmap(message, raw)
     try:
         simple = (_simple1 if raw[7] == 1 else _simple2)(raw, message)
     except (IndexError, struct.error):  # sections that lie about their length: ecCodes may know

@@ -262,7 +262,7 @@ def test_after_any_flipped_bit_pack_says_what_decode_says(folder, values, editio
         return
     with path.open("rb") as file:
         one, other = outcome(pack, m, file), outcome(decode, m, file)
-    if isinstance(one, str):
-        return  # of a bitmap that is too short, ecCodes may read the memory behind it instead
-    assert not isinstance(other, str)
-    assert packing.same_bits(one, other)
+    if isinstance(one, str) or isinstance(other, str):
+        assert one == other
+    else:
+        assert packing.same_bits(one, other)
