@@ -1,6 +1,7 @@
 """Forecasts in GRIB files, unit by unit, their integers taken over as they are packed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import xarray as xr
 
 from ens10.convert.selection import Selection, chosen_dates, chosen_members
 from ens10.convert.units import Part
-from ens10.convert.workers import processes
+from ens10.convert.workers import died, processes
 from ens10.grib import Message, MessageList, pack, scan
 from ens10.packed16.layout import Field
 from ens10.progress import track
@@ -130,7 +131,10 @@ def open_gribs(
         found: Iterable[MessageList] = map(scan, files)
         if workers > 1 and len(files) > 1:
             found = stack.enter_context(processes(workers)).map(scan, files)
-        lists = list(track(found, "index", len(files), shown))
+        try:
+            lists = list(track(found, "index", len(files), shown))
+        except BrokenProcessPool as error:
+            raise died(files[0].parent) from error
     return GribFields(lists, missing, _resolved(selection, lists))
 
 

@@ -6,6 +6,7 @@ write the same bytes, and each file gets its name in one step.
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -13,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from ens10.convert.files import Folder
@@ -93,7 +95,7 @@ def _in_processes(folder: Folder, groups: Iterable[Group], workers: int, done: D
             except BrokenProcessPool as error:
                 deaths += 1
                 if deaths > _MOST_DEATHS:
-                    raise _died(folder) from error
+                    raise died(folder.path) from error
                 batch = [group for group in batch if not _is_done(folder, group)]
 
 
@@ -128,7 +130,11 @@ def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when the one that started it ends, even by SIGKILL."""
+    """Ends this process when the one that started it does, even by SIGKILL.
+
+    Ctrl-C reaches both: it is for the one that started it alone, which ends the work in order.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -139,9 +145,10 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _died(folder: Folder) -> FileError:
+def died(path: Path) -> FileError:
+    """The error of worker processes that end without telling why."""
     return FileError(
-        folder.path,
+        path,
         "worker processes ended without a word, again and again (out of memory, or a script that "
         'calls prepare without `if __name__ == "__main__"`)',
         "Run again with fewer --workers: it resumes",
@@ -177,7 +184,7 @@ def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, done: D
                 for group in islice(left, max(ahead() - running.count(), 0)):
                     running.add(submit(group))
         except distributed.KilledWorker as error:
-            raise _died(folder) from error
+            raise died(folder.path) from error
 
 
 @contextmanager
