@@ -158,7 +158,9 @@ class DateContent:
             def move(member: int, values: Field, place: Field, n: int = n) -> None:
                 self._move_input(features[member], len(self._inputs), n, rows, values, place)
 
-            count += self.samples.read_members(i, step, channel, features[:, n], rows, move)
+            as_read = not self._normalised and n not in self._masked
+            wanted = None if as_read else move
+            count += self.samples.read_members(i, step, channel, features[:, n], rows, wanted)
         return count
 
     def _read_raw(self, i: int, out: Arrays, rows: slice) -> int:

@@ -198,7 +198,7 @@ class ChunkReader:
 
     def _inflated(self, file: int) -> MemoryBytes:
         size = os.fstat(file).st_size
-        packed = FileBytes(file).read(0, size, self._scratch("file"))
+        packed = FileBytes(file, self._maps).read(0, size, self._scratch("file"))
         most = most_bytes(self.fields, self.rows, self.columns)
         chunk = inflate(packed, most, self._scratch("chunk"))
         return MemoryBytes(chunk)

@@ -41,7 +41,7 @@ def create_array(
         codec: None for plain numbers; "none" for fields in packed16, "lz4" to compress these too.
     """
     floating = np.issubdtype(np.dtype(dtype), np.floating)
-    lz4 = BloscCodec(typesize=2, cname="lz4", clevel=1, shuffle="shuffle")
+    lz4 = BloscCodec(typesize=2, cname="lz4", clevel=5, shuffle="shuffle")
     return group.create_array(
         name,
         shape=tuple(shape),
