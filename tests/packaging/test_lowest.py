@@ -37,6 +37,7 @@ RUNS = "experiments/test_run.py"  # Lightning's command line, end to end
 SAID = "experiments/test_usage.py"  # its errors, which are jsonargparse's
 
 
+@pytest.mark.timeout(1800)  # all the tests of a folder, and compiled code is compiled anew
 # one folder or file a run: each folder's conftest is a module of that name
 @pytest.mark.parametrize("which", ["ens10", "metrics", "models", RUNS, SAID])
 def test_the_tests_pass(oldest, project, which):
