@@ -14,8 +14,14 @@ _ALIGNMENT = 64
 
 
 def plain_memory(size: int) -> Block:
-    """Ordinary memory of this many bytes."""
-    return np.empty(size, np.uint8)
+    """Ordinary memory of this many bytes.
+
+    It begins at a cache line: sums over a batch are rounded in an order that depends on where its
+    numbers lie, and a training should give the same bits again.
+    """
+    block = np.empty(size + _ALIGNMENT, np.uint8)
+    first = -block.ctypes.data % _ALIGNMENT
+    return block[first : first + size]
 
 
 class Layout:

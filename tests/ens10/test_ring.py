@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ens10.loader.ring import Ring
-from ens10.loader.slots import Slots
+from ens10.loader.slots import Slots, plain_memory
 
 SIZE = 8
 
@@ -176,3 +176,7 @@ def test_views_in_other_threads_keep_the_buffer():
         thread.join()
     assert not wrong
     assert not readers()
+
+
+def test_blocks_begin_at_a_cache_line():
+    assert all(plain_memory(size).ctypes.data % 64 == 0 for size in (1, 63, 1000, 10**6, 4 * 10**7))
