@@ -17,11 +17,12 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ens10.compiled import OPTIONS
+
 LINE = 16  # float32 numbers in 64 bytes, a cache line of most machines
 WORTH_IT = 2**16  # numbers: smaller fields stay in the cache for whoever reads them next
 _FLOAT, _DOUBLE, _INT32 = ir.FloatType(), ir.DoubleType(), ir.IntType(32)
 _HUGE = float(np.finfo(np.float32).max)
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
 def _vector(scalar: Any) -> Any:
@@ -115,7 +116,7 @@ def _standardised_line(builder: Any, values: Any, mean: Any, scale: Any) -> Any:
     return builder.select(builder.fcmp_unordered("uno", value, value), _of(0.0), value)
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _lines(out, past_caches):  # type: ignore[no-untyped-def]
     """Where the lines of `out` that go past the caches begin and end; nowhere if it is small."""
     if out.size < WORTH_IT or not past_caches:
@@ -124,13 +125,13 @@ def _lines(out, past_caches):  # type: ignore[no-untyped-def]
     return first, first + (out.size - first) // LINE * LINE
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _single(codes, scale, reference, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
         out[i] = np.float32(codes[i]) * scale + reference
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _with_gaps(codes, gap, scale, reference, out):  # type: ignore[no-untyped-def]
     missing = np.float32(np.nan)
     for i in range(out.size):
@@ -138,7 +139,7 @@ def _with_gaps(codes, gap, scale, reference, out):  # type: ignore[no-untyped-de
         out[i] = missing if codes[i] == gap else value
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _standardised(values, mean, scale, out):  # type: ignore[no-untyped-def]
     huge = np.float32(_HUGE)
     for i in range(out.size):
@@ -148,7 +149,7 @@ def _standardised(values, mean, scale, out):  # type: ignore[no-untyped-def]
         out[i] = value if value == value else np.float32(0)
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def unpack_single(codes, scale, reference, out, past_caches):  # type: ignore[no-untyped-def]
     """Writes code * scale + reference.
 
@@ -167,7 +168,7 @@ def unpack_single(codes, scale, reference, out, past_caches):  # type: ignore[no
     _fence()
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def unpack_with_gaps(codes, gap, scale, reference, out, past_caches):  # type: ignore[no-untyped-def]
     """Like `unpack_single`, with NaN where a code is `gap` (uint16)."""
     first, last = _lines(out, past_caches)
@@ -178,7 +179,7 @@ def unpack_with_gaps(codes, gap, scale, reference, out, past_caches):  # type: i
     _fence()
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def copy(values, out, past_caches):  # type: ignore[no-untyped-def]
     """Copies float32 numbers; both contiguous and of one shape (points,)."""
     first, last = _lines(out, past_caches)
@@ -189,7 +190,7 @@ def copy(values, out, past_caches):  # type: ignore[no-untyped-def]
     _fence()
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _standardise(values, mean, scale, out):  # type: ignore[no-untyped-def]
     first, last = _lines(out, True)
     _standardised(values[:first], mean[:first], scale[:first], out[:first])

@@ -18,7 +18,7 @@ from ens10.convert.files import DiskFullError, Folder, encoded, place, sync
 from ens10.convert.identity import Plan, differences
 from ens10.convert.listing import Source
 from ens10.convert.manifest import NAME, files_of
-from ens10.convert.planning import Todo, axes_of, todos, todos_of_sums
+from ens10.convert.planning import Planned, axes_of, planned_sums, planned_units
 from ens10.convert.selection import Selection
 from ens10.convert.sources import paired_with
 from ens10.convert.structure import create, form_of
@@ -87,8 +87,8 @@ class Engine:
         form = form_of(path, forecasts.template, ensembles, self.plan["options"]["any_values"])
         with self._explained():
             where = "truth" if isinstance(truth, xr.Dataset | None) else str(truth)
-            self._work("prepare", todos(forecasts, form, paired, where))
-            self._work("sums", todos_of_sums(path, forecasts.template, form))
+            self._work("prepare", planned_units(forecasts, form, paired, where))
+            self._work("sums", planned_sums(path, forecasts.template, form))
             if climate is not None:
                 self._climate(climate)
             finishing.complete(self.folder, self.plan)
@@ -144,7 +144,7 @@ class Engine:
         content = np.frombuffer(encoded(self.plan), np.uint8)
         place(folder.scratch, folder.path, [(folder.plan.name, content)])
 
-    def _work(self, what: str, units: Sequence[Todo]) -> None:
+    def _work(self, what: str, units: Sequence[Planned]) -> None:
         """Does the units that are not done yet."""
         done = self.folder.done()
         self._left = {unit.name: unit.size for unit in units if unit.name not in done}

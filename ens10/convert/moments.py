@@ -5,16 +5,15 @@ every reader will see. They release the interpreter lock.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
+from ens10.compiled import OPTIONS
 from ens10.packed16.layout import CONSTANT, FLOAT, MISSING, PACKED, parse
 from ens10.packed16.unpack import fits_single
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 _BLOCK = 2048  # points at a time: ten members of them stay in the processor's cache
 _SINGLE = 4  # a kind of the kernels: packed, and single precision gives the same bits
 
@@ -109,7 +108,7 @@ class Chunk:
 _NUMBERS = ("scale", "reference", "decimal")
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _code_range(codes, gap):  # type: ignore[no-untyped-def]
     low, high, gaps = np.uint16(65535), np.uint16(0), 0
     if gap < 0:
@@ -124,7 +123,7 @@ def _code_range(codes, gap):  # type: ignore[no-untyped-def]
     return int(low), int(high), gaps
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _float_range(values):  # type: ignore[no-untyped-def]
     low, high, gaps = np.float32(np.inf), np.float32(-np.inf), 0
     for i in range(values.size):
@@ -137,7 +136,7 @@ def _float_range(values):  # type: ignore[no-untyped-def]
     return float(low), float(high), gaps
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _moments(  # type: ignore[no-untyped-def]
     codes, floats, kinds, begins, gaps, numbers, members, points, mean, spread
 ):
@@ -161,20 +160,20 @@ def _moments(  # type: ignore[no-untyped-def]
 
 
 # Slices of one dimension let the compiler use vector instructions.
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _add(values, total):  # type: ignore[no-untyped-def]
     for i in range(values.size):
         total[i] += np.float64(values[i])
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _add_square(values, mean, square):  # type: ignore[no-untyped-def]
     for i in range(values.size):
         apart = np.float64(values[i]) - mean[i]
         square[i] += apart * apart
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _unpack(codes, floats, kind, begin, gap, numbers, start, out):  # type: ignore[no-untyped-def]
     scale, reference, decimal = numbers
     if kind == _SINGLE:
@@ -193,7 +192,7 @@ def _unpack(codes, floats, kind, begin, gap, numbers, start, out):  # type: igno
         out[:] = np.float32(np.nan) if kind == MISSING else np.float32(reference * decimal)
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def add_date(values, count, total, square):  # type: ignore[no-untyped-def]
     """Adds one date's values to count, sum and sum of squares, all flat; NaN is left out."""
     for i in range(values.size):

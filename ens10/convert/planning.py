@@ -20,7 +20,7 @@ _FLOAT_BYTES, _SUM_BYTES = 4, 8
 
 
 @dataclass(frozen=True)
-class Todo:
+class Planned:
     """A unit that is made when its turn comes.
 
     Attributes:
@@ -34,7 +34,9 @@ class Todo:
     make: Callable[[], Unit]
 
 
-def todos(forecasts: Forecasts, form: Form, truth: xr.Dataset | None, where: str) -> list[Todo]:
+def planned_units(
+    forecasts: Forecasts, form: Form, truth: xr.Dataset | None, where: str
+) -> list[Planned]:
     """The units of forecasts and truth, in the order of the dates."""
     sizes = forecasts.template.sizes
     points = form.rows * form.columns
@@ -55,27 +57,27 @@ def todos(forecasts: Forecasts, form: Form, truth: xr.Dataset | None, where: str
 
 def _forecast(
     forecasts: Forecasts, form: Form, chunks: Chunks, place: tuple[int, int], size: int
-) -> Todo:
+) -> Planned:
     name = f"forecast-{place[0]:06d}-{place[1]:03d}"
 
     def make() -> Unit:
         parts = chunks.at(place)
         return ForecastUnit(name, place, form, parts, forecasts.fields(place, parts))
 
-    return Todo(name, size, make)
+    return Planned(name, size, make)
 
 
-def _truth(truth: xr.Dataset, date: int, size: int, where: str, any_values: bool) -> Todo:
+def _truth(truth: xr.Dataset, date: int, size: int, where: str, any_values: bool) -> Planned:
     name = f"truth-{date:06d}"
 
     def make() -> Unit:
         (culled,) = dask.optimize(truth.isel(time=date))  # type: ignore[no-untyped-call, attr-defined]
         return TruthUnit(name, date, culled, where, any_values)
 
-    return Todo(name, size, make)
+    return Planned(name, size, make)
 
 
-def todos_of_sums(root: Path, forecasts: xr.Dataset, form: Form) -> list[Todo]:
+def planned_sums(root: Path, forecasts: xr.Dataset, form: Form) -> list[Planned]:
     """The units of sums, one for each block of valid years and step."""
     years, block_of = blocks(forecasts["valid_time"].to_numpy())
     shape = (form.channels, form.rows, form.columns)
@@ -85,7 +87,7 @@ def todos_of_sums(root: Path, forecasts: xr.Dataset, form: Form) -> list[Todo]:
     for block, step in product(range(len(years)), range(forecasts.sizes["step"])):
         dates = tuple(i for i, member in enumerate(block_of) if member == block)
         unit = SumsUnit(f"sums-{block:06d}-{step:03d}", root, (block, step), dates, kinds, shape)
-        found.append(Todo(unit.name, size, lambda unit=unit: unit))  # type: ignore[misc]
+        found.append(Planned(unit.name, size, lambda unit=unit: unit))  # type: ignore[misc]
     return found
 
 

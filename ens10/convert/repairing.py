@@ -13,7 +13,7 @@ from ens10.convert.files import Folder, locked, place
 from ens10.convert.finishing import clear
 from ens10.convert.listing import located
 from ens10.convert.manifest import NAME, Manifest, describe
-from ens10.convert.planning import Todo, todos, todos_of_sums
+from ens10.convert.planning import Planned, planned_sums, planned_units
 from ens10.convert.selection import Selection
 from ens10.convert.sources import Forecasts, paired_with
 from ens10.convert.structure import create, form_of
@@ -67,11 +67,11 @@ def repair_units(
             folder.store, forecasts.template, options["ensembles"], options["any_values"]
         )
         where = "truth" if truth is None else str(truth)
-        makers = [t for t in todos(forecasts, form, paired, where) if t.name in units]
+        makers = [t for t in planned_units(forecasts, form, paired, where) if t.name in units]
         _work(folder, makers, workers or 1, progress)
         mended = _take_over(store, folder, manifest, wrong)
         # Sums are made of the means and deviations in the store, which are whole by now.
-        sums = [t for t in todos_of_sums(store, forecasts.template, form) if t.name in units]
+        sums = [t for t in planned_sums(store, forecasts.template, form) if t.name in units]
         _work(folder, sums, workers or 1, progress)
         mended += _take_over(store, folder, manifest, wrong - set(mended))
     mended += _climate(store, manifest.plan["options"]["climate"], wrong, progress)
@@ -154,7 +154,7 @@ def _within(src: Path, about: dict[str, Any]) -> Path | None:
     return located(src / "store", about, None) if src.is_dir() else None
 
 
-def _work(folder: Folder, makers: Sequence[Todo], workers: int, progress: bool) -> None:
+def _work(folder: Folder, makers: Sequence[Planned], workers: int, progress: bool) -> None:
     sizes = {todo.name: todo.size for todo in makers}
     with bar("repair", sum(sizes.values()), progress, in_bytes=True) as advance:
         jobs = grouped((todo.size, todo.make()) for todo in makers)

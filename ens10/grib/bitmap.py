@@ -1,13 +1,12 @@
 """The 16-bit codes of a field with gaps, spread over its points as the message's bitmap says."""
 
-from typing import Any
-
 import numba
 import numpy as np
 import numpy.typing as npt
 
+from ens10.compiled import OPTIONS
+
 _CODES = 65536
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
 def spread(
@@ -35,7 +34,7 @@ def spread(
     return codes, gap if values < points else None
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _spread(bitmap, data, values, out):  # type: ignore[no-untyped-def]
     used = np.zeros(_CODES, np.bool_)
     for n in range(values):

@@ -8,11 +8,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from ens10.compiled import OPTIONS
 from ens10.errors import FileError
 from ens10.source.ranges import check_range
 
 _MOST = 20  # places named in a status; more are counted
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ class Moments:
         return [*found, first_of(self.odd)] if self.odd else found
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _sweep(values):  # type: ignore[no-untyped-def]
     """Values that are there, finite ones, their sum, minimum and maximum of all."""
     held, finite, total = 0, 0, 0.0

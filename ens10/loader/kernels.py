@@ -1,17 +1,16 @@
 """Compiled loops over fields, with the interpreter lock released."""
 
-from typing import Any
-
 import numba
 import numpy as np
 import numpy.typing as npt
 
+from ens10.compiled import OPTIONS
+
 Floats = npt.NDArray[np.float32]
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 _TILE = 64  # points that are turned at once: all their features fit in the nearest cache
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _pair(truth, raw_mean, row_weights, weights):  # type: ignore[no-untyped-def]
     rows, columns = truth.shape
     for row in range(rows):
@@ -22,7 +21,7 @@ def _pair(truth, raw_mean, row_weights, weights):  # type: ignore[no-untyped-def
                 truth[row, column] = np.float32(0)
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _turn(source, first, places, out):  # type: ignore[no-untyped-def]
     features, points = source.shape
     for begin in range(0, points, _TILE):

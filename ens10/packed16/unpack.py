@@ -13,21 +13,21 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from ens10.compiled import OPTIONS
 from ens10.packed16.layout import CONSTANT, FLOAT, MISSING
 from ens10.streaming import copy, unpack_single, unpack_with_gaps
 
 _TINY = float(np.finfo(np.float32).tiny)
 _HUGE = float(np.finfo(np.float32).max)
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _double(codes, scale, reference, decimal, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
         out[i] = np.float32((np.float64(codes[i]) * scale + reference) * decimal)
 
 
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _with_gaps(codes, gap, scale, reference, decimal, out):  # type: ignore[no-untyped-def]
     missing = np.float32(np.nan)
     for i in range(out.size):

@@ -1,11 +1,12 @@
 """Quantiles of many members at many points: sorted in blocks that fit the cache."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
+
+from ens10.compiled import OPTIONS
 
 _POINTS = 512  # sorted at a time: 1530 members of so many points are 3 MB
 
@@ -39,10 +40,7 @@ def quantiles_of(
     return out
 
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
-
-
-@numba.njit(**_OPTIONS)
+@numba.njit(**OPTIONS)
 def _pick(ordered, levels, out):  # type: ignore[no-untyped-def]
     for point in range(ordered.shape[0]):
         count = ordered.shape[1]
