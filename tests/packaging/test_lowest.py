@@ -11,19 +11,20 @@ import pytest
 from environments import Environment, lowest
 
 pytestmark = pytest.mark.slow
+EXTRAS = ("train", "plot", "cluster", "cloud")
 
 
 @pytest.fixture(scope="module")
 def oldest(tmp_path_factory, wheel):
     environment = Environment(tmp_path_factory.mktemp("lowest"), behind=True)
     environment.install("--ignore-installed", *lowest())
-    extras = [need for need in lowest("train", "plot") if not need.startswith("torch==")]
+    extras = [need for need in lowest(*EXTRAS) if not need.startswith("torch==")]
     environment.install("--ignore-installed", "--no-deps", *extras, wheel)
     return environment
 
 
 def test_these_are_the_lowest(oldest):
-    for pin in [*lowest(), *lowest("train", "plot")]:
+    for pin in [*lowest(), *lowest(*EXTRAS)]:
         name, bound = re.fullmatch(r"([\w-]+)(?:\[\w+\])?==([\d.]+)", pin).groups()
         ask = f"from importlib.metadata import version; print(version({name!r}))"
         found = oldest.python("-c", ask).strip()
