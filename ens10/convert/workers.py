@@ -160,7 +160,7 @@ def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, done: D
         distributed: Any = import_module("distributed")
     except ModuleNotFoundError as error:
         raise ArgumentError(
-            "scheduler", "the package distributed is not installed", "pip install distributed"
+            "scheduler", f"distributed cannot be imported ({error})", "pip install -U distributed"
         ) from error
     with _connected(distributed.Client, scheduler) as client:
         left = iter(groups)
