@@ -1,0 +1,282 @@
+"""One way of calling every score: numpy, torch, xarray and dask in, the same out.
+
+A score is written once, as a kernel on numpy arrays whose core axes (members, quantiles, ...)
+come first; a second kernel on tensors has the gradients. `apply` finds out which library the
+arrays are of, brings them into that form, checks that they belong together, and labels the result.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ens10.errors import ArgumentError
+from ens10.metrics._dispatch import backend_of, common_dtype, dask_array
+from ens10.metrics._labels import check_alike, checked_core, joined_message, labelled
+
+Dim = int | str
+Core = Mapping[str, Sequence[Dim]]
+
+
+class RechunkWarning(UserWarning):
+    """A lazy array had to be cut otherwise for a score, which takes memory."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a score is called and computed by.
+
+    Args:
+        name: of the result, such as "crps".
+        long_name: of the result, in words.
+        numpy: from arrays of one floating dtype, core axes first, to the scores (loop shape).
+        torch: the same on tensors, with gradients (it imports torch when called); None to compute
+            tensors by the numpy kernel on the host, without gradient.
+        units: whether the score has the unit of its arrays, which then must agree; "1" otherwise.
+    """
+
+    name: str
+    long_name: str
+    numpy: Callable[..., Any]
+    torch: Callable[..., Any] | None = None
+    units: bool = True
+
+
+def apply(
+    score: Score,
+    arrays: Mapping[str, Any],
+    core: Core | None = None,
+    *,
+    options: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    unlike: Sequence[str] = (),
+) -> Any:
+    """A score of arrays of any library, elementwise in all axes that are not core axes.
+
+    Args:
+        score: what is computed.
+        arrays: by the names that the caller uses, in the kernel's order. Plain numbers will do.
+        core: for some arrays, the axes (numbers, or names for DataArrays) that the kernel gets
+            first and consumes. All other arrays must fit the remaining axes.
+        options: keyword arguments of the kernels.
+        attrs: of the result, for DataArrays.
+        unlike: arrays that need not have the units of the others (weights, probabilities).
+
+    Returns:
+        The scores, as the kind of array that was given.
+
+    Raises:
+        ArgumentError: arrays of several libraries, shapes or coordinates that do not fit, an axis
+            that is not there, units that differ.
+    """
+    core = {name: tuple(dims) for name, dims in (core or {}).items()}
+    kind = backend_of(dict(arrays))
+    if kind == "xarray":
+        return _on_xarray(score, arrays, core, dict(options or {}), dict(attrs or {}), unlike)
+    if kind == "torch":
+        return _on_torch(score, arrays, core, dict(options or {}))
+    held = {k: v if hasattr(v, "ndim") else np.asarray(v) for k, v in arrays.items()}
+    kernel = partial(score.numpy, **dict(options or {}))
+    dtype = common_dtype(*arrays.values())
+    if kind == "dask":
+        return _on_dask(score, kernel, held, core, dtype)
+    first = core_first({k: np.asarray(v, dtype=dtype) for k, v in held.items()}, core)
+    return kernel(*first.values())
+
+
+def core_first(arrays: Mapping[str, Any], core: Core) -> dict[str, Any]:
+    """The arrays with their core axes first and loop axes that broadcast by position.
+
+    Raises:
+        ArgumentError: an axis that is not there, or shapes that do not fit.
+    """
+    moved, loops = {}, {}
+    for name, array in arrays.items():
+        axes = checked_axes(name, array, core.get(name, ()))
+        move = getattr(array, "movedim", None)  # tensors
+        places = tuple(range(len(axes)))
+        if axes:
+            array = move(axes, places) if move else np.moveaxis(array, axes, places)
+        moved[name], loops[name] = array, tuple(array.shape[len(axes) :])
+    n = len(loop_shape(loops, core))
+    for name, array in moved.items():
+        consumed = len(core.get(name, ()))
+        missing = n - (array.ndim - consumed)
+        if consumed and missing:
+            ones = (*array.shape[:consumed], *(1,) * missing, *array.shape[consumed:])
+            moved[name] = array.reshape(ones)
+    return moved
+
+
+def loop_shape(loops: Mapping[str, tuple[int, ...]], core: Core) -> tuple[int, ...]:
+    """The shape of the scores.
+
+    Where there are core axes, the arrays that have none must fit into the loop axes of those
+    that have: observations with a member axis of their own would broadcast to something else.
+    """
+    outer = {name: shape for name, shape in loops.items() if core.get(name)} or loops
+    shape: tuple[int, ...] = ()
+    for name in [*outer, *(n for n in loops if n not in outer)]:
+        joint = _joint(shape, loops[name])
+        if joint is None or (name not in outer and joint != shape):
+            told = ", ".join(f"{n} {s}" for n, s in loops.items())
+            but = (
+                f" (without the axes of {', '.join(sorted(core))} that are summed)" if core else ""
+            )
+            raise ArgumentError(
+                name,
+                f"shapes that do not fit each other: {told}{but}",
+                "Give one value for each forecast",
+            )
+        shape = joint
+    return shape
+
+
+def _joint(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    try:
+        return np.broadcast_shapes(a, b)
+    except ValueError:
+        return None
+
+
+def checked_axes(name: str, array: Any, dims: Sequence[Dim]) -> tuple[int, ...]:
+    """The numbers of some axes of an array, from 0.
+
+    Raises:
+        ArgumentError: the array has no such axis.
+    """
+    ndim = array.ndim
+    for dim in dims:
+        if not isinstance(dim, int) or isinstance(dim, bool) or not -ndim <= dim < ndim:
+            raise ArgumentError(
+                f"{name}'s axis",
+                f"expected the number of one of the {ndim} axes of {name}, got {dim!r}",
+            )
+    axes = tuple(int(dim) % ndim for dim in dims)
+    if len(set(axes)) < len(axes):
+        raise ArgumentError(f"{name}'s axis", f"one axis is named twice: {tuple(dims)}")
+    return axes
+
+
+def _on_dask(
+    score: Score, kernel: Callable[..., Any], arrays: Mapping[str, Any], core: Core, dtype: Any
+) -> Any:
+    da = dask_array()
+    if not core:
+        core_first(arrays, core)  # do they fit
+        cast = [da.asarray(a).astype(dtype) for a in arrays.values()]
+        return da.core.elemwise(kernel, *cast, dtype=dtype)
+    loops, last = {}, {}
+    for name, array in arrays.items():
+        axes = checked_axes(name, array, core.get(name, ()))
+        places = tuple(range(-len(axes), 0))
+        last[name] = da.moveaxis(da.asarray(array), axes, places).astype(dtype)
+        loops[name] = last[name].shape[: array.ndim - len(axes)]
+    loop_shape(loops, core)
+    ready = []
+    for name, array in last.items():
+        consumed = len(core.get(name, ()))
+        _say_if_cut(score, name, array.numblocks[array.ndim - consumed :])
+        ready.append(array.rechunk({-1 - i: -1 for i in range(consumed)}))
+    chunks = ready[0].chunks[: len(loops[next(iter(loops))])]
+    fitted = [_cut_like(a, chunks, len(core.get(n, ()))) for n, a in zip(last, ready, strict=True)]
+    marks = ",".join(f"({','.join(f'{n}{i}' for i in range(len(core.get(n, ()))))})" for n in last)
+    return da.apply_gufunc(
+        partial(_core_last, kernel, [len(core.get(name, ())) for name in last]),
+        f"{marks}->()",
+        *fitted,
+        output_dtypes=[dtype],
+    )
+
+
+def _cut_like(array: Any, chunks: tuple[tuple[int, ...], ...], consumed: int) -> Any:
+    """The array, its loop axes in chunks like those of the first one wherever they are as long."""
+    wanted, loops = {}, array.ndim - consumed
+    for back in range(1, min(loops, len(chunks)) + 1):
+        axis = loops - back
+        if array.shape[axis] == sum(chunks[-back]):
+            wanted[axis] = chunks[-back]
+    return array.rechunk(wanted)
+
+
+def _core_last(kernel: Callable[..., Any], consumed: Sequence[int], *arrays: Any) -> Any:
+    """Calls a kernel with arrays whose core axes come last, as dask and xarray have them."""
+    first = [
+        np.moveaxis(a, tuple(range(-n, 0)), tuple(range(n))) if n else a
+        for a, n in zip(arrays, consumed, strict=True)
+    ]
+    loops = max((a.ndim - n for a, n in zip(first, consumed, strict=True) if n), default=0)
+    for i, (array, n) in enumerate(zip(first, consumed, strict=True)):
+        if n and array.ndim - n < loops:
+            ones = (1,) * (loops - array.ndim + n)
+            first[i] = array.reshape(*array.shape[:n], *ones, *array.shape[n:])
+    return kernel(*first)
+
+
+def _on_xarray(
+    score: Score,
+    arrays: Mapping[str, Any],
+    core: Core,
+    options: dict[str, Any],
+    attrs: dict[str, Any],
+    unlike: Sequence[str],
+) -> xr.DataArray:
+    ready = dict(arrays)
+    for name, dims in checked_core(arrays, core).items():
+        array = ready[name]
+        if array.chunks is not None:
+            _say_if_cut(score, name, [len(array.chunksizes[d]) for d in dims])
+            ready[name] = array.chunk(dict.fromkeys(dims, -1))
+    units = check_alike(
+        ready, [name for name in ready if name not in unlike] if score.units else ()
+    )
+    dtype = common_dtype(*ready.values())
+    ready = {k: v if np.isscalar(v) else v.astype(dtype, copy=False) for k, v in ready.items()}
+    consumed = [len(core.get(name, ())) for name in ready]
+    result = xr.apply_ufunc(
+        partial(_core_last, partial(score.numpy, **options), consumed),
+        *ready.values(),
+        input_core_dims=[list(core.get(name, ())) for name in ready],
+        join="exact",
+        dask="parallelized",
+        output_dtypes=[dtype],
+    )
+    return labelled(result, score.name, score.long_name, units if score.units else "1", attrs)
+
+
+def _say_if_cut(score: Score, name: str, blocks: Sequence[int]) -> None:
+    if any(n > 1 for n in blocks):
+        warnings.warn(joined_message(score.name, name, blocks), RechunkWarning, stacklevel=5)
+
+
+def _on_torch(score: Score, arrays: Mapping[str, Any], core: Core, options: dict[str, Any]) -> Any:
+    ready = core_first(as_tensors(arrays), core)
+    if score.torch is not None:
+        return score.torch(*ready.values(), **options)
+    for name, tensor in ready.items():
+        if tensor.requires_grad:
+            raise ArgumentError(name, f"{score.name} has no gradient", "Give .detach()")
+    like = next(iter(ready.values()))
+    result = score.numpy(*(t.cpu().numpy() for t in ready.values()), **options)
+    return like.new_tensor(np.asarray(result))
+
+
+def as_tensors(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays as tensors of one floating dtype and device; at least one is a tensor.
+
+    Plain numbers take the dtype of the tensors; integer tensors become floating.
+    """
+    torch: Any = import_module("torch")
+    tensors = {k: v for k, v in arrays.items() if isinstance(v, torch.Tensor)}
+    dtype = None
+    for tensor in tensors.values():
+        if tensor.dtype.is_floating_point:
+            dtype = tensor.dtype if dtype is None else torch.promote_types(dtype, tensor.dtype)
+    device = next(iter(tensors.values())).device
+    dtype = dtype or torch.get_default_dtype()
+    return {k: torch.as_tensor(v, dtype=dtype, device=device) for k, v in arrays.items()}

@@ -1,0 +1,131 @@
+"""From scores of points to their weighted mean, in the library that the scores are in."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+import xarray as xr
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._call import Dim, checked_axes
+from ens10.metrics._dispatch import backend_of, dask_array
+
+Nan = Literal["propagate", "omit"]
+EnsembleNan = Literal["propagate", "omit", "skip-members"]
+Over = Dim | Sequence[Dim] | None
+
+
+def mean_over(
+    score: Any, dim: Over, weights: Any = None, nan: str = "propagate", *, policies: Any = Nan
+) -> Any:
+    """The weighted mean sum(w s) / sum(w) of scores over some of their dimensions.
+
+    Sums of numpy and xarray are in float64, those of tensors in the tensors' dtype.
+
+    Args:
+        score: the scores of points.
+        dim: what the mean is over: numbers of axes of the scores, or names of dimensions for
+            DataArrays; "all"; None to leave the scores as they are.
+        weights: what broadcasts to the scores, such as area weights; 1 if None.
+        nan: "propagate" makes a mean NaN that has a NaN among its points; "omit" leaves such points
+            and their weights out; "skip-members" (of ensembles) is the same for points without
+            any member.
+        policies: the `Literal` of the policies that the caller knows.
+
+    Returns:
+        The mean as the kind of array that was given; NaN where there is no weight.
+
+    Raises:
+        UnknownNameError: another policy.
+        ArgumentError: weights or "omit" without `dim`; no such dimension; weights that do not
+            broadcast to the scores.
+    """
+    if nan not in get_args(policies):
+        raise UnknownNameError("nan", nan, get_args(policies))
+    if dim is None:
+        for name, given in (("weights", weights is not None), ("nan", nan == "omit")):
+            if given:
+                raise ArgumentError(
+                    name, "it belongs to a mean, and dim is None", 'Give dim, such as dim="all"'
+                )
+        return score
+    omit = nan != "propagate"
+    kind = backend_of({"score": score} if weights is None else {"score": score, "weights": weights})
+    if kind == "xarray":
+        return _mean_xarray(score, dim, weights, omit)
+    if kind == "torch":
+        return _mean_torch(score, dim, weights, omit)
+    return _mean_array(score, _axes(score, dim), 1.0 if weights is None else weights, omit, kind)
+
+
+def _mean_array(score: Any, axes: tuple[int, ...], weights: Any, omit: bool, kind: str) -> Any:
+    """The mean of numpy or dask arrays, whose functions have the same names."""
+    xp: Any = dask_array() if kind == "dask" else np
+    w = xp.asarray(weights)
+    _check_weights(score.shape, w.shape)
+    w = xp.broadcast_to(w, score.shape)
+    values = xp.asarray(score).astype(np.float64)
+    if omit:
+        there = ~xp.isnan(values)
+        values, w = xp.where(there, values, 0.0), xp.where(there, w, 0.0)
+    below = w.sum(axis=axes, dtype=np.float64)
+    return (values * w).sum(axis=axes) / xp.where(below == 0, np.nan, below)
+
+
+def _mean_xarray(score: xr.DataArray, dim: Over, weights: Any, omit: bool) -> xr.DataArray:
+    names = list(score.dims) if dim == "all" else _listed(dim)
+    for name in names:
+        if name not in score.dims:
+            raise ArgumentError("dim", f"the scores have no dimension {name!r}, only {score.dims}")
+    w = xr.ones_like(score, dtype=np.float64)
+    if weights is not None:
+        extra = set(getattr(weights, "dims", ())) - set(score.dims)
+        if extra:
+            raise ArgumentError(
+                "weights", f"dimensions {sorted(map(str, extra))} that the scores have not"
+            )
+        try:
+            w = xr.apply_ufunc(np.multiply, w, weights, join="exact", dask="allowed")
+        except ValueError as error:
+            raise ArgumentError(
+                "weights", f"other coordinates than the scores ({error})"
+            ) from error
+    if omit:
+        there = score.notnull()
+        score, w = score.where(there, 0.0).assign_attrs(score.attrs), w.where(there, 0.0)
+    total = (score.astype(np.float64) * w).sum(names, skipna=False)
+    below = w.sum(names, skipna=False)
+    return (total / below.where(below != 0)).assign_attrs(score.attrs).rename(score.name)
+
+
+def _mean_torch(score: Any, dim: Over, weights: Any, omit: bool) -> Any:
+    axes = _axes(score, dim)
+    w = score.new_ones(())
+    if weights is not None:
+        w = weights.to(score) if hasattr(weights, "to") else score.new_tensor(weights)
+        _check_weights(tuple(score.shape), tuple(w.shape))
+    w = w.expand(score.shape)
+    if omit:
+        there = ~score.isnan()
+        # a product with 0 would keep the NaN, and its gradient
+        score, w = score.masked_fill(~there, 0.0), w * there
+    return (score * w).sum(dim=axes) / w.sum(dim=axes)
+
+
+def _axes(score: Any, dim: Over) -> tuple[int, ...]:
+    if dim == "all":
+        return tuple(range(score.ndim))
+    return checked_axes("scores", score, _listed(dim))
+
+
+def _listed(dim: Over) -> list[Dim]:
+    return [] if dim is None else [dim] if isinstance(dim, int | str) else list(dim)
+
+
+def _check_weights(shape: tuple[int, ...], weights: tuple[int, ...]) -> None:
+    try:
+        fits = np.broadcast_shapes(shape, weights) == tuple(shape)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ArgumentError("weights", f"shape {weights} does not broadcast to scores {shape}")

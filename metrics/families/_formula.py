@@ -1,0 +1,125 @@
+"""A formula of parameters and an observation, as a function of arrays of any library."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from ens10.errors import ArgumentError
+from ens10.metrics._call import Score, apply
+from ens10.metrics._reduce import Over, mean_over
+from ens10.metrics.families._ops import NUMPY
+
+Domain = Literal["real", "nonnegative", "positive"]
+
+
+@dataclass(frozen=True)
+class Formula:
+    """One score of one family.
+
+    Both functions take (ops, *parameters, y), arrays of one shape and dtype; NaN propagates.
+
+    Args:
+        name: of the result, such as "crps".
+        long_name: in words.
+        domains: each parameter's, by its name and in order.
+        value: the score.
+        partials: its derivatives by each parameter and by y, in that order; finite at every
+            valid parameter, at scale 0 included.
+        on_host: whether torch lacks a function, so that tensors are computed by scipy on the host.
+        units: whether the score has the unit of y.
+        unitless: parameters that have no unit (shapes).
+    """
+
+    name: str
+    long_name: str
+    domains: Mapping[str, Domain]
+    value: Callable[..., Any]
+    partials: Callable[..., tuple[Any, ...]]
+    on_host: bool = False
+    units: bool = True
+    unitless: tuple[str, ...] = ()
+
+    def __call__(
+        self,
+        *arguments: Any,
+        check: bool = True,
+        dim: Over = None,
+        weights: Any = None,
+        nan: str = "propagate",
+        attrs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The score.
+
+        Args:
+            *arguments: the parameters in the order of `domains`, then y; any shapes that
+                broadcast (DataArrays by name).
+            check: whether parameters outside their domain are looked for. A training loss whose
+                head guarantees the domain passes False: looking waits for the device.
+            dim: dimensions of a weighted mean; None for the scores of the points.
+            weights: of the mean.
+            nan: "propagate" or "omit", in the mean.
+            attrs: of the result, for DataArrays.
+
+        Returns:
+            Scores, as the kind of array that was given.
+
+        Raises:
+            ArgumentError: a parameter outside its domain (on lazy arrays when computed), shapes,
+                coordinates or units that do not fit.
+        """
+        named = dict(zip((*self.domains, "y"), arguments, strict=True))
+        score = apply(
+            self.score, named, options={"check": check}, attrs=attrs, unlike=self.unitless
+        )
+        return mean_over(score, dim, weights, nan)
+
+    @property
+    def score(self) -> Score:
+        """What `apply` is given."""
+        on_numpy, on_torch = partial(_on_numpy, self), partial(_on_tensors, self)
+        return Score(self.name, self.long_name, on_numpy, on_torch, self.units)
+
+
+def _on_numpy(formula: Formula, *arrays: Any, check: bool) -> Any:
+    if check:
+        for (name, domain), values in zip(formula.domains.items(), arrays, strict=False):
+            check_domain(name, domain, values)
+    with np.errstate(all="ignore"):  # limits are taken with `where`; NaN says what is undefined
+        return formula.value(NUMPY, *np.broadcast_arrays(*arrays))
+
+
+def _on_tensors(formula: Formula, *tensors: Any, check: bool) -> Any:
+    from ens10.metrics.families._torch import evaluate
+
+    if check:
+        for (name, domain), values in zip(formula.domains.items(), tensors, strict=False):
+            check_domain(name, domain, values.detach())
+    return evaluate(formula, *tensors)
+
+
+def check_domain(name: str, domain: Domain, values: Any) -> None:
+    """Refuse parameters that define no distribution.
+
+    Args:
+        name: of the parameter.
+        domain: "real", "nonnegative" or "positive".
+        values: a numpy array or a tensor; NaN is let through.
+
+    Raises:
+        ArgumentError: some values lie outside.
+    """
+    if domain == "real":
+        return
+    outside = values < 0 if domain == "nonnegative" else values <= 0
+    if bool(outside.any()):
+        wanted = "0 or more" if domain == "nonnegative" else "above 0"
+        raise ArgumentError(
+            name,
+            f"{int(outside.sum())} of {math.prod(values.shape)} values are not {wanted}, "
+            f"the lowest is {float(values[outside].min()):.6g}",
+            f"Give a {name} of {wanted}",
+        )

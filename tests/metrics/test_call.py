@@ -1,0 +1,202 @@
+"""How every score is called: libraries, axes, coordinates, units, means; with one simple score."""
+
+import warnings
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._call import RechunkWarning, Score, apply
+from ens10.metrics._reduce import mean_over
+
+DIMS = ("time", "number", "latitude")
+
+
+def mean_error(members, y, scale):
+    return scale * (members - y).mean(axis=0)
+
+
+def mean_error_of_tensors(members, y, scale):
+    return scale * (members - y).mean(dim=0)
+
+
+SCORE = Score("error", "mean error", mean_error, mean_error_of_tensors)
+HOSTED = Score("error", "mean error", mean_error)
+
+
+def call(members, y, member_dim, scale=2.0, score=SCORE):
+    return apply(score, {"members": members, "y": y, "scale": scale}, {"members": [member_dim]})
+
+
+def case(seed=0, shape=(4, 3, 5), axis=1):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=shape), rng.normal(size=shape[:axis] + shape[axis + 1 :])
+
+
+def named(members, y, **attrs):
+    coords = {"time": np.arange(4), "latitude": np.arange(5.0)}
+    x = xr.DataArray(members, dims=DIMS, coords=coords, attrs=attrs)
+    return x, xr.DataArray(y, dims=("time", "latitude"), coords=coords, attrs=attrs)
+
+
+@settings(max_examples=30, deadline=None)
+@given(axis=st.integers(-4, 3), seed=st.integers(0, 99), chunk=st.integers(1, 3))
+def test_all_libraries_agree(axis, seed, chunk):
+    shape = (3, 4, 2, 5)
+    members, y = case(seed, shape, axis % 4)
+    wanted = 2 * (members.mean(axis=axis) - y)
+    np.testing.assert_allclose(call(members, y, axis), wanted, atol=1e-14)
+    tensors = torch.tensor(members), torch.tensor(y)
+    np.testing.assert_allclose(call(*tensors, axis), wanted, atol=1e-14)
+    np.testing.assert_allclose(call(*tensors, axis, score=HOSTED), wanted, atol=1e-14)
+    whole = {axis % 4: -1}
+    lazy = da.from_array(members, chunks={i: whole.get(i, chunk) for i in range(4)})
+    got = call(lazy, da.from_array(y, chunks=2), axis)
+    assert isinstance(got, da.Array)
+    np.testing.assert_allclose(got.compute(), wanted, atol=1e-14)
+    labels = xr.DataArray(members, dims=list("abcd"))
+    got = call(labels, xr.DataArray(y, dims=[d for d in "abcd" if d != "abcd"[axis]]), "abcd"[axis])
+    np.testing.assert_allclose(got, wanted, atol=1e-14)
+
+
+def test_what_is_given_comes_back():
+    members, y = case()
+    x, observed = named(members, y, units="K")
+    got = call(x.chunk({"time": 2}), observed.chunk({"time": 1}), "number")
+    assert dask.is_dask_collection(got)
+    assert got.attrs == {"units": "K", "long_name": "mean error"}
+    assert got.name == "error"
+    assert call(members.astype(np.float32), y.astype(np.float32), 1).dtype == np.float32
+    assert call(torch.tensor(members).float(), 0.0, 1).dtype == torch.float32
+    assert call(torch.tensor(members), torch.tensor(y).float(), 1).dtype == torch.float64
+
+
+def test_gradients_pass():
+    members, y = (torch.tensor(a, requires_grad=True) for a in case())
+    assert torch.autograd.gradcheck(lambda m, o: call(m, o, 1), (members, y))
+    with pytest.raises(ArgumentError, match="members: error has no gradient"):
+        call(members, y, 1, score=HOSTED)
+
+
+def test_joining_chunks_is_said():
+    members, y = case()
+    x, observed = named(members, y)
+    wanted = call(x, observed, "number")
+    with pytest.warns(RechunkWarning, match="its 3 chunks are joined"):
+        got = call(x.chunk({"number": 1}), observed, "number")
+    np.testing.assert_array_equal(got, wanted)
+    with pytest.warns(RechunkWarning, match="its 3 chunks are joined"):
+        call(da.from_array(members, chunks=1), da.from_array(y, chunks=1), 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call(x.chunk({"time": 1}), observed, "number")
+
+
+@pytest.mark.parametrize("cut", [(4, 3, 5), (3, 5), (2, 5), (1, 4, 5)])
+def test_observations_that_do_not_fit(cut):
+    members, _ = case()
+    y = np.zeros(cut)
+    for kind in (np.asarray, torch.tensor, da.asarray):
+        with pytest.raises(ArgumentError, match=r"y: shapes that do not fit each other"):
+            call(kind(members), kind(y), 1)
+
+
+def test_observations_that_broadcast():
+    members, y = case()
+    for part in (y[:1], y[0], y[:, :1], np.float64(0.5)):
+        wanted = call(members, np.broadcast_to(part, y.shape), 1)
+        np.testing.assert_array_equal(call(members, part, 1), wanted)
+        lazy = call(da.from_array(members, chunks=(2, -1, 2)), part, 1)
+        np.testing.assert_array_equal(lazy, wanted)
+
+
+def test_axes_that_are_not_there():
+    members, y = case()
+    for axis in (3, -4, "number", 1.0, True):
+        with pytest.raises(ArgumentError, match="number of one of the 3 axes of members"):
+            call(members, y, axis)
+    with pytest.raises(ArgumentError, match="members has no dimension 'member', only"):
+        call(*named(members, y), "member")
+    x, _ = named(members, y)
+    with pytest.raises(ArgumentError, match="y: has the dimension 'number' of the forecast"):
+        call(x, x, "number")
+
+
+def test_labels_that_differ():
+    x, observed = named(*case(), units="K")
+    with pytest.raises(ArgumentError, match=r"y: other time than members \(3, 4 is in one only"):
+        call(x, observed.assign_coords(time=[0, 1, 2, 4]), "number")
+    with pytest.raises(ArgumentError, match=r"y: other latitude than members \(in another order\)"):
+        call(x, observed.isel(latitude=slice(None, None, -1)), "number")
+    with pytest.raises(ArgumentError, match="units differ: members in K, y in degC"):
+        call(x, observed.assign_attrs(units="degC"), "number")
+    with pytest.raises(ArgumentError, match="several libraries"):
+        call(x, observed.to_numpy(), "number")
+
+
+def spread_of(kind, score, weights):
+    if kind == "xarray":
+        dims = ("time", "latitude")
+        return xr.DataArray(score, dims=dims), xr.DataArray(weights, dims=dims[1:]), dims
+    make = {"numpy": np.asarray, "torch": torch.tensor, "dask": da.asarray}[kind]
+    return make(score), make(weights), (0, 1)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "dask", "xarray"])
+def test_means(kind):
+    rng = np.random.default_rng(1)
+    values, w = rng.normal(size=(4, 5)), rng.random(5)
+    score, weights, dims = spread_of(kind, values, w)
+    assert mean_over(score, None) is score
+    for over, axes in ((dims[0], 0), (dims[1], 1), (dims, (0, 1)), ("all", (0, 1))):
+        np.testing.assert_allclose(mean_over(score, over), values.mean(axis=axes))
+        got = mean_over(score, over, weights)
+        wide = np.broadcast_to(w, values.shape)
+        np.testing.assert_allclose(got, np.average(values, axis=axes, weights=wide))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "dask", "xarray"])
+def test_missing_points(kind):
+    values = np.array([[1.0, np.nan, 3.0], [np.nan] * 3])
+    score, weights, dims = spread_of(kind, values, np.array([1.0, 5.0, 3.0]))
+    assert np.isnan(np.asarray(mean_over(score, "all", weights)))
+    got = np.asarray(mean_over(score, dims[1], weights, "omit"))
+    np.testing.assert_allclose(got, [2.5, np.nan])  # (1 * 1 + 3 * 3) / 4
+
+
+def test_a_missing_point_has_no_gradient():
+    score = torch.tensor([1.0, torch.nan, 3.0], requires_grad=True)
+    mean_over(score, "all", None, "omit").backward()
+    np.testing.assert_array_equal(score.grad, [0.5, 0.0, 0.5])
+
+
+def test_means_in_float32_are_not():
+    many = np.full(2**24 + 2, 0.1, np.float32)
+    assert mean_over(many, "all") == pytest.approx(float(np.float32(0.1)), rel=1e-12)
+
+
+def test_what_a_mean_refuses():
+    score = np.ones((4, 5))
+    with pytest.raises(UnknownNameError, match=r"nan: 'omitt' is not known; did you mean 'omit'"):
+        mean_over(score, "all", nan="omitt")
+    with pytest.raises(ArgumentError, match="nan: it belongs to a mean, and dim is None"):
+        mean_over(score, None, nan="omit")
+    with pytest.raises(ArgumentError, match="weights: it belongs to a mean"):
+        mean_over(score, None, np.ones(5))
+    with pytest.raises(ArgumentError, match=r"weights: shape \(4,\) does not broadcast"):
+        mean_over(score, 0, np.ones(4))
+    with pytest.raises(ArgumentError, match="one of the 2 axes of scores, got 2"):
+        mean_over(score, 2)
+    labelled = xr.DataArray(score, dims=("a", "b"), coords={"b": np.arange(5)})
+    with pytest.raises(ArgumentError, match="dim: the scores have no dimension 'c'"):
+        mean_over(labelled, "c")
+    with pytest.raises(ArgumentError, match=r"dimensions \['c'\] that the scores have not"):
+        mean_over(labelled, "a", xr.DataArray(np.ones(3), dims="c"))
+    with pytest.raises(ArgumentError, match="weights: other coordinates than the scores"):
+        mean_over(labelled, "b", xr.DataArray(np.ones(5), dims="b", coords={"b": np.arange(1, 6)}))
