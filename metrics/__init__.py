@@ -4,14 +4,19 @@ if __name__ == "metrics":  # the bare name: two copies of every class would foll
     raise ImportError("import this package as ens10.metrics, not as metrics")
 
 from ens10.grid import area_weights
-from ens10.metrics.aggregate import finish_mean, mean_state, merge_states, total_over
-from ens10.metrics.calibration import pit_histogram, pit_normal, rank_histogram
+from ens10.metrics.aggregation import finish_mean, mean_state, merge_states, total_over
+from ens10.metrics.calibration import (
+    pit_histogram,
+    pit_normal,
+    rank_histogram,
+    rmse,
+    spread_error_ratio,
+)
 from ens10.metrics.crps import Estimator, crps_ensemble, crps_normal
-from ens10.metrics.moments import rmse, spread_error_ratio
-from ens10.metrics.states import available_scores, score_states
-from ens10.metrics.summary import summarise
 from ens10.metrics.uncertainty import Interval, interval
-from ens10.metrics.verify import verify
+from ens10.metrics.verification.states import available_scores, score_states
+from ens10.metrics.verification.summary import summarise
+from ens10.metrics.verification.verify import verify
 
 __all__ = [
     "Estimator",

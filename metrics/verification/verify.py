@@ -6,11 +6,11 @@ from typing import Any
 import xarray as xr
 
 from ens10.grid import Weighting
-from ens10.metrics.aggregate import NanPolicy
-from ens10.metrics.alignment import GRID, checked_forecast, matched_truth
-from ens10.metrics.states import PIT_BINS, available_scores, score_states
-from ens10.metrics.summary import summarise
+from ens10.metrics.aggregation import NanPolicy
 from ens10.metrics.uncertainty import Method, check_paired_dates
+from ens10.metrics.verification.alignment import GRID, checked_forecast, matched_truth
+from ens10.metrics.verification.states import PIT_BINS, available_scores, score_states
+from ens10.metrics.verification.summary import summarise
 
 
 def verify(

@@ -9,10 +9,10 @@ import xarray as xr
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grid import Weighting, area_weights
 from ens10.metrics._kernels_numpy import crps_terms
-from ens10.metrics.aggregate import NanPolicy, mean_state, merge_states
-from ens10.metrics.alignment import GRID, checked_forecast, matched_truth
+from ens10.metrics.aggregation import NanPolicy, mean_state, merge_states
 from ens10.metrics.calibration import observation_ranks, pit_histogram, pit_normal
 from ens10.metrics.crps import crps_normal, spread_factor
+from ens10.metrics.verification.alignment import GRID, checked_forecast, matched_truth
 
 SCORES = ("crps", "crps_fair", "rmse", "spread_error", "histogram")
 PIT_BINS = 20

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics.aggregate import PARTS, finish_mean
-from ens10.metrics.moments import spread_inflation
+from ens10.metrics.aggregation import PARTS, finish_mean
+from ens10.metrics.calibration import spread_inflation
 from ens10.metrics.uncertainty import (
     REPLICATES,
     Floats,

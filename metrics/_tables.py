@@ -1,0 +1,103 @@
+"""Arrays of any library as DataArrays, for scores whose result is a table or a curve."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ens10.errors import ArgumentError
+from ens10.metrics._call import Dim, checked_axes, core_first, loop_shape
+from ens10.metrics._dispatch import backend_of, dask_array
+from ens10.metrics._labels import check_alike, checked_core
+from ens10.metrics._reduce import Over
+
+Core = Mapping[str, Mapping[str, Dim]]  # array -> its core dimensions: our name -> the caller's
+
+
+def as_labelled(
+    arrays: Mapping[str, Any], core: Core | None = None, *, unlike: Sequence[str] = ()
+) -> dict[str, xr.DataArray]:
+    """The arrays as DataArrays that fit each other by dimension names; lazy ones stay lazy.
+
+    Args:
+        arrays: by the names that the caller uses; of one library, plain numbers allowed.
+        core: for some arrays, dimensions that the others have not: the name they get, and the
+            axis (or dimension of a DataArray) that they are.
+        unlike: arrays that need not have the units of the others.
+
+    Returns:
+        DataArrays; core dimensions are named as in `core`, the other axes of what were no
+        DataArrays `dim_0`, `dim_1`, ... in the order of the scores' axes. Tensors lose their
+        gradients.
+
+    Raises:
+        ArgumentError: arrays of several libraries, or that do not fit each other.
+    """
+    core = dict(core or {})
+    dims = {name: tuple(named.values()) for name, named in core.items()}
+    if backend_of(dict(arrays)) == "xarray":
+        checked_core(arrays, dims)
+        check_alike(arrays, [name for name in arrays if name not in unlike])
+        return {
+            name: _renamed(array, core.get(name, {})) if isinstance(array, xr.DataArray)
+            else xr.DataArray(array)
+            for name, array in arrays.items()
+        }  # fmt: skip
+    held = core_first({k: _on_host(v) for k, v in arrays.items()}, dims)
+    loops = {k: tuple(v.shape[len(dims.get(k, ())) :]) for k, v in held.items()}
+    shape = loop_shape(loops, dims)
+    found = {}
+    for name, array in held.items():
+        own = tuple(core.get(name, {}))
+        sizes = array.shape[: len(own)]
+        wide = _broadcast(array, (*sizes, *shape)) if loops[name] else array
+        outer = [f"dim_{i}" for i in range(len(shape))] if loops[name] else []
+        found[name] = xr.DataArray(wide, dims=[*own, *outer])
+    return found
+
+
+def names_of(arrays: Mapping[str, xr.DataArray], dim: Over, given: Any) -> list[str]:
+    """The dimensions of labelled arrays that an argument `dim` of the caller means.
+
+    Args:
+        arrays: as `as_labelled` returns them, without core dimensions.
+        dim: numbers of axes (of arrays) or names (of DataArrays), or "all".
+        given: one of the arrays that the caller gave.
+
+    Raises:
+        ArgumentError: no such dimension, or None.
+    """
+    dims = list(dict.fromkeys(str(d) for array in arrays.values() for d in array.dims))
+    if dim is None:
+        raise ArgumentError("dim", "a table is over some dimensions", 'Give them, or dim="all"')
+    if dim == "all":
+        return dims
+    wanted = [dim] if isinstance(dim, int | str) else list(dim)
+    if not isinstance(given, xr.DataArray):
+        some = max(arrays.values(), key=lambda array: array.ndim)
+        return [f"dim_{i}" for i in checked_axes("scores", some, wanted)]
+    for name in wanted:
+        if name not in dims:
+            raise ArgumentError("dim", f"no dimension {name!r}, only {tuple(dims)}")
+    return [str(name) for name in wanted]
+
+
+def _renamed(array: xr.DataArray, named: Mapping[str, Dim]) -> xr.DataArray:
+    return array.rename({str(old): new for new, old in named.items() if old != new})
+
+
+def _on_host(value: Any) -> Any:
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else _array(value)
+
+
+def _array(value: Any) -> Any:
+
+    return value if hasattr(value, "ndim") else np.asarray(value)
+
+
+def _broadcast(array: Any, shape: tuple[int, ...]) -> Any:
+
+    if backend_of({"array": array}) == "dask":
+        return dask_array().broadcast_to(array, shape)
+    return np.broadcast_to(array, shape)

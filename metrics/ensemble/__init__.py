@@ -1,0 +1,1 @@
+"""Ensemble CRPS: compiled kernels, tensors with gradients, member weights, missing members."""

@@ -1,0 +1,1 @@
+"""Scores of many values at once: energy score, variogram score, spectral CRPS."""
