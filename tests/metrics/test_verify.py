@@ -9,7 +9,8 @@ import xarray as xr
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import area_weights
 from ens10.metrics import area_weights as exported_weights
-from ens10.metrics import score_states, states, summarise, verify
+from ens10.metrics import score_states, summarise, verify
+from ens10.metrics.verification import states
 
 N, M, H, W = 30, 5, 6, 8  # sizes of the world
 LAG = np.timedelta64(48, "h")
