@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 T = TypeVar("T")
+_SHORT = 0.5  # seconds; a rate over less says little
 
 
 def track(items: Iterable[T], what: str, total: int, shown: bool = True) -> Iterator[T]:
@@ -48,6 +49,7 @@ def bar(
 
 def _progress(shown: bool, in_bytes: bool) -> "Progress":
     from rich.console import Console
+    from rich.filesize import decimal
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -58,24 +60,25 @@ def _progress(shown: bool, in_bytes: bool) -> "Progress":
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
-        TransferSpeedColumn,
     )
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """Items a second, or seconds an item."""
+        """Bytes or items a second, or seconds an item; nothing of what took no time."""
 
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed
-            if not speed:
+            if not speed or (task.finished and (task.elapsed or 0) < _SHORT):
                 return Text("")
+            if in_bytes:
+                return Text(f"{decimal(int(speed))}/s")
             return Text(f"{speed:.1f}/s" if speed >= 1 else f"{1 / speed:.1f} s each")
 
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         DownloadColumn() if in_bytes else MofNCompleteColumn(),
-        TransferSpeedColumn() if in_bytes else Rate(),
+        Rate(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),

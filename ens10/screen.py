@@ -111,7 +111,7 @@ def print_store(path: Path) -> None:
 
     dataset = forecasts(path)
     sizes = ", ".join(f"{n} {name}" for name, n in dataset.sizes.items())
-    print(f"Wrote {path}: {', '.join(channel_names(dataset))}; {sizes}")
+    print(f"{path}: {', '.join(channel_names(dataset))}; {sizes}")
     if "truth" not in store_kinds(path):
         print("No truth: a model needs it (--truth)")
         return

@@ -74,7 +74,7 @@ def download(
         raise ArgumentError("jobs", f"{jobs} is no number of files at a time", "Give 1 or more")
     say = print if progress else _silent
     stop = threading.Event()
-    patience = Patience(sleep=sleep or stop.wait)
+    patience = Patience(sleep=sleep or stop.wait, say=say)
     manner = Manner(jobs, dry_run, check, progress, say, patience, stop)
     if kind != "truth":
         given = {"years": years, "steps": steps, "fields": fields, "spacing": spacing, "cds": cds}

@@ -1,20 +1,22 @@
 """Start dates as they are asked for, and the hours that their forecasts are valid at."""
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 
 from ens10.catalog import MODEL_YEAR, month_days
 from ens10.errors import ArgumentError
 
-_REMEDY = "Write all, dates such as 0104, or ranges such as 0101-0331"
+_REMEDY = "Write all, dates such as 0104 (4 January), or ranges such as 0101-0331"
 
 
 def start_days(dates: str | Iterable[str]) -> tuple[str, ...]:
     """The start dates asked for, as MMDD in the order of the calendar, each once.
 
     Args:
-        dates: "all", a date as MMDD, a range MMDD-MMDD (both ends included, which need not be
-            start dates themselves), several of these separated by commas, or an iterable of them.
+        dates: "all", a date as MMDD (or written out, 2018-01-04), a range MMDD-MMDD (both ends
+            included, which need not be start dates themselves), several of these separated by
+            commas, or an iterable of them.
 
     Raises:
         ArgumentError: no date, a date that is none of the calendar or of ENS-10, or a range that
@@ -34,6 +36,9 @@ def _days_of(word: str) -> list[str]:
     known = month_days()
     if word == "all":
         return list(known)
+    written_out = re.fullmatch(rf"{MODEL_YEAR}-(\d\d)-(\d\d)", word)
+    if written_out:
+        word = "".join(written_out.groups())
     first, dash, last = word.partition("-")
     start = _calendar_day(first, word)
     if not dash:
@@ -61,7 +66,9 @@ def _calendar_day(text: str, word: str) -> timedelta:
             raise ValueError(text)
         return date(MODEL_YEAR, int(text[:2]), int(text[2:])) - date(MODEL_YEAR, 1, 1)
     except ValueError as error:
-        raise ArgumentError("dates", f"{word!r} is no date of {MODEL_YEAR}", _REMEDY) from error
+        raise ArgumentError(
+            "dates", f"{word!r} is no month and day of {MODEL_YEAR}", _REMEDY
+        ) from error
 
 
 def valid_hours(

@@ -68,7 +68,7 @@ def locate(
     for n, place in enumerate(places):
         left = [name for name in names if name not in found]
         if n and left:
-            say(f"{len(left)} of {len(names)} files not found: trying {public(place)}")
+            say(f"{len(left)} of {len(names)} files not had from there: trying {public(place)}")
         last = place == places[-1]
         hurried = patience if last else replace(patience, tries=min(_TRIES, patience.tries))
         for name, answer in _ask(left, place, hurried, jobs).items():

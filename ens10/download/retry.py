@@ -9,6 +9,7 @@ from ens10.download.remote import TransientError
 
 T = TypeVar("T")
 Sleep = Callable[[float], object]
+_NOTICED = 4.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Patience:
         longest: seconds between attempts at most.
         asked: seconds that a server may ask us to wait (`Retry-After`) before we give up instead.
         sleep: waits for some seconds.
+        say: is told of pauses long enough to be noticed.
     """
 
     tries: int = 8
@@ -28,6 +30,7 @@ class Patience:
     longest: float = 60.0
     asked: float = 900.0
     sleep: Sleep = time.sleep
+    say: Callable[[str], object] = lambda _: None
 
     def wait(self, failures: int, error: TransientError) -> None:
         """Waits after the given number of failures in a row.
@@ -44,7 +47,10 @@ class Patience:
                 f"{error}; the server asks to come back in {error.wait:.0f} s"
             ) from error
         backoff = min(self.longest, self.first * 2.0 ** (failures - 1))
-        self.sleep(backoff if error.wait is None else error.wait)
+        pause = backoff if error.wait is None else error.wait
+        if pause >= _NOTICED:
+            self.say(f"{error}: again in {pause:.0f} s ({failures} of {self.tries} tries)")
+        self.sleep(pause)
 
     def call(self, action: Callable[[], T]) -> T:
         """The result of an action that may raise `TransientError` a few times.

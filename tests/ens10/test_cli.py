@@ -46,7 +46,7 @@ def test_synth_and_prepare(world, tmp_path, capsys):
     store = str(tmp_path / "s")
     assert main(["prepare", str(world), store, "--truth", str(world / "truth")]) == 0
     shown = capsys.readouterr().out
-    assert f"Wrote {store}: " in shown
+    assert f"{store}: " in shown
     assert "Truth: t2m at step 48, 4 dates" in shown
     assert set(open_store(store, "sfc").data_vars) == {"t2m", "u10", "sst"}
     assert main(["inspect", store]) == 0

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from ens10.catalog import HINDCAST_YEARS, month_days
 from ens10.download import download, locate
 from ens10.download.dates import start_days, valid_hours
+from ens10.download.remote import TransientError
+from ens10.download.retry import Patience
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 
 NAME = "output.sfc.20180104"
@@ -54,18 +56,39 @@ def test_a_range_holds_the_mondays_and_thursdays_between(first, last):
             start_days(text)
 
 
+def test_a_date_written_out():
+    assert start_days("2018-01-04, 0108") == ("0104", "0108")
+
+
+def test_long_pauses_are_said():
+    said, slept = [], []
+    patience = Patience(tries=5, sleep=slept.append, say=said.append)
+
+    def never():
+        raise TransientError("no answer")
+
+    with pytest.raises(TransientError, match="no answer; given up after 5 attempts"):
+        patience.call(never)
+    assert slept == [1.0, 2.0, 4.0, 8.0]
+    assert said == [
+        "no answer: again in 4 s (3 of 5 tries)",
+        "no answer: again in 8 s (4 of 5 tries)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("dates", "says"),
     [
         ("0105", "did you mean 0104 or 0108"),
         ("0102-0103", "holds no start date"),
         ("0301-0201", "ends before it begins"),
-        ("0229", "'0229' is no date of 2018"),
-        ("1301", "no date of 2018"),
-        ("20180104", "no date"),
-        ("0104-", "no date"),
-        ("al", "no date"),
-        ("../0", "no date"),
+        ("0229", "'0229' is no month and day of 2018"),
+        ("1301", "no month and day of 2018"),
+        ("20180104", "no month and day"),
+        ("0104-", "no month and day"),
+        ("al", "no month and day"),
+        ("../0", "no month and day"),
+        ("2018-01-05", "did you mean 0104 or 0108"),
         ([], "none given"),
     ],
 )
@@ -102,7 +125,7 @@ def test_the_second_place_is_tried_if_none_was_chosen(site, grib, tmp_path, monk
     with serve(files={"output.sfc.20180108": grib}) as older:
         monkeypatch.setattr(locate, "BASES", (site.url, older.url))
         download(tmp_path, "sfc", "0104-0108", progress=True, sleep=lambda _: None)
-        assert f"1 of 2 files not found: trying {older.url}" in capsys.readouterr().out
+        assert f"1 of 2 files not had from there: trying {older.url}" in capsys.readouterr().out
         record = json.loads((tmp_path / "checksums.json").read_text())
         assert record["output.sfc.20180108"]["url"].startswith(older.url)
         with pytest.raises(MissingDataError) as caught:
