@@ -11,6 +11,7 @@ from ens10.inspection.listed import is_partial, partial_rows
 from ens10.inspection.netcdf import is_netcdf, is_zarr, netcdf_rows, zarr_rows
 from ens10.inspection.rows import Row, counted, few
 from ens10.inspection.stores import is_store, store_rows
+from ens10.source.opening import check_whole
 
 _ASIDE = {".idx", ".txt", ".md", ".json", ".yaml", ".yml"}  # that lie beside data files
 _FETCH = "Fetch or write the file again"  # the remedy of damage to a file's framing
@@ -54,6 +55,7 @@ def _file_rows(path: Path, files: Sequence[Path], values: bool, progress: bool) 
     rows: list[Row] = []
     for file in files:
         try:
+            check_whole(file)
             if is_grib(file):
                 messages, errors = survey(file)
                 lists.append(messages)

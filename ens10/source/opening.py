@@ -151,10 +151,16 @@ def _filled(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def files_in(path: Path) -> list[Path]:
-    """A file, or those of a folder that may hold data, sorted; none if there is nothing."""
+    """A file, or those of a folder that may hold data, sorted; none if there is nothing.
+
+    Raises:
+        FileError: one of them is a download that is not complete.
+    """
     if not path.is_dir():
         return [path] if path.exists() else []
-    found = (f for f in sorted(path.iterdir()) if f.is_file() and not f.name.startswith("."))
+    found = [f for f in sorted(path.iterdir()) if f.is_file() and not f.name.startswith(".")]
+    for file in found:
+        check_whole(file)
     return [f for f in found if f.suffix not in _IGNORED_SUFFIXES]
 
 
@@ -170,6 +176,20 @@ def _files(path: Path) -> list[Path]:
                 "Take it out of the folder, or give the right path",
             )
     return files
+
+
+def check_whole(file: Path) -> None:
+    """Refuse a download that is not complete.
+
+    Raises:
+        FileError: the file grows, or was left behind, beside a note of what it is part of.
+    """
+    if file.suffix == ".part" and file.with_name(f"{file.name}.json").exists():
+        raise FileError(
+            file,
+            "a download that is not complete",
+            "Run the same `ens10 download` again, or delete it and its .json",
+        )
 
 
 def _is_netcdf(path: Path) -> bool:

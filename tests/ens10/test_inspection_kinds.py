@@ -6,7 +6,9 @@ import netCDF4
 import numpy as np
 import pytest
 
+from ens10 import prepare
 from ens10.cli import main
+from ens10.errors import FileError
 from ens10.inspection import inspect_path
 from ens10.inspection.ensembles import is_lagged
 
@@ -176,3 +178,14 @@ def test_the_table_names_notes_once(tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.count("perturbed members") == 1
     assert "all 2 rows: 3 perturbed members, no control" in out
+
+
+def test_a_download_that_is_not_complete(tmp_path):
+    made.write(tmp_path / "a.grib", made.messages())
+    (tmp_path / "b.part").write_bytes(b"GRIB")
+    (tmp_path / "b.part.json").write_text("{}")
+    rows = inspect_path(tmp_path)
+    (wrong,) = [row for row in rows if row.status != "ok"]
+    assert "b.part: a download that is not complete. Run the same" in wrong.status
+    with pytest.raises(FileError, match=r"b\.part: a download that is not complete"):
+        prepare(tmp_path, tmp_path / "s.zarr")
