@@ -1,0 +1,117 @@
+"""The energy score of ensembles of vectors or whole fields."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._reduce import Over, mean_over
+from ens10.metrics.crps import spread_factor
+from ens10.metrics.multivariate._variables import flattened, root_weights, size_of, variable_axes
+
+MANY = 64  # variables from which on they, and not the points, are the inner loop
+
+
+def energy_score(
+    members: Any,
+    y: Any,
+    *,
+    estimator: str,
+    member_dim: Dim,
+    variable_dim: Dim | Sequence[Dim],
+    variable_weights: Any = None,
+    alpha: float = 0.95,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+) -> Any:
+    """Energy score of ensembles of M vectors.
+
+    mean ||x_i - y|| - a / M^2 sum_{i<j} ||x_i - x_j|| (Gneiting and Raftery 2007,
+    doi:10.1198/016214506000001437, eq. 22 with exponent 1), with the Euclidean norm
+    ||v||^2 = sum_k w_k v_k^2 over the variables and the a of `crps_ensemble`: 1 ("plain"),
+    M / (M - 1) ("fair") or the mixture of both ("almost_fair"). With one variable it is the CRPS.
+    A NaN anywhere in members or `y` gives NaN.
+
+    Gradients of tensors are written out, and 0 for a norm that is 0 (members that coincide with
+    each other or with the observation). Besides a copy of the members, memory grows with neither
+    the number of pairs nor of variables (with gradients: two further copies).
+
+    Args:
+        members: the ensemble; any shape with a member axis and variable axes.
+        y: observations: the members' shape without the member axis. Other axes may be missing or
+            of length 1, and then broadcast; variable axes may not.
+        estimator: "plain", "fair" or "almost_fair".
+        member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
+        variable_dim: the axis or axes that the norm is over (channels, levels, a whole field),
+            counted in `members`, whose member axis counts too.
+        variable_weights: w_k, 0 or more, such as area weights or 1 / variance of each channel:
+            an array that broadcasts to the variable axes in the order of `variable_dim`, or a
+            DataArray with some of these dimensions. No gradient flows into them. DataArrays
+            scored with weights have no unit.
+        alpha: weight of the fair score in "almost_fair"; unused otherwise.
+        dim: of a mean over scores: axis numbers or names without members and variables; "all";
+            None for the scores of all points.
+        weights: of that mean.
+        nan: "propagate" or "omit", in the mean.
+
+    Returns:
+        The scores, in the unit of `members`, as the kind of array that was given.
+
+    Raises:
+        UnknownNameError: another estimator or NaN policy.
+        ArgumentError: no such axis; a fair score of one member; observations, weights,
+            coordinates or units that do not fit.
+    """
+    core, shape = variable_axes(members, y, member_dim, variable_dim)
+    factor = spread_factor(size_of(members, member_dim), estimator, alpha)
+    options = {
+        "factor": factor,
+        "variables": len(shape),
+        "scale": root_weights(variable_weights, members, core, shape),
+    }
+    arrays = {"members": members, "y": y}
+    score = apply(SCORE, arrays, core, options=options, attrs={"estimator": estimator})
+    if variable_weights is not None and hasattr(score, "attrs"):
+        score.attrs.pop("units", None)
+    return mean_over(score, dim, weights, nan)
+
+
+def _on_numpy(members: Any, y: Any, *, factor: float, variables: int, scale: Any) -> Any:
+    x = members - y
+    if scale is not None:
+        outer = (1,) * (x.ndim - 1 - variables)
+        x = x * scale.astype(x.dtype).reshape(*scale.shape, *outer)
+    score = energy_of(flattened(x, 1, variables), factor)
+    return score.reshape(x.shape[1 + variables :])
+
+
+def energy_of(x: Any, factor: float) -> Any:
+    """Energy scores of members less the observation.
+
+    Args:
+        x: shape (members, variables, points).
+        factor: of the spread term.
+
+    Returns:
+        Shape (points,), of the dtype of `x`; sums are in float64.
+    """
+    from ens10.metrics.multivariate import _energy_loops as loops
+
+    score = np.empty(x.shape[2], x.dtype if x.dtype != np.float16 else np.float32)
+    x = x.astype(score.dtype, copy=False)
+    if x.shape[1] < MANY:
+        loops.over_points(np.ascontiguousarray(x), factor, score)
+    else:
+        loops.over_variables(np.ascontiguousarray(np.moveaxis(x, 2, 0)), factor, score)
+    return score
+
+
+def _on_tensors(members: Any, y: Any, *, factor: float, variables: int, scale: Any) -> Any:
+    from ens10.metrics.multivariate._energy_torch import energy_score as on_torch
+
+    return on_torch(members, y, factor=factor, variables=variables, scale=scale)
+
+
+SCORE = Score("energy_score", "energy score", _on_numpy, _on_tensors)
