@@ -1,0 +1,175 @@
+"""What the extreme indices are given: members, and the quantiles of their model climate."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError
+from ens10.metrics._call import Dim, checked_axes
+from ens10.metrics._dispatch import Array
+from ens10.metrics._labels import check_alike, checked_core
+
+Levels = npt.NDArray[np.float64]
+_CLOSE = 1e-6  # levels that were float32 are the same
+_FEW = 512  # points that are not worth a pass of their own
+
+
+def checked_levels(
+    members: Any, climate: Any, member_dim: Dim, quantile_dim: Dim, levels: Any
+) -> Levels:
+    """The levels of the climate's quantiles, after both arrays were found to belong together.
+
+    Args:
+        members: at least two along `member_dim`.
+        climate: quantiles along `quantile_dim`.
+        member_dim: of the members.
+        quantile_dim: of the climate.
+        levels: in [0, 1]; None to take those of the coordinate.
+
+    Raises:
+        ArgumentError: axes or coordinates that do not fit, other units, one member, or levels
+            that are not known, do not ascend, lie outside [0, 1] or are as many as the quantiles.
+    """
+    members, climate = (a if hasattr(a, "ndim") else np.asarray(a) for a in (members, climate))
+    _check_two(_size(members, "members", member_dim))
+    count = _size(climate, "climate", quantile_dim)
+    check_alike({"members": members, "climate": climate}, ("members", "climate"))
+    held = None
+    if isinstance(climate, xr.DataArray) and quantile_dim in climate.coords:
+        held = climate[quantile_dim].to_numpy()
+    if held is None and levels is None:
+        raise ArgumentError(
+            "levels", "the climate does not say them", "Give them, such as np.linspace(0, 1, 101)"
+        )
+    found: Levels = np.asarray(held if levels is None else levels, dtype=np.float64)
+    if found.shape != (count,):
+        raise ArgumentError("levels", f"shape {found.shape} for {count} quantiles of the climate")
+    if not (np.diff(found) > 0).all() or not (found[0] >= 0 and found[-1] <= 1):
+        raise ArgumentError("levels", "they do not ascend from 0 or more to 1 or less")
+    if held is not None and not np.allclose(found, held, rtol=0, atol=_CLOSE):
+        raise ArgumentError("levels", "others than the climate's own coordinate", "Leave them out")
+    return found
+
+
+def check_even(levels: Levels, count: int | None, what: str) -> None:
+    """Refuses levels that are not evenly spaced from 0 to 1, `count` of them (None for any).
+
+    Raises:
+        ArgumentError: the levels are others.
+    """
+    wanted = count or max(levels.size, 3)
+    if levels.size != wanted or not np.allclose(levels, np.linspace(0, 1, wanted), 0, _CLOSE):
+        raise ArgumentError(
+            "climate",
+            f"{what} needs {count or '3 or more'} quantiles at levels evenly from 0 to 1, "
+            f"got {levels.size} from {levels[0]:g} to {levels[-1]:g}",
+            "Prepare a climate with these levels",
+        )
+
+
+def place_of(levels: Levels, level: float) -> int:
+    """The place of a level.
+
+    Raises:
+        ArgumentError: the climate does not have it.
+    """
+    place = int(np.abs(levels - level).argmin())
+    if abs(levels[place] - level) > _CLOSE:
+        raise ArgumentError(
+            "climate", f"no quantile at level {level:g}", "Prepare a climate with 101 levels"
+        )
+    return place
+
+
+def over_points(kernel: Callable[[Array, Array], Array], members: Array, climate: Array) -> Array:
+    """A kernel of (M, N) and (K, N) on arrays of any loop shapes that broadcast.
+
+    A climate that serves many dates is not copied for each of them.
+    """
+    loops = np.broadcast_shapes(members.shape[1:], climate.shape[1:])
+    x = np.broadcast_to(members, (members.shape[0], *loops))
+    q = np.broadcast_to(climate, (climate.shape[0], *loops))
+    cut = len(loops) > 1 and x[:, 0].size // x.shape[0] >= _FEW
+    if cut and not (x.flags.c_contiguous and q.flags.c_contiguous):
+        return np.stack([over_points(kernel, x[:, n], q[:, n]) for n in range(loops[0])])
+    flat = (np.ascontiguousarray(a).reshape(a.shape[0], -1) for a in (x, q))
+    return kernel(*flat).reshape(loops)
+
+
+def check_climate(q: Array) -> None:
+    """Refuses quantiles (K, N) that do not ascend; points without any are let through.
+
+    Raises:
+        ArgumentError: some do not, or some of a point are NaN.
+    """
+    from ens10.metrics.extremes import _kernels
+
+    refuse(*_kernels.inspect(q))
+
+
+def refuse(code: int, point: int) -> None:
+    """Raises what a kernel found wrong.
+
+    Raises:
+        ArgumentError: as the code says.
+    """
+    from ens10.metrics.extremes import _kernels
+
+    where = f"at point {point} of a field"
+    if code == _kernels.UNSORTED:
+        raise ArgumentError(
+            "climate", f"quantiles that do not ascend {where}", "Sort them, by level"
+        )
+    if code == _kernels.PARTLY_NAN:
+        raise ArgumentError(
+            "climate", f"NaN among the quantiles {where}", "All or none of a point may be missing"
+        )
+
+
+def sorted_members(x: Array) -> tuple[Array, npt.NDArray[np.int64]]:
+    """Members (M, N) in order, those that are missing last, and how many there are (N,)."""
+    return np.sort(x, axis=0), (~np.isnan(x)).sum(axis=0)
+
+
+def member_quantiles(
+    ordered: Array, there: npt.NDArray[np.int64], levels: Levels
+) -> npt.NDArray[np.float64]:
+    """Quantiles (numpy's "linear") of the members that are there, (levels, N), in float64.
+
+    Args:
+        ordered: of `sorted_members`.
+        there: of `sorted_members`.
+        levels: in [0, 1].
+    """
+    M = ordered.shape[0]
+    if (there == M).all():  # rows instead of places that differ from point to point
+        rows = levels * (M - 1)
+        low = np.floor(rows).astype(np.int64)
+        lower = ordered[low].astype(np.float64)
+        part = (rows - low).reshape(-1, 1)
+        upper = ordered[np.minimum(low + 1, M - 1)]
+    else:
+        last = np.maximum(there - 1, 0)
+        rows = levels.reshape(-1, 1) * last
+        low = np.floor(rows).astype(np.int64)
+        lower = np.take_along_axis(ordered, low, axis=0).astype(np.float64)
+        part, upper = rows - low, np.take_along_axis(ordered, np.minimum(low + 1, last), axis=0)
+    found: npt.NDArray[np.float64] = lower + (upper - lower) * part
+    return found
+
+
+def _size(array: Any, name: str, dim: Dim) -> int:
+    if isinstance(array, xr.DataArray):
+        checked_core({name: array}, {name: (dim,)})
+        return int(array.sizes[dim])
+    return int(array.shape[checked_axes(name, array, (dim,))[0]])
+
+
+def _check_two(M: int) -> None:
+    if M < 2:
+        raise ArgumentError(
+            "members", f"an index of {M} member says nothing of a distribution", "Give two or more"
+        )
