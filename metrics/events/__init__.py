@@ -1,1 +1,34 @@
 """Scores of yes-or-no events and categories: Brier, RPS, ROC, value, reliability, fractions."""
+
+from ens10.metrics.events.brier import brier_ensemble, brier_score, logarithmic_score
+from ens10.metrics.events.corp import corp_decomposition, corp_diagram
+from ens10.metrics.events.decomposition import brier_decomposition
+from ens10.metrics.events.probability import (
+    exceedance_event,
+    exceedance_probability,
+    exceedance_probability_normal,
+)
+from ens10.metrics.events.reliability import reliability_diagram
+from ens10.metrics.events.roc import contingency_tables, roc_curve
+from ens10.metrics.events.rps import rps, rps_ensemble
+from ens10.metrics.events.sums import event_sums
+from ens10.metrics.events.value import relative_economic_value
+
+__all__ = [
+    "brier_decomposition",
+    "brier_ensemble",
+    "brier_score",
+    "contingency_tables",
+    "corp_decomposition",
+    "corp_diagram",
+    "event_sums",
+    "exceedance_event",
+    "exceedance_probability",
+    "exceedance_probability_normal",
+    "logarithmic_score",
+    "relative_economic_value",
+    "reliability_diagram",
+    "roc_curve",
+    "rps",
+    "rps_ensemble",
+]

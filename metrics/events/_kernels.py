@@ -1,0 +1,141 @@
+"""Scores of events on numpy arrays, members or categories first."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ens10.errors import ArgumentError
+from ens10.metrics.events._checks import check_estimator, check_event, check_probability
+
+Array = npt.NDArray[Any]
+
+
+def happened(y: Array, threshold: Array, *, strict: bool) -> Array:
+    """1 where y lies above the threshold, 0 where not, NaN where one of them is NaN."""
+    above = (y > threshold if strict else y >= threshold).astype(np.result_type(y, threshold))
+    return np.where(np.isnan(y) | np.isnan(threshold), np.nan, above).astype(above.dtype)
+
+
+def share_above(
+    members: Array, threshold: Array, *, strict: bool, nan: str
+) -> tuple[Array, Array | int]:
+    """The share of members above the threshold, and how many members it is of.
+
+    The share is a quotient of two whole numbers, so equal shares are equal bits.
+    """
+    shape = np.broadcast_shapes(members.shape[1:], threshold.shape)
+    above, there = np.zeros(shape, members.dtype), np.zeros(shape, members.dtype)
+    for member in members:
+        above += happened_or_0(member, threshold, strict)
+        there += ~np.isnan(member)
+    present = there if nan == "skip-members" else np.where(there < len(members), np.nan, there)
+    present = np.where(np.isnan(threshold) | (present == 0), np.nan, present)
+    return (above / present).astype(members.dtype, copy=False), present
+
+
+def happened_or_0(member: Array, threshold: Array, strict: bool) -> Array:
+    """Whether values lie above the threshold; a NaN does not."""
+    above: Array = member > threshold if strict else member >= threshold
+    return above
+
+
+def exceedance(members: Array, threshold: Array, *, strict: bool, nan: str) -> Array:
+    """The share of members above the threshold."""
+    return share_above(members, threshold, strict=strict, nan=nan)[0]
+
+
+def brier(probability: Array, event: Array, *, check: bool = True) -> Array:
+    """(p - o)^2."""
+    if check:
+        check_probability("probability", probability)
+        check_event("event", event)
+    return (probability - event) ** 2
+
+
+def brier_of_members(
+    members: Array, y: Array, threshold: Array, *, estimator: str, strict: bool, nan: str
+) -> Array:
+    """(p - o)^2 with p the share of members above, less p (1 - p) / (M - 1) if fair."""
+    check_estimator(estimator, len(members), nan)
+    p, present = share_above(members, threshold, strict=strict, nan=nan)
+    score = (p - happened(y, threshold, strict=strict)) ** 2
+    if estimator == "fair":
+        score = score - p * (1 - p) / np.where(present > 1, present - 1, np.nan)
+    return score.astype(members.dtype, copy=False)
+
+
+def rps_of_members(
+    members: Array, y: Array, thresholds: Array, *, normalised: bool, **options: Any
+) -> Array:
+    """The sum of the Brier scores of all thresholds, which come first."""
+    check_rising(thresholds)
+    total = sum(brier_of_members(members, y, t, **options) for t in thresholds)
+    return np.asarray(total) / (len(thresholds) if normalised else 1)
+
+
+def check_rising(thresholds: Any) -> None:
+    """Refuse thresholds (first axis) that fall somewhere, or none at all.
+
+    Raises:
+        ArgumentError: such thresholds.
+    """
+    if len(thresholds) < 1:
+        raise ArgumentError("thresholds", "there are none", "Give one or more")
+    if bool((thresholds[1:] < thresholds[:-1]).any()):
+        raise ArgumentError("thresholds", "they do not rise", "Sort them along their axis")
+
+
+def rps(probabilities: Array, category: Array, *, normalised: bool, check: bool) -> Array:
+    """The sum over categories of the squared differences of the two distribution functions."""
+    if check:
+        check_categories(probabilities, category)
+    total = np.zeros(np.broadcast_shapes(probabilities.shape[1:], category.shape))
+    below = np.zeros_like(total)
+    for k, probability in enumerate(probabilities[:-1]):
+        below = below + probability
+        total += (below - (category <= k)) ** 2
+    last = np.isnan(probabilities[-1]) | np.isnan(category)
+    total = np.where(last, np.nan, total) / (len(probabilities) - 1 if normalised else 1)
+    return total.astype(probabilities.dtype)
+
+
+def check_categories(probabilities: Any, category: Any) -> None:
+    """Refuse what are no probabilities of categories, or no categories; NaN is let through.
+
+    Raises:
+        ArgumentError: fewer than two categories, probabilities outside [0, 1] or whose sum is
+            not 1, categories that are no whole numbers from 0 to one less than there are.
+    """
+    n = len(probabilities)
+    if n < 2:
+        raise ArgumentError("probabilities", f"{n} categories", "Give two or more")
+    check_probability("probabilities", probabilities)
+    off = abs(probabilities.sum(0) - 1)
+    if bool((off > 1e-4).any()):
+        raise ArgumentError(
+            "probabilities",
+            f"{int((off > 1e-4).sum())} sums over the categories are not 1",
+            "Is category_dim the right one?",
+        )
+    wrong = (category.round() != category) | (category < 0) | (category >= n)
+    wrong = wrong & (category == category)  # not NaN
+    if bool(wrong.any()):
+        raise ArgumentError(
+            "category",
+            f"{int(wrong.sum())} values are not one of 0 to {n - 1}",
+            "Number the categories from 0",
+        )
+
+
+def logarithmic(
+    probability: Array, event: Array, *, clip: float, base: float, check: bool
+) -> Array:
+    """-log of the probability of what happened."""
+    if check:
+        check_probability("probability", probability)
+        check_event("event", event)
+    p = np.clip(probability, clip, 1 - clip) if clip else probability
+    with np.errstate(divide="ignore"):
+        score = np.where(event == 1, -np.log(p), -np.log1p(-p)) / np.log(base)
+    return np.where(np.isnan(event), np.nan, score).astype(probability.dtype)

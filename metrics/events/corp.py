@@ -1,0 +1,148 @@
+"""CORP: reliability by isotonic regression, without a choice of bins."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError
+from ens10.metrics.events.decomposition import brier_of_sums, check_pooled, whole
+from ens10.metrics.events.reliability import check_band, checked_seed, effective_number
+
+Array = npt.NDArray[Any]
+_MOST_DRAWN = 200_000_000  # numbers of float64 for one diagram
+
+
+def corp_decomposition(sums: xr.Dataset) -> xr.Dataset:
+    """Miscalibration, discrimination and uncertainty of the mean Brier score.
+
+    brier = miscalibration - discrimination + uncertainty, with the scores of the forecast, of the
+    forecast recalibrated by isotonic regression, and of the observed frequency (Dimitriadis,
+    Gneiting and Jordan 2021, doi:10.1073/pnas.2016191118). Both parts are 0 or more.
+
+    Args:
+        sums: of `event_sums` with `members`, `digits` or `bins="unique"`, merged at will.
+
+    Returns:
+        A Dataset of `brier` and the three terms, over the dimensions of `sums` without `bin`.
+
+    Raises:
+        ArgumentError: not such sums.
+    """
+    check_pooled(sums)
+    total, events, w = whole(sums["weight"]), sums["event"], sums["weight"]
+    fit = recalibrated(sums).fillna(0.0)  # only where there is no weight
+    brier = brier_of_sums(sums)
+    after = whole(events * (1 - fit) ** 2 + (w - events) * fit**2) / total
+    base = whole(events) / total
+    terms = {
+        "brier": brier,
+        "miscalibration": brier - after,
+        "discrimination": base * (1 - base) - after,
+        "uncertainty": base * (1 - base),
+    }
+    return xr.Dataset(terms, attrs={"bins": sums.attrs["bins"]})
+
+
+def corp_diagram(
+    sums: xr.Dataset,
+    *,
+    seed: int,
+    level: float = 0.9,
+    independent: float = 1.0,
+    resamples: int = 1000,
+) -> xr.Dataset:
+    """The recalibrated probability of each forecast probability, with a band of consistency.
+
+    The band is that of forecasts that are reliable: forecasts are drawn anew from those there
+    are, events from the forecasts, and the isotonic fit is made again (Dimitriadis, Gneiting and
+    Jordan 2021, doi:10.1073/pnas.2016191118, with `resamples` draws).
+
+    Args:
+        sums: of `event_sums` with `members`, `digits` or `bins="unique"`, merged at will.
+        seed: of the draws.
+        level: of the band at each probability, in (0, 1).
+        independent: how many independent points there are for each point; below 1 where
+            neighbours or following dates are alike, which makes the band wider.
+        resamples: number of draws.
+
+    Returns:
+        A Dataset of `forecast`, `recalibrated`, `band_lower`, `band_upper` (NaN for probabilities
+        that nobody gave), `count` and `share` (of the weight) over the dimensions of `sums`.
+
+    Raises:
+        ArgumentError: not such sums; numbers out of range; too many different probabilities.
+    """
+    check_pooled(sums)
+    check_band(level, independent, resamples)
+    if sums.sizes["bin"] * resamples > _MOST_DRAWN:
+        raise ArgumentError(
+            "resamples",
+            f"{resamples} draws of {sums.sizes['bin']} probabilities take too much memory",
+            "Draw less, or round the probabilities with digits=3",
+        )
+    w = sums["weight"]
+    share = _whole_bins(w / whole(w))
+    draw = partial(_band, level=level, resamples=resamples, seed=checked_seed(seed))
+    lower, upper = xr.apply_ufunc(
+        draw,
+        *(effective_number(sums, independent), share, sums["bin"].variable),
+        input_core_dims=[[], ["bin"], ["bin"]],
+        output_core_dims=[["bin"], ["bin"]],
+        dask="parallelized",
+        output_dtypes=[np.float64, np.float64],
+    )
+    found = {
+        "forecast": sums["bin"].reset_coords(drop=True).where(w > 0),
+        "recalibrated": recalibrated(sums).where(w > 0),
+        "band_lower": lower.where(w > 0),
+        "band_upper": upper.where(w > 0),
+        "count": sums["count"],
+        "share": share,
+    }
+    attrs = {"bins": sums.attrs["bins"], "level": level, "independent": independent}
+    return xr.Dataset(found, attrs=attrs)
+
+
+def recalibrated(sums: xr.Dataset) -> xr.DataArray:
+    """The isotonic regression of events on forecast probabilities, at each of these."""
+    fit: xr.DataArray = xr.apply_ufunc(
+        _isotonic,
+        *(_whole_bins(sums["event"]), _whole_bins(sums["weight"])),
+        input_core_dims=[["bin"], ["bin"]],
+        output_core_dims=[["bin"]],
+        dask="parallelized",
+        output_dtypes=[np.float64],
+    )
+    return fit
+
+
+def _whole_bins(array: xr.DataArray) -> xr.DataArray:
+    return array if array.chunks is None else array.chunk(bin=-1)
+
+
+def _isotonic(total: Array, weight: Array) -> Array:
+    from ens10.metrics.events._pav import isotonic  # numba takes a while to import
+
+    return isotonic(total, weight)
+
+
+def _band(
+    n: Any, share: Array, p: Array, *, level: float, resamples: int, seed: int
+) -> tuple[Array, Array]:
+    bounds = np.full((2, *share.shape), np.nan)
+    tails = ((1 - level) / 2, (1 + level) / 2)
+    for place in np.ndindex(share.shape[:-1]):
+        rng = np.random.default_rng(seed)  # one for each diagram: chunks make no difference
+        if np.isnan(n[place]) or np.isnan(share[place]).any():
+            continue
+        size = rng.multinomial(int(n[place]), share[place] / share[place].sum(), resamples)
+        events = rng.binomial(size, p)
+        fit = _isotonic(events, size)
+        for draw in fit:
+            gaps = np.isnan(draw)
+            draw[gaps] = np.interp(p[gaps], p[~gaps], draw[~gaps])
+        bounds[(slice(None), *place)] = np.quantile(fit, tails, axis=0)
+    return bounds[0], bounds[1]
