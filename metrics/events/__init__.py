@@ -3,6 +3,7 @@
 from ens10.metrics.events.brier import brier_ensemble, brier_score, logarithmic_score
 from ens10.metrics.events.corp import corp_decomposition, corp_diagram
 from ens10.metrics.events.decomposition import brier_decomposition
+from ens10.metrics.events.fractions import fractions_skill_score, fractions_sums
 from ens10.metrics.events.probability import (
     exceedance_event,
     exceedance_probability,
@@ -25,6 +26,8 @@ __all__ = [
     "exceedance_event",
     "exceedance_probability",
     "exceedance_probability_normal",
+    "fractions_skill_score",
+    "fractions_sums",
     "logarithmic_score",
     "relative_economic_value",
     "reliability_diagram",
