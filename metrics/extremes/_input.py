@@ -54,6 +54,11 @@ def checked_levels(
     return found
 
 
+def bare(climate: Any) -> Any:
+    """The climate without coordinates that say something of itself, not of the forecast."""
+    return climate.reset_coords(drop=True) if isinstance(climate, xr.DataArray) else climate
+
+
 def check_even(levels: Levels, count: int | None, what: str) -> None:
     """Refuses levels that are not evenly spaced from 0 to 1, `count` of them (None for any).
 

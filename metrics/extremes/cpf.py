@@ -10,6 +10,7 @@ from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._dispatch import Array
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.extremes._input import (
+    bare,
     check_climate,
     check_even,
     checked_levels,
@@ -71,7 +72,7 @@ def cpf(
     check_even(found, None, "a CPF")
     level = apply(
         Score("cpf", "crossing-point forecast", _cpf, units=False),
-        {"members": members, "climate": climate},
+        {"members": members, "climate": bare(climate)},
         {"members": [member_dim], "climate": [quantile_dim]},
         options={"epsilon": epsilon, "symmetric": symmetric},
     )

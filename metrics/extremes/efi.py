@@ -12,6 +12,7 @@ from ens10.metrics._dispatch import Array
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics.extremes._input import (
     Levels,
+    bare,
     check_climate,
     check_even,
     checked_levels,
@@ -103,7 +104,7 @@ def efi(
     options |= {"skip": nan == "skip-members"} | ({"check": check} if score.torch else {})
     index = apply(
         score,
-        {"members": members, "climate": climate},
+        {"members": members, "climate": bare(climate)},
         {"members": [member_dim], "climate": [quantile_dim]},
         options=options,
         attrs={"method": method},

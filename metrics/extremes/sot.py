@@ -10,6 +10,7 @@ from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._dispatch import Array
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.extremes._input import (
+    bare,
     check_climate,
     checked_levels,
     member_quantiles,
@@ -76,7 +77,7 @@ def sot(
     places = place_of(found, level / 100), place_of(found, far / 100)
     shift = apply(
         Score("sot", "shift of tails", _sot, units=False),
-        {"members": members, "climate": climate},
+        {"members": members, "climate": bare(climate)},
         {"members": [member_dim], "climate": [quantile_dim]},
         options={"level": level / 100, "places": places, "epsilon": epsilon or 0.0},
         attrs={"level": level, "tail": far},
