@@ -1,118 +1,117 @@
 """Calibration: where the observation falls in the forecast, and how often.
 
 A calibrated forecast has a flat histogram: U-shaped means too little spread, a dome too much,
-a slope a bias.
+a slope a bias. Counts are additive: those of blocks of dates sum to those of all.
 """
 
-from typing import Any
+from functools import partial
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy.special import ndtr
 
-from ens10.errors import ArgumentError
-from ens10.metrics._dispatch import Array, backend_of, common_dtype
-from ens10.metrics._kernels_numpy import check_sigma, standardised
-from ens10.metrics.crps import check_observations, member_axis
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._dispatch import Array
+from ens10.metrics._reduce import Over
+from ens10.metrics._tables import as_labelled, names_of
+from ens10.metrics.calibration._blocks import MEMBER, STAT, block_sums
+from ens10.metrics.calibration._draws import dimension_keys, uniform
 
 Counts = npt.NDArray[np.int64]
+RankNan = Literal["omit", "skip-members"]
 
 
-def pit_normal(mu: Any, sigma: Any, y: Any) -> Any:
-    """Probability integral transform Phi((y - mu) / sigma) of normals, elementwise.
-
-    Where sigma is 0 it is 0, 1/2 or 1: the observation below, on or above the mean.
-
-    Args:
-        mu: means; numpy arrays or DataArrays (lazy on dask), any shape.
-        sigma: standard deviations, 0 or more.
-        y: observations.
-
-    Returns:
-        Values in [0, 1], NaN where an input is, as the kind of array that was given.
-
-    Raises:
-        ArgumentError: a negative sigma, or tensors.
-    """
-    _refuse_tensors({"mu": mu, "sigma": sigma, "y": y})
-    dtype = common_dtype(mu, sigma, y)
-    return xr.apply_ufunc(
-        _pit_normal,
-        *(mu, sigma, y),
-        join="exact",
-        dask="parallelized",
-        output_dtypes=[dtype],
-    )
-
-
-def _pit_normal(mu: Any, sigma: Any, y: Any) -> Array:
-    dtype = common_dtype(mu, sigma, y)
-    mu, sigma, y = (np.asarray(a, dtype=dtype) for a in (mu, sigma, y))
-    check_sigma(sigma)
-    probability: Array = ndtr(standardised(*np.broadcast_arrays(y - mu, sigma)))
-    return probability
-
-
-def pit_histogram(values: Any, bins: int = 20) -> Counts:
-    """Counts of PIT values in equal bins of [0, 1].
-
-    Args:
-        values: PIT values, any shape; NaN is left out. 1 falls into the last bin.
-        bins: number of bins.
-
-    Returns:
-        Shape (bins,), int64.
-
-    Raises:
-        ArgumentError: values outside [0, 1], or no bins.
-    """
-    if bins < 1:
-        raise ArgumentError("bins", f"expected one or more, got {bins}")
-    flat = np.asarray(values).ravel()
-    flat = flat[~np.isnan(flat)]
-    if flat.size and not 0.0 <= flat.min() <= flat.max() <= 1.0:
-        raise ArgumentError("values", f"between {flat.min():.6g} and {flat.max():.6g}, not 0 and 1")
-    index = np.minimum((flat * bins).astype(np.int64), bins - 1)
-    return np.bincount(index, minlength=bins).astype(np.int64)
-
-
-def rank_histogram(members: Any, y: Any, *, member_dim: int | str, seed: int) -> Any:
+def rank_histogram(
+    members: Any,
+    y: Any,
+    *,
+    member_dim: int | str,
+    seed: int,
+    dim: Over = "all",
+    nan: str = "omit",
+) -> xr.Dataset:
     """Counts of the rank of the observation among the M members (Talagrand diagram).
 
     Rank 0 is below all members and M above all; an observation that equals k members takes one
-    of the k + 1 possible ranks at random, each alike. Points with a NaN are left out.
+    of the k + 1 possible ranks at random, each alike (Hamill 2001,
+    doi:10.1175/1520-0493(2001)129<0550:IORHFV>2.0.CO;2). The random number of a point is a hash of
+    `seed` and of the point's coordinates (its position along dimensions without coordinates), so
+    chunks, blocks and order do not matter.
 
     Args:
-        members: the ensemble; a numpy array or a DataArray (which is computed).
+        members: the ensemble.
         y: observations: the members' shape, or dimensions, without the member axis.
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
         seed: of the random ranks among ties.
+        dim: what is counted over: axes of `y`, names of dimensions, or "all"; other dimensions
+            are kept, such as latitude for counts by band.
+        nan: "omit" leaves out points with a NaN; "skip-members" ranks among the m members that
+            are there and spreads their m + 1 ranks evenly over the M + 1 at random, so that
+            calibrated forecasts stay flat. Points without y or any member are left out.
 
     Returns:
-        Shape (M + 1,), int64; for DataArrays with the dimension `rank`.
+        `count` (int64) over `rank` = 0 .. M and the kept dimensions; `missing` (int64), the
+        points left out. Lazy if an array is. Points are counted alike, whatever their area.
 
     Raises:
-        ArgumentError: as for `crps_ensemble`, or tensors.
+        ArgumentError: no such dimension, observations with a member axis, units or coordinates
+            that differ, a seed that is no whole number.
+        UnknownNameError: another policy.
     """
-    _refuse_tensors({"members": members, "y": y})
-    if isinstance(members, xr.DataArray):
-        others = [d for d in members.dims if d != member_dim]
-        if len(others) == members.ndim or not isinstance(y, xr.DataArray):
-            raise ArgumentError("member_dim", f"no dimension {member_dim!r} in {members.dims}")
-        if set(y.dims) != set(others):
-            raise ArgumentError("y", f"dimensions {y.dims} instead of {tuple(others)}")
-        members, y = xr.align(members, y, join="exact")
-        first = members.transpose(member_dim, *others).to_numpy()
-        observed = y.transpose(*others).to_numpy()
-        counts = rank_histogram(first, observed, member_dim=0, seed=seed)
-        return xr.DataArray(counts, dims="rank", coords={"rank": np.arange(counts.size)})
-    members, observed = np.asarray(members), np.asarray(y)
-    axis = member_axis(members, member_dim)
-    check_observations(members.shape, observed.shape, axis)
-    x = np.moveaxis(members, axis, 0)
-    ranks = observation_ranks(x, observed, np.random.default_rng(seed).random(x.shape[1:]))
-    return np.bincount(ranks[ranks >= 0], minlength=x.shape[0] + 1).astype(np.int64)
+    if nan not in get_args(RankNan):
+        raise UnknownNameError("nan", nan, get_args(RankNan))
+    found = as_labelled({"members": members, "y": y}, {"members": {MEMBER: member_dim}})
+    M = found["members"].sizes[MEMBER]
+    if M < 1:
+        raise ArgumentError("members", "there are none to rank among")
+    points = {"members": found["members"].isel({MEMBER: 0}, drop=True), "y": found["y"]}
+    names = names_of(points, dim, y if isinstance(members, xr.DataArray) else members)
+    keys = dimension_keys(points, seed)
+    kernel = partial(_rank_counts, skip=nan == "skip-members")
+    sums = block_sums(kernel, [found["members"], found["y"], *keys], names, M + 2)
+    return _table(sums, xr.DataArray(np.arange(M + 1), dims="rank"), "rank of the observation")
+
+
+def _rank_counts(x: Array, y: Array, *keys: Any, skip: bool) -> npt.NDArray[np.float64]:
+    M = x.shape[0]
+    below, equal, present = members_below(x, y)
+    short = (present < M) & (present > 0) & skip
+    at = np.nonzero((equal > 0) | short)  # elsewhere the rank is sure
+    random = np.zeros(y.shape)
+    if at[0].size:
+        random[at] = uniform(*(key[at] for key in keys))
+    place = below + random * (equal + 1)
+    if short.any():
+        place[short] *= (M + 1) / (present[short] + 1)
+    ranks = place.astype(np.int64)
+    ranks[(present < M) & ~short] = -1
+    return counts_of(ranks, M + 1)
+
+
+def counts_of(index: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.float64]:
+    """Counts of 0 .. size - 1 in each row, and last of what is none of them (-1)."""
+    K = index.shape[0]
+    flat = np.where(index < 0, size, index) + np.arange(K)[:, None] * (size + 1)
+    found = np.bincount(flat.ravel(), minlength=K * (size + 1))
+    return found.reshape(K, size + 1).astype(np.float64)
+
+
+def members_below(x: Array, y: Array) -> tuple[Any, Any, Any]:
+    """How many of the members lie below y, on it, and are there.
+
+    Args:
+        x: members first, (M, ...).
+        y: what broadcasts to (...); where it is NaN no member counts as there.
+    """
+    from ens10.metrics.calibration._compiled import count_below
+
+    shape = x.shape[1:]
+    flat = np.ascontiguousarray(x).reshape(x.shape[0], -1)
+    observed = np.ascontiguousarray(np.broadcast_to(y, shape)).reshape(-1)
+    below, equal, present = (np.zeros(observed.size, dtype=np.int32) for _ in range(3))
+    count_below(flat, observed, below, equal, present)
+    return below.reshape(shape), equal.reshape(shape), present.reshape(shape)
 
 
 def observation_ranks(x: Array, y: Array, uniform: npt.NDArray[np.float64]) -> Counts:
@@ -123,15 +122,65 @@ def observation_ranks(x: Array, y: Array, uniform: npt.NDArray[np.float64]) -> C
         y: observations, what broadcasts to (...).
         uniform: (...), numbers in [0, 1) that choose among ties.
     """
-    below = np.zeros(x.shape[1:], dtype=np.int64)
-    equal, missing = np.zeros_like(below), np.broadcast_to(np.isnan(y), below.shape).copy()
-    for member in x:
-        below += member < y
-        equal += member == y
-        missing |= np.isnan(member)
-    return np.where(missing, -1, below + (uniform * (equal + 1)).astype(np.int64))
+    below, equal, present = members_below(x, y)
+    ranks = below + (uniform * (equal + 1)).astype(np.int64)
+    return np.where(present < x.shape[0], -1, ranks)
 
 
-def _refuse_tensors(arrays: dict[str, Any]) -> None:
-    if backend_of(arrays) == "torch":
-        raise ArgumentError(next(iter(arrays)), "tensors are not taken here", "Give .numpy()")
+def pit_histogram(values: Any, bins: int = 20, *, dim: Over = "all") -> xr.Dataset:
+    """Counts of PIT values in equal bins of [0, 1].
+
+    Args:
+        values: PIT values. 1 falls into the last bin.
+        bins: number of bins.
+        dim: what is counted over: axes, names of dimensions, or "all"; the others are kept.
+
+    Returns:
+        `count` (int64) over `pit_bin`, the centres, and the kept dimensions; `missing` (int64),
+        the number of NaN, which are left out. Lazy if `values` are.
+
+    Raises:
+        ArgumentError: values outside [0, 1] (lazy ones when computed), or no bins.
+    """
+    _check_bins(bins)
+    found = as_labelled({"values": values})
+    names = names_of(found, dim, values)
+    sums = block_sums(partial(_pit_counts, bins=bins), [found["values"]], names, bins + 1)
+    centres = xr.DataArray((np.arange(bins) + 0.5) / bins, dims="pit_bin")
+    return _table(sums, centres, "probability integral transform of the observation")
+
+
+def pit_counts(values: Any, bins: int = 20) -> Counts:
+    """`pit_histogram` of one numpy array as bare counts, shape (bins,)."""
+    _check_bins(bins)
+    return _pit_counts(np.asarray(values).reshape(1, -1), bins)[0, :-1].astype(np.int64)
+
+
+def _pit_counts(values: Array, bins: int) -> npt.NDArray[np.float64]:
+    there = values[~np.isnan(values)]
+    if there.size and not 0.0 <= there.min() <= there.max() <= 1.0:
+        raise ArgumentError(
+            "values", f"between {there.min():.6g} and {there.max():.6g}, not 0 and 1"
+        )
+    with np.errstate(invalid="ignore"):  # NaN, which has no whole number
+        index = np.minimum((values.astype(np.float64) * bins).astype(np.int64), bins - 1)
+    return counts_of(np.where(np.isnan(values), -1, index), bins)
+
+
+def _check_bins(bins: int) -> None:
+    if bins < 1:
+        raise ArgumentError("bins", f"expected one or more, got {bins}")
+
+
+def _table(sums: xr.DataArray, labels: xr.DataArray, what: str) -> xr.Dataset:
+    whole = sums.astype(np.int64)
+    name = str(labels.dims[0])
+    count = whole.isel({STAT: slice(None, -1)}).rename({STAT: name})
+    count = count.assign_coords({name: labels.to_numpy()})
+    count[name].attrs["long_name"] = what
+    return xr.Dataset(
+        {
+            "count": count.assign_attrs(long_name="number of points", units="1"),
+            "missing": whole.isel({STAT: -1}).assign_attrs(long_name="points left out", units="1"),
+        }
+    )

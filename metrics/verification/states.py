@@ -10,7 +10,7 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grid import Weighting, area_weights
 from ens10.metrics._kernels_numpy import crps_terms
 from ens10.metrics.aggregation import NanPolicy, mean_state, merge_states
-from ens10.metrics.calibration import observation_ranks, pit_histogram, pit_normal
+from ens10.metrics.calibration import observation_ranks, pit_counts, pit_normal
 from ens10.metrics.crps import crps_normal, spread_factor
 from ens10.metrics.verification.alignment import GRID, checked_forecast, matched_truth
 
@@ -181,13 +181,13 @@ def _rank_counts(members: xr.DataArray, y: xr.DataArray, bins: int, seed: int) -
         rank = observation_ranks(members.values[:, i], y.values[i], ties)
         there = rank >= 0
         ranks += np.bincount(rank[there], minlength=M + 1)
-        values += pit_histogram((rank + within)[there] / (M + 1), bins)
+        values += pit_counts((rank + within)[there] / (M + 1), bins)
     counted = xr.DataArray(ranks, dims="rank", coords={"rank": np.arange(M + 1)})
     return {"rank_count": counted, "pit_count": _pit(values)}
 
 
 def _pit_count(values: xr.DataArray, bins: int) -> xr.DataArray:
-    return _pit(pit_histogram(values.to_numpy(), bins))
+    return _pit(pit_counts(values.to_numpy(), bins))
 
 
 def _pit(counts: Any) -> xr.DataArray:

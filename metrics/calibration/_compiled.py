@@ -1,0 +1,84 @@
+"""Compiled loops over points, for numpy arrays whose members come first."""
+
+import numba
+import numpy as np
+
+from ens10.compiled import OPTIONS
+
+# Typed constants: numba makes a float of an unsigned and a signed number.
+_ONE, _TWO = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_A, _B, _C, _DROPPED = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(41)
+
+
+@numba.njit(**OPTIONS)
+def count_below(x, y, below, equal, present):  # type: ignore[no-untyped-def]
+    """How many members lie below each observation, on it, and are there at all.
+
+    Args:
+        x: (M, points).
+        y: (points,).
+        below: (points,) of zeros, int32, to be filled; like `equal` and `present`.
+        equal: see above.
+        present: see above; 0 where the observation is NaN.
+    """
+    M, points = x.shape
+    for m in range(M):
+        for p in range(points):
+            value, observed = x[m, p], y[p]
+            below[p] += value < observed
+            equal[p] += value == observed
+            present[p] += value == value and observed == observed
+
+
+@numba.njit(**OPTIONS)
+def to_uniform(keys, out):  # type: ignore[no-untyped-def]
+    """Numbers inside (0, 1) of 23 random bits, which float32 holds exactly.
+
+    Args:
+        keys: (points,) uint64.
+        out: (points,), float32 or float64, to be filled.
+    """
+    for p in range(keys.size):
+        z = keys[p]
+        z = (z ^ (z >> _A)) * _ONE
+        z = (z ^ (z >> _B)) * _TWO
+        z = z ^ (z >> _C)
+        out[p] = (np.float64(np.int64(z >> _DROPPED)) + 0.5) * 2.0**-23
+
+
+@numba.njit(**OPTIONS)
+def add_alpha_beta(x, w, alpha, beta, low, high):  # type: ignore[no-untyped-def]
+    """Adds the weighted alpha and beta of Hersbach (2000) of points to sums over bins.
+
+    Args:
+        x: members less the observation, (M, rows, points); looked at where w is not 0.
+        w: weights, (rows, points).
+        alpha: (rows, M + 1) float64, to be added to; like `beta`.
+        beta: see above.
+        low: (rows,), the weight of observations below all members, to be added to.
+        high: (rows,), of observations above all members.
+    """
+    M, rows, points = x.shape
+    held = np.empty(M, x.dtype)
+    for row in range(rows):
+        for p in range(points):
+            weight = np.float64(w[row, p])
+            if weight == 0:
+                continue
+            for m in range(M):  # insertion sort: M is small
+                value, k = x[m, row, p], m
+                while k > 0 and held[k - 1] > value:
+                    held[k] = held[k - 1]
+                    k -= 1
+                held[k] = value
+            if held[0] > 0:
+                beta[row, 0] += weight * held[0]
+                low[row] += weight
+            for m in range(1, M):
+                a, b = np.float64(held[m - 1]), np.float64(held[m])
+                inside = min(max(0.0, a), b)
+                alpha[row, m] += weight * (inside - a)
+                beta[row, m] += weight * (b - inside)
+            if held[M - 1] < 0:
+                alpha[row, M] -= weight * held[M - 1]
+                high[row] += weight

@@ -1,0 +1,64 @@
+"""Mean, median and variance of members on tensors, members first, by traced gradients."""
+
+from typing import Any
+
+import torch
+
+from ens10.errors import ArgumentError
+
+Tensor = torch.Tensor
+
+
+def _counted(x: Tensor, skip: bool) -> tuple[Tensor, Any]:
+    """Members with 0 for the missing ones if they are skipped, and how many there are."""
+    if not skip:
+        return x, float(x.shape[0])
+    there = ~x.isnan()
+    count = there.sum(dim=0).to(x.dtype)
+    return x.masked_fill(~there, 0.0), count.masked_fill(count == 0, torch.nan)
+
+
+def mean_error(members: Tensor, y: Tensor, skip: bool) -> Tensor:
+    """Error of the mean."""
+    x, count = _counted(members - y, skip)
+    error: Tensor = x.sum(dim=0) / count
+    return error
+
+
+def median_error(members: Tensor, y: Tensor, skip: bool) -> Tensor:
+    """Absolute error of the median."""
+    x = torch.sort(members - y, dim=0).values  # NaN goes last
+    if not skip:
+        middle = (x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2
+        return torch.where(x[-1].isnan(), torch.nan, middle.abs())
+    count = (~x.isnan()).sum(dim=0)[None]
+    places = ((count - 1) // 2).clamp(min=0), count // 2
+    low, high = (x.gather(0, place)[0] for place in places)
+    return ((low + high) / 2).abs()
+
+
+def variance(members: Tensor, skip: bool) -> Tensor:
+    """Unbiased variance, twice through the deviations."""
+    if len(members) < 2:
+        raise ArgumentError("members", f"a variance needs two or more, got {len(members)}")
+    missing = members.isnan()
+    first = (~missing).to(torch.uint8).argmax(dim=0)[None] if skip else None
+    shift = members[0] if first is None else members.gather(0, first)[0]
+    x, count = _counted(members - shift.detach(), skip)
+    deviation = x - x.sum(dim=0) / count
+    if skip:
+        deviation = deviation.masked_fill(missing, 0.0)
+    left = deviation.sum(dim=0) ** 2 / count
+    found: Tensor = ((deviation**2).sum(dim=0) - left) / _more_than_one(count)
+    return found
+
+
+def _more_than_one(count: Any) -> Any:
+    return count - 1 if isinstance(count, float) else torch.where(count > 1, count - 1, torch.nan)
+
+
+def inflated(members: Tensor, y: Tensor, skip: bool) -> Tensor:
+    """The variance times (M + 1) / M; missing where y is."""
+    count: Any = (~members.isnan()).sum(dim=0).clamp(min=1) if skip else members.shape[0]
+    found: Tensor = variance(members, skip) * ((count + 1) / count) + 0 * y
+    return found

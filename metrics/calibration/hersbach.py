@@ -1,0 +1,172 @@
+"""The decomposition of the mean CRPS into reliability and potential (Hersbach 2000).
+
+Alpha and beta are sums over points: states of blocks add, and only the sum is decomposed. The
+mean of decompositions is not the decomposition of the mean.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ens10.metrics._call import Dim
+from ens10.metrics._dispatch import Array
+from ens10.metrics._reduce import Over
+from ens10.metrics.calibration._blocks import MEMBER, STAT
+from ens10.metrics.calibration._sums import (
+    Floats,
+    binned,
+    checked_edges,
+    checked_sums,
+    core_size,
+    counts_last,
+    read_edges,
+    sums_over,
+    written,
+)
+
+_SUMS = ("alpha", "beta", "below", "above", "weight")
+
+
+def hersbach_sums(
+    members: Any,
+    y: Any,
+    *,
+    member_dim: Dim,
+    dim: Over = "all",
+    weights: Any = None,
+    nan: str = "propagate",
+    edges: Sequence[float] | None = None,
+) -> xr.Dataset:
+    """Sums over points from which `hersbach_decomposition` is made; those of blocks add.
+
+    Args:
+        members: the ensemble of M members.
+        y: observations: the members' shape, or dimensions, without the member axis.
+        member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
+        dim: what is summed over; other dimensions are kept.
+        weights: of points, such as area weights.
+        nan: "propagate" makes the sums NaN where a point has one; "omit" leaves it out.
+        edges: of bins of the observations, in their unit, from below the lowest to above the
+            highest. With them the uncertainty is known too; a hundred bins are plenty.
+
+    Returns:
+        `alpha` and `beta` over `bin` = 0 .. M (between members bin and bin + 1), the weights
+        `below` and `above` of observations outside the ensemble, `weight`, `count` and `missing`;
+        with edges also `observed_weight` and `observed_sum` over `observed_bin`. Lazy if an array
+        is.
+
+    Raises:
+        ArgumentError: observations with a member axis, arrays that do not fit, edges that do not
+            rise.
+        UnknownNameError: another policy.
+    """
+    found = checked_edges(edges, 2) if edges is not None else np.zeros(0)
+    bins = found.size + 1 if found.size else 0
+    M = core_size("members", members, member_dim)
+    arrays, core = {"members": members, "y": y}, {"members": {MEMBER: member_dim}}
+    sums, count, missing = sums_over(
+        partial(_kernel, edges=found), 2 * (M + 1) + 3 + 2 * bins, arrays, core,
+        dim=dim, weights=weights, nan=nan,
+    )  # fmt: skip
+    unit = {"units": y.attrs["units"]} if "units" in getattr(y, "attrs", {}) else {}
+    parts: dict[str, Any] = {}
+    for name, start in (("alpha", 0), ("beta", M + 1)):
+        part = sums.isel({STAT: slice(start, start + M + 1)}).rename({STAT: "bin"})
+        parts[name] = part.assign_coords(bin=np.arange(M + 1)).assign_attrs(unit)
+    for i, name in enumerate(_SUMS[2:], 2 * (M + 1)):
+        parts[name] = sums.isel({STAT: i}).assign_attrs(units="1")
+    start = 2 * (M + 1) + 3
+    for name in ("observed_weight", "observed_sum") if bins else ():
+        part = sums.isel({STAT: slice(start, start + bins)}).rename({STAT: "observed_bin"})
+        parts[name] = part.assign_coords(observed_bin=np.arange(bins))
+        start += bins
+    attrs = {"edges": written(found)} if bins else {}
+    return xr.Dataset(parts | {"count": count, "missing": missing}, attrs=attrs)
+
+
+def _kernel(x: Array, y: Array, w: Any, *, edges: Floats) -> Floats:
+    from ens10.metrics.calibration._compiled import add_alpha_beta
+
+    M, K, _points = x.shape
+    centred = x - y
+    there = ~np.isnan(centred.sum(axis=0)) & ~np.isnan(w)
+    used = np.where(there, w, 0.0)
+    alpha, beta = np.zeros((K, M + 1)), np.zeros((K, M + 1))
+    outside = np.zeros((2, K))
+    add_alpha_beta(np.ascontiguousarray(centred), used, alpha, beta, *outside)
+    parts = [alpha, beta, outside.T, used.sum(axis=1)[:, None]]
+    if edges.size:
+        index = np.searchsorted(edges, y, side="right")
+        distance = np.where(there, y.astype(np.float64) - edges.mean(), 0.0)
+        parts.append(binned(index, edges.size + 1, used, used * distance))
+    return np.concatenate([*parts, counts_last(there)], axis=1)
+
+
+def hersbach_decomposition(sums: xr.Dataset) -> xr.Dataset:
+    """Reliability and potential of the mean CRPS, from summed alpha and beta.
+
+    With the means a_i of alpha and b_i of beta over points, p_i = i / M, g_i = a_i + b_i and
+    o_i = b_i / g_i inside the ensemble; outside o_0 is the frequency of observations below all
+    members, o_M that of those not above all, g_0 = b_0 / o_0 and g_M = a_M / (1 - o_M). Then
+    reliability = sum g_i (o_i - p_i)^2 and potential = sum g_i o_i (1 - o_i), whose sum is the
+    mean plain CRPS (Hersbach 2000, doi:10.1175/1520-0434(2000)015<0559:DOTCRP>2.0.CO;2,
+    eqs. 31 to 37). Uncertainty is the CRPS of the observations' own climate, half of their mean
+    absolute difference; resolution = uncertainty - potential.
+
+    Args:
+        sums: of `hersbach_sums`, added over blocks.
+
+    Returns:
+        `crps`, `reliability`, `potential`, over `bin` the `spread` g and the `frequency` o;
+        `uncertainty` and `resolution` if the sums have edges: exact between bins, and with
+        observations evenly spread inside each; NaN if some lie outside the edges. NaN where there
+        is no weight.
+
+    Raises:
+        ArgumentError: other sums.
+    """
+    checked_sums(sums, _SUMS, "hersbach_sums")
+    weight = sums["weight"].where(sums["weight"] > 0)
+    alpha, beta = sums["alpha"] / weight, sums["beta"] / weight
+    M = sums.sizes["bin"] - 1
+    place = sums["bin"]
+    p = place / M
+    g, o = alpha + beta, beta / (alpha + beta).where(alpha + beta > 0)
+    o_0, o_M = sums["below"] / weight, 1 - sums["above"] / weight
+    o = o.where(place != 0, o_0).where(place != M, o_M)
+    g = g.where(place != 0, beta / o_0.where(o_0 > 0))
+    g = g.where(place != M, alpha / (1 - o_M).where(o_M < 1))
+    empty = (alpha + beta) == 0
+    reliability = (g * (o - p) ** 2).where(~empty, 0.0).sum("bin", skipna=False)
+    potential = (g * o * (1 - o)).where(~empty, 0.0).sum("bin", skipna=False)
+    unit = {k: v for k, v in sums["alpha"].attrs.items() if k == "units"}
+    found = {
+        "crps": (reliability + potential, "mean continuous ranked probability score", unit),
+        "reliability": (reliability, "reliability part of the CRPS", unit),
+        "potential": (potential, "CRPS if the ensemble were reliable", unit),
+        "spread": (g, "mean width of the bin", unit),
+        "frequency": (o, "frequency of observations below the middle of the bin", {"units": "1"}),
+    }
+    if "observed_weight" in sums:
+        uncertainty = _uncertainty(sums)
+        found["uncertainty"] = (uncertainty, "CRPS of the climate of the observations", unit)
+        found["resolution"] = (uncertainty - potential, "uncertainty less potential", unit)
+    return xr.Dataset(
+        {name: v.assign_attrs(long_name=text, **told) for name, (v, text, told) in found.items()}
+    )
+
+
+def _uncertainty(sums: xr.Dataset) -> xr.DataArray:
+    """Half of the mean absolute difference of two observations."""
+    edges = read_edges(sums)
+    n, total = sums["observed_weight"], sums["observed_sum"]
+    inside = n.isel(observed_bin=0) + n.isel(observed_bin=-1) == 0
+    before_n, before = n.cumsum("observed_bin") - n, total.cumsum("observed_bin") - total
+    between = (before_n * total - before * n).sum("observed_bin", skipna=False)
+    widths = xr.DataArray(np.r_[0.0, np.diff(edges), 0.0], dims="observed_bin")
+    within = (n**2 * widths).sum("observed_bin", skipna=False) / 6
+    whole = n.sum("observed_bin", skipna=False)
+    return ((between + within) / whole.where(whole > 0) ** 2).where(inside)

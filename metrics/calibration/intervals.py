@@ -1,0 +1,225 @@
+"""Central intervals of forecasts: how often they hold the observation, how wide they are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from ens10.errors import ArgumentError
+from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._kernels_numpy import check_sigma
+from ens10.metrics._reduce import Over, mean_over
+from ens10.metrics.calibration.levels import levels_of
+
+
+def interval_normal(mu: Any, sigma: Any, *, level: float) -> tuple[Any, Any]:
+    """The central interval mu -+ z sigma of normals that holds `level` of their probability.
+
+    Args:
+        mu: means.
+        sigma: standard deviations, 0 or more.
+        level: nominal coverage, inside (0, 1).
+
+    Returns:
+        The lower and the upper end, as the kind of array that was given.
+
+    Raises:
+        ArgumentError: another level, a negative sigma (on lazy arrays when computed), arrays that
+            do not fit.
+    """
+    z = float(ndtri(0.5 + checked_level(level) / 2))
+    low, high = (
+        Score("bound", f"{side} end of the interval", _end, _end) for side in ("lower", "upper")
+    )
+    arrays = {"mu": mu, "sigma": sigma}
+    return apply(low, arrays, options={"z": -z}), apply(high, arrays, options={"z": z})
+
+
+def interval_ensemble(members: Any, *, member_dim: Dim, outer: int = 1) -> tuple[Any, Any]:
+    """The interval from the k-th lowest to the k-th highest of M members, k = `outer`.
+
+    It holds the observation with probability (M + 1 - 2k) / (M + 1) if both are drawn from one
+    distribution without ties: `nominal_coverage`.
+
+    Args:
+        members: the ensemble; a NaN member gives NaN.
+        member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
+        outer: k; 1 for the interval between all members.
+
+    Returns:
+        The lower and the upper end, as the kind of array that was given.
+
+    Raises:
+        ArgumentError: no such axis, fewer than 2k members.
+    """
+    ends = []
+    for side, place in (("lower", outer - 1), ("upper", -outer)):
+        score = Score("bound", f"{side} end of the interval", _member, _member_torch)
+        options = {"place": place, "outer": outer}
+        ends.append(apply(score, {"members": members}, {"members": [member_dim]}, options=options))
+    return ends[0], ends[1]
+
+
+def nominal_coverage(members: int, outer: int = 1) -> float:
+    """(M + 1 - 2k) / (M + 1): how often `interval_ensemble` holds an exchangeable observation.
+
+    Raises:
+        ArgumentError: no such interval: k below 1, or fewer than 2k members.
+    """
+    if outer < 1:
+        raise ArgumentError("outer", f"expected 1 or more, got {outer}")
+    if members < 2 * outer:
+        raise ArgumentError(
+            "members", f"an interval from number {outer} of both ends needs {2 * outer} or more, "
+            f"got {members}",
+        )  # fmt: skip
+    return (members + 1 - 2 * outer) / (members + 1)
+
+
+def interval_quantiles(
+    values: Any, *, levels: Sequence[float], quantile_dim: Dim, level: float
+) -> tuple[Any, Any]:
+    """The central interval between two quantiles, those of (1 - level) / 2 and (1 + level) / 2.
+
+    Args:
+        values: quantiles.
+        levels: of the quantiles, rising, inside (0, 1).
+        quantile_dim: their axis: a number for arrays, a dimension name for DataArrays.
+        level: nominal coverage, inside (0, 1).
+
+    Returns:
+        The lower and the upper end, as the kind of array that was given.
+
+    Raises:
+        ArgumentError: these two levels are not among `levels`; levels that do not rise, or are
+            not as many as the quantiles.
+    """
+    known, half = levels_of(values, levels, quantile_dim), checked_level(level) / 2
+    ends = []
+    for side, wanted in (("lower", 0.5 - half), ("upper", 0.5 + half)):
+        place = int(np.argmin(np.abs(known - wanted)))
+        if abs(known[place] - wanted) > 1e-6:
+            raise ArgumentError(
+                "level", f"no quantile of level {wanted:g}, only {known.tolist()}",
+                "Take a level whose two ends are there",
+            )  # fmt: skip
+        score = Score("bound", f"{side} end of the interval", _pick, _pick)
+        options = {"place": place}
+        ends.append(apply(score, {"values": values}, {"values": [quantile_dim]}, options=options))
+    return ends[0], ends[1]
+
+
+def interval_coverage(
+    lower: Any, upper: Any, y: Any, *, dim: Over = None, weights: Any = None,
+    nan: str = "propagate",
+) -> Any:  # fmt: skip
+    """1 where lower <= y <= upper, 0 elsewhere; its mean is compared with the nominal level.
+
+    Args:
+        lower: lower ends of intervals.
+        upper: upper ends.
+        y: observations.
+        dim: of the mean; None for the points.
+        weights: of the mean, such as area weights.
+        nan: "propagate" or "omit", in the mean.
+
+    Returns:
+        As the kind of array that was given; NaN where an input is.
+
+    Raises:
+        ArgumentError: ends in the wrong order (on lazy arrays when computed), arrays that do not
+            fit.
+    """
+    score = Score("coverage", "share of observations in the interval", _coverage)
+    arrays = {"lower": lower, "upper": upper, "y": y}
+    found = apply(score, {k: v.detach() if hasattr(v, "detach") else v for k, v in arrays.items()})
+    if hasattr(found, "attrs"):
+        found.attrs["units"] = "1"
+    return mean_over(found, dim, weights, nan)
+
+
+def interval_width(
+    lower: Any, upper: Any, *, dim: Over = None, weights: Any = None, nan: str = "propagate"
+) -> Any:
+    """Width upper - lower; the arguments are those of `interval_coverage`."""
+    score = Score("width", "width of the interval", _width, _width)
+    return mean_over(apply(score, {"lower": lower, "upper": upper}), dim, weights, nan)
+
+
+def interval_score(
+    lower: Any, upper: Any, y: Any, *, level: float, dim: Over = None, weights: Any = None,
+    nan: str = "propagate",
+) -> Any:  # fmt: skip
+    """Interval (Winkler) score of central intervals of nominal coverage `level` = 1 - a.
+
+    (u - l) + 2/a (l - y) where y < l, and + 2/a (y - u) where y > u (Gneiting and Raftery 2007,
+    doi:10.1198/016214506000001437, eq. 43). It is proper for the two quantiles; tensors are
+    differentiable. The other arguments are those of `interval_coverage`.
+    """
+    score = Score("interval_score", "interval score", _interval_score, _interval_score_torch)
+    arrays = {"lower": lower, "upper": upper, "y": y}
+    factor = 2 / (1 - checked_level(level))
+    return mean_over(apply(score, arrays, options={"factor": factor}), dim, weights, nan)
+
+
+def checked_level(level: float) -> float:
+    """The nominal coverage of an interval.
+
+    Raises:
+        ArgumentError: it is not inside (0, 1).
+    """
+    if not 0 < level < 1:
+        raise ArgumentError("level", f"expected a coverage between 0 and 1, got {level!r}")
+    return float(level)
+
+
+def _end(mu: Any, sigma: Any, z: float) -> Any:
+    if isinstance(sigma, np.ndarray):
+        check_sigma(sigma)
+    elif bool((sigma < 0).any()):
+        raise ArgumentError("sigma", f"the lowest is {float(sigma.min()):.6g}", "Give 0 or more")
+    return mu + sigma * z
+
+
+def _member(x: Any, place: int, outer: int) -> Any:
+    nominal_coverage(len(x), outer)
+    ordered = np.sort(x, axis=0)  # NaN goes last
+    return np.where(np.isnan(ordered[-1]), np.nan, ordered[place]).astype(x.dtype)
+
+
+def _member_torch(x: Any, place: int, outer: int) -> Any:
+    nominal_coverage(len(x), outer)
+    ordered = x.sort(dim=0).values
+    return ordered[place] + 0.0 * ordered[-1]  # missing where one of them is
+
+
+def _pick(values: Any, place: int) -> Any:
+    return values[place]
+
+
+def _check_order(lower: Any, upper: Any) -> None:
+    wrong = lower > upper
+    if bool(wrong.any()):
+        raise ArgumentError("lower", f"it lies above upper at {int(wrong.sum())} points")
+
+
+def _width(lower: Any, upper: Any) -> Any:
+    _check_order(lower, upper)
+    return upper - lower
+
+
+def _coverage(lower: Any, upper: Any, y: Any) -> Any:
+    _check_order(lower, upper)
+    inside = (lower <= y) & (y <= upper)
+    return np.where(np.isnan(lower + upper + y), np.nan, inside).astype(y.dtype)
+
+
+def _interval_score(lower: Any, upper: Any, y: Any, factor: float) -> Any:
+    beyond = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
+    return _width(lower, upper) + beyond.dtype.type(factor) * beyond
+
+
+def _interval_score_torch(lower: Any, upper: Any, y: Any, factor: float) -> Any:
+    beyond = (lower - y).clamp(min=0) + (y - upper).clamp(min=0)
+    return _width(lower, upper) + factor * beyond
