@@ -1,38 +1,27 @@
 """The figures of a report, each drawn by one function from the states and logs of runs."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ens10.experiments.finished import FinishedRun
 from ens10.experiments.tables import Row
-
-WIDTH = 7.2  # inches: a text column, at 9 pt
-BLUE, ORANGE, GREY, INK = "#0072B2", "#D55E00", "#7F7F7F", "#222222"
-# Okabe and Ito (2008): told apart with any colour vision
-COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-LINES = ("-", "--", "-.")  # of validation, when the colours come round again
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": INK,
-    "axes.axisbelow": True,
-    "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-}
+from ens10.metrics.figures.histograms import histogram_figure
+from ens10.metrics.figures.style import (
+    BLUE,
+    COLOURS,
+    GREY,
+    INK,
+    LINES,
+    ORANGE,
+    STYLE,
+    in_units,
+    new_figure,
+)  # fmt: skip
 
 
 def crps_chart(rows: Sequence[Row]) -> Figure:
@@ -65,7 +54,7 @@ def crps_chart(rows: Sequence[Row]) -> Figure:
         axes.margins(x=0.06)
         axes.grid(axis="x")
         axes.tick_params(axis="y", length=0)
-        axes.set_xlabel(f"CRPS{_in(rows[0].units)}, {100 * rows[0].confidence:g} % interval")
+        axes.set_xlabel(f"CRPS{in_units(rows[0].units)}, {100 * rows[0].confidence:g} % interval")
     return figure
 
 
@@ -94,35 +83,9 @@ def calibration(runs: Sequence[FinishedRun], reference: str = "raw") -> Figure |
             panels.append((f"{run.name}: PIT", "pit_count", run))
     if not panels:
         return None
-    with mpl.rc_context(STYLE):
-        across = min(3, len(panels))
-        down = -(-len(panels) // across)
-        figure = new_figure(0.4 + 1.65 * down)
-        grid = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
-        for axes, (title, name, run) in zip(grid, panels, strict=False):
-            _histogram(axes, np.asarray(run.states[name]), name == "rank_count")
-            colour = ORANGE if run.name == reference else BLUE
-            axes.patches[0].set_facecolor(colour)
-            axes.set_title(title, loc="left")
-        for axes in grid[len(panels) :]:
-            axes.set_visible(False)
-        grid[0].set_ylim(bottom=0)
-        figure.supylabel("frequency, 1 if calibrated", fontsize=9)
-    return figure
-
-
-def _histogram(axes: Axes, counts: npt.NDArray[Any], ranks: bool) -> None:
-    bins = counts.size
-    frequency = counts * bins / max(1, counts.sum())
-    edges = np.arange(bins + 1) - 0.5 if ranks else np.linspace(0, 1, bins + 1)
-    axes.stairs(frequency, edges, fill=True, alpha=0.85)
-    axes.axhline(1.0, color=INK, linestyle="--", linewidth=1)
-    axes.set_xlim(edges[0], edges[-1])
-    if ranks:
-        axes.set_xticks([0, (bins - 1) / 2, bins - 1] if bins % 2 else [0, bins - 1])
-        axes.xaxis.set_major_formatter("{x:.0f}")
-    else:
-        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    counts = {title: run.states[name] for title, name, run in panels}
+    colours = {title: ORANGE for title, _, run in panels if run.name == reference}
+    return histogram_figure(counts, colours=colours)
 
 
 def learning_curves(runs: Sequence[FinishedRun]) -> Figure | None:
@@ -145,7 +108,7 @@ def learning_curves(runs: Sequence[FinishedRun]) -> Figure | None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("epoch")
         crps = all(e.val_loss == e.val_crps for run in learned for e in run.log)
-        axes.set_ylabel(f"CRPS{_in(learned[0].units)}" if crps else "loss")
+        axes.set_ylabel(f"CRPS{in_units(learned[0].units)}" if crps else "loss")
         axes.grid()
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return figure
@@ -162,14 +125,3 @@ def _curves(axes: Axes, run: FinishedRun, colour: str, solid: str) -> None:
         if name == "val_loss" and np.isfinite(losses).any():
             best = int(np.nanargmin(losses))
             axes.plot(epochs[best], losses[best], "o", color=colour, markersize=5)
-
-
-def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """An empty figure that no window system or global state knows of."""
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _in(units: str) -> str:
-    return f" ({units})" if units else ""

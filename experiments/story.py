@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ens10.experiments.finished import FinishedRun
-from ens10.experiments.maps import degrees
 from ens10.experiments.tables import Row
 from ens10.experiments.writers import ABSENT, Column, columns
 from ens10.grid import is_global
+from ens10.metrics.figures.geometry import degrees
 
 _SPLITS = {"train": "Training dates", "val": "Validation dates", "test": "Test dates"}
 _WEIGHTS = {"cell": "exact cell areas", "cos": "cosine of latitude", "none": "none"}

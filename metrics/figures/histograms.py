@@ -1,0 +1,83 @@
+"""Rank and PIT histograms."""
+
+from collections.abc import Mapping
+
+import matplotlib as mpl
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.special import bdtr, bdtrik
+
+from ens10.errors import ArgumentError
+from ens10.metrics.figures.style import BLUE, INK, STYLE, new_figure
+
+_ACROSS = 3
+
+
+def histogram_figure(
+    counts: Mapping[str, xr.DataArray],
+    *,
+    cases: int | None = None,
+    confidence: float = 0.9,
+    colours: Mapping[str, str] | None = None,
+) -> Figure:
+    """Histograms as frequencies relative to a calibrated forecast's, which is the line at 1.
+
+    Args:
+        counts: by title; each over `rank` (whole numbers) or `pit_bin` (in [0, 1]).
+        cases: number of independent cases behind the counts, for a band within which a calibrated
+            forecast's bins lie. Neighbouring points err together, so that it is the number of
+            dates or so, not that of points; None for no band.
+        confidence: of the band, for each bin by itself.
+        colours: by title; blue if not given.
+
+    Raises:
+        ArgumentError: no counts, or of another dimension.
+    """
+    if not counts:
+        raise ArgumentError("counts", "there are none to draw")
+    for name, field in counts.items():
+        if field.dims not in (("rank",), ("pit_bin",)):
+            raise ArgumentError("counts", f"{name} has the dimensions {field.dims}")
+    with mpl.rc_context(STYLE):
+        across = min(_ACROSS, len(counts))
+        down = -(-len(counts) // across)
+        figure = new_figure(0.4 + 1.65 * down)
+        grid = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+        for axes, (name, field) in zip(grid, counts.items(), strict=False):
+            _panel(axes, field, (colours or {}).get(name, BLUE))
+            if cases:
+                axes.axhspan(*_band(field.size, cases, confidence), color="0.88", zorder=0)
+            axes.set_title(name, loc="left")
+        for axes in grid[len(counts) :]:
+            axes.set_visible(False)
+        grid[0].set_ylim(bottom=0)
+        figure.supylabel("frequency, 1 if calibrated", fontsize=9)
+    return figure
+
+
+def _panel(axes: Axes, field: xr.DataArray, colour: str) -> None:
+    counts, ranks = field.to_numpy(), field.dims == ("rank",)
+    bins = counts.size
+    frequency = counts * bins / max(1, counts.sum())
+    edges = np.arange(bins + 1) - 0.5 if ranks else np.linspace(0, 1, bins + 1)
+    axes.stairs(frequency, edges, fill=True, alpha=0.85, color=colour)
+    axes.axhline(1.0, color=INK, linestyle="--", linewidth=1)
+    axes.set_xlim(edges[0], edges[-1])
+    if ranks:
+        axes.set_xticks([0, (bins - 1) / 2, bins - 1] if bins % 2 else [0, bins - 1])
+        axes.xaxis.set_major_formatter("{x:.0f}")
+    else:
+        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+
+
+def _band(bins: int, cases: int, confidence: float) -> tuple[float, float]:
+    """Binomial quantiles of one bin's frequency, relative to its expectation."""
+    tail = (1 - confidence) / 2
+    # the smallest k whose distribution function reaches the probability
+    found = []
+    for p in (tail, 1 - tail):
+        k = max(0.0, np.ceil(float(bdtrik(p, cases, 1 / bins)) - 1e-9))
+        found.append(k if bdtr(k, cases, 1 / bins) >= p else k + 1)
+    return found[0] * bins / cases, found[1] * bins / cases

@@ -1,0 +1,156 @@
+"""Maps of scores, skill and bias, on plain axes of any grid, or with coasts where cartopy is."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from ens10.errors import ArgumentError
+from ens10.metrics.figures.geometry import Floats, cell_edges, set_ticks, unwrapped
+from ens10.metrics.figures.style import STYLE, WIDTH, new_figure
+
+Signed = Literal["better", "deviation", "no"]
+_COLOURS = {"better": "RdBu", "deviation": "RdBu_r", "no": "viridis"}
+
+
+def score_maps(
+    fields: Mapping[str, xr.DataArray],
+    label: str,
+    *,
+    signed: Signed,
+    limit: float | None = None,
+    significant: Mapping[str, xr.DataArray] | None = None,
+    coasts: bool | None = None,
+) -> Figure:
+    """One panel a field, with one colour bar; missing points are grey.
+
+    Args:
+        fields: by title, each over latitude and longitude, on one grid (global or regional).
+        label: of the colour bar, with the unit.
+        signed: "better" for skill (blue is above 0), "deviation" for a bias (red is above 0),
+            "no" for scores of 0 and above.
+        limit: the colours' end; None for a round number within which nearly all points lie.
+        significant: by title, where a field is significant: all other points are dotted.
+        coasts: draw coasts, which needs cartopy; None to draw them where it is installed.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ArgumentError: no fields, other dimensions, or coasts without cartopy.
+    """
+    if not fields:
+        raise ArgumentError("fields", "there are none to draw")
+    for name, field in fields.items():
+        if set(field.dims) != {"latitude", "longitude"}:
+            raise ArgumentError("fields", f"{name} has the dimensions {field.dims}", "Give maps")
+    projection = _projection(coasts)
+    with mpl.rc_context(STYLE):
+        return _drawn(fields, label, signed, limit, significant or {}, projection)
+
+
+def _projection(coasts: bool | None) -> Any:
+    """Cartopy's module of projections, or None to draw without coasts."""
+    if coasts is False:
+        return None
+    try:
+        return import_module("cartopy.crs")
+    except ImportError as error:
+        if coasts:
+            raise ArgumentError(
+                "coasts", "cartopy is not installed", "pip install cartopy"
+            ) from error
+        return None
+
+
+def _drawn(
+    fields: Mapping[str, xr.DataArray],
+    label: str,
+    signed: Signed,
+    limit: float | None,
+    significant: Mapping[str, xr.DataArray],
+    crs: Any,
+) -> Figure:
+    first = next(iter(fields.values()))
+    order, east = unwrapped(first["longitude"])
+    x, y = cell_edges(east), cell_edges(first["latitude"], 90.0)
+    # a degree of longitude is shorter away from the equator; a global map is left as it is
+    stretch = 1.0 if np.ptp(x) > 180 else 1.0 / np.cos(np.deg2rad((y[0] + y[-1]) / 2))
+    across = min(len(fields), 2 if len(fields) < 7 else 3)
+    down = -(-len(fields) // across)
+    shape = float(np.clip(stretch * np.ptp(y) / np.ptp(x), 0.3, 1.6))
+    panel = (WIDTH - 0.6) / across * (0.62 if across == 1 else 1.0)
+    figure = new_figure(0.95 + down * (0.35 + shape * (panel - 0.2)))
+    kind = {"projection": crs.PlateCarree()} if crs else {}
+    grid = figure.subplots(down, across, squeeze=False, subplot_kw=kind).ravel()
+    shown = {
+        name: field.transpose("latitude", "longitude").to_numpy()[:, order].astype(np.float64)
+        for name, field in fields.items()
+    }
+    colours, extend = _colours(shown, signed, limit)
+    for n, (axes, (name, values)) in enumerate(zip(grid, shown.items(), strict=False)):
+        axes.pcolormesh(x, y, np.ma.masked_invalid(values), norm=colours.norm, cmap=colours.cmap)
+        if name in significant:
+            mask = significant[name].transpose("latitude", "longitude").to_numpy()[:, order]
+            _dots(axes, x, y, ~mask & np.isfinite(values))
+        axes.set_aspect(stretch)
+        axes.set_title(name, loc="left")
+        set_ticks(axes, x, y)
+        axes.tick_params(labelleft=n % across == 0, labelbottom=n + across >= len(fields))
+        axes.spines[["top", "right"]].set_visible(True) if not crs else axes.coastlines(lw=0.5)
+    for axes in grid[len(fields) :]:
+        axes.set_visible(False)
+    used = list(grid[: len(fields)])
+    bar = figure.colorbar(colours, ax=used, location="bottom", shrink=0.6, aspect=40, extend=extend)
+    bar.set_label(label)
+    return figure
+
+
+def _dots(axes: Axes, x: Floats, y: Floats, where: Any) -> None:
+    """Dots on some cells, thinned to what the eye can tell apart."""
+    rows, columns = (max(1, n // 60) for n in where.shape)
+    i, j = np.nonzero(where[::rows, ::columns])
+    middles = (x[:-1] + x[1:]) / 2, (y[:-1] + y[1:]) / 2
+    east, north = middles[0][::columns][j], middles[1][::rows][i]
+    axes.plot(east, north, linestyle="none", marker=".", color="0.25", markersize=1.2)
+
+
+def _colours(
+    shown: Mapping[str, Floats], signed: Signed, limit: float | None
+) -> tuple[ScalarMappable, str]:
+    values = np.concatenate([field.ravel() for field in shown.values()])
+    values = values[np.isfinite(values)]
+    top = limit if limit is not None else nice_limit(values, signed == "better")
+    low = -top if signed != "no" else 0.0
+    beyond = (bool((values < low).any()), bool((values > top).any()))
+    extend = {(False, False): "neither", (True, False): "min", (False, True): "max"}
+    cmap = mpl.colormaps[_COLOURS[signed]].with_extremes(bad="0.75")
+    return ScalarMappable(Normalize(low, top), cmap), extend.get(beyond, "both")
+
+
+def nice_limit(values: Floats, positive: bool) -> float:
+    """A round number within which nearly all points lie.
+
+    Args:
+        values: finite ones.
+        positive: whether those above 0 count alone: skill has no lower bound, so that a forecast
+            much worse than the reference would otherwise take the colours from all others; half
+            of all points are within the limit in any case.
+    """
+    sizes = np.abs(values)
+    some = values[values > 0] if positive else sizes
+    most = max(
+        float(np.percentile(some, 98)) if some.size else 0.0,
+        float(np.median(sizes)) if sizes.size else 0.0,
+    )
+    if most <= 0.0:
+        return 1.0
+    power = 10.0 ** np.floor(np.log10(most))
+    return float(next(n * power for n in (1, 1.5, 2, 3, 4, 5, 7.5, 10) if n * power >= most))

@@ -1,0 +1,44 @@
+"""How all figures look: a text column wide, quiet axes, colours for any colour vision."""
+
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+WIDTH = 7.2  # inches: a text column, at 9 pt
+BLUE, ORANGE, GREY, INK = "#0072B2", "#D55E00", "#7F7F7F", "#222222"
+# Okabe and Ito (2008): told apart with any colour vision
+COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LINES = ("-", "--", "-.")  # when the colours come round again
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.axisbelow": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+
+
+def new_figure(height: float, width: float = WIDTH) -> Figure:
+    """An empty figure that no window system or global state knows of."""
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def in_units(units: str) -> str:
+    """A unit as it stands behind the name of an axis; nothing for "" and "1"."""
+    return f" ({units})" if units not in ("", "1") else ""
+
+
+def look(n: int) -> dict[str, Any]:
+    """Colour and line of the n-th curve of a figure."""
+    cycle, place = divmod(n, len(COLOURS))
+    return {"color": COLOURS[place], "linestyle": LINES[cycle % len(LINES)]}
