@@ -3,16 +3,19 @@
 The state of a mean called `crps` is three variables over the dimensions that are kept:
 `crps_sum` (sum of weight times score), `crps_weight` (sum of weights) and `crps_count` (number of
 points). Histogram counts are states as they are. States add; only finishing divides.
+
+A dimension of a state is one that was kept (`time`, `step`, `level`, `latitude`, ...) or one of
+groups (`latitude_band`, `surface`, `region`, `season`, ...), whose coordinate holds their names.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics.aggregation.members import By, combined, summed
 
 NanPolicy = Literal["omit", "propagate"]
 PARTS = ("sum", "weight", "count")
@@ -25,91 +28,136 @@ def mean_state(
     keep: Sequence[str] = (),
     weights: xr.DataArray | None = None,
     nan: NanPolicy = "omit",
+    by: By = None,
 ) -> xr.Dataset:
-    """The additive state of a weighted mean.
+    """The additive state of a weighted mean; lazy where the score is.
 
     Args:
         name: of the mean; begins the names of the three variables.
         score: the values of the points.
-        keep: dimensions that stay; the others are summed over.
-        weights: over some of the dimensions of `score`; 1 everywhere if None.
+        keep: dimensions that stay; the others are summed over. To group dates, keep `time` and
+            call `group_state` when all dates are there.
+        weights: over some of the dimensions of `score`, at least 0; 1 everywhere if None.
         nan: "omit" leaves missing points and their weights out; "propagate" lets one missing
             point make its sum NaN.
+        by: groups of points that are summed apart, such as `latitude_bands` or `land_sea`, or
+            several of them, crossed; each is a further dimension. A point's weight is multiplied
+            by its share in the group.
 
     Returns:
-        `{name}_sum`, `{name}_weight` (float64) and `{name}_count` (int64) over `keep`.
+        `{name}_sum`, `{name}_weight` (float64) and `{name}_count` (int64) over `keep` and the
+        groups. A point counts in every group that it has a share in.
 
     Raises:
         UnknownNameError: another policy.
+        ArgumentError: weights or groups on other coordinates than the score's or with dimensions
+            that it lacks; negative or missing weights; a kept dimension that is not there.
     """
     if nan not in get_args(NanPolicy):
         raise UnknownNameError("nan", nan, get_args(NanPolicy))
-    dims = [d for d in score.dims if d not in keep]
+    for dim in keep:
+        if dim not in score.dims:
+            raise ArgumentError("keep", f"{name} has no dimension {dim!r}, only {score.dims}")
+    dims = [str(d) for d in score.dims if d not in keep]
     present = score.notnull()
     w = present.astype(np.float64)
     if weights is not None:
+        check_fits("weights", weights, score)
+        _check_weights(weights)
         w = w * weights
     values = score.astype(np.float64)
-    if nan == "omit":
-        values = values.where(present, 0.0)
-    total = xr.dot(values, w, dim=dims) if nan == "omit" else (values * w).sum(dims, skipna=False)
+    share = combined(by, score)
+    if share is None:
+        total = _product_sum(values, w, dims, nan)
+        parts = (total, w.sum(dims), present.sum(dims))
+    else:
+        weighted = (values.where(present, 0.0) if nan == "omit" else values) * w
+        parts = (
+            summed(weighted, share, dims),
+            summed(w, share, dims),
+            summed(present.astype(np.float64), share > 0, dims).round(),
+        )
+    total, weight, count = parts
     total.attrs = {k: v for k, v in score.attrs.items() if k in ("units", "estimator")}
-    parts = (total, w.sum(dims), present.sum(dims).astype(np.int64))
-    named = {f"{name}_{part}": field for part, field in zip(PARTS, parts, strict=True)}
-    return xr.Dataset(named)
+    named = (total, weight.drop_attrs(), count.drop_attrs().astype(np.int64))
+    return xr.Dataset({f"{name}_{part}": f for part, f in zip(PARTS, named, strict=True)})
 
 
-def merge_states(states: Iterable[xr.Dataset]) -> xr.Dataset:
-    """The state of all points together.
+def _product_sum(
+    values: xr.DataArray, w: xr.DataArray, dims: list[str], nan: NanPolicy
+) -> xr.DataArray:
+    if nan == "propagate":
+        return (values * w).sum(dims, skipna=False)
+    total: xr.DataArray = xr.dot(values.where(values.notnull(), 0.0), w, dim=dims)
+    return total
 
-    Coordinates are joined (dates that only one state has are kept) and what coincides is added.
 
-    Args:
-        states: of the same scores, over disjoint sets of points: a date that is given twice
-            counts twice.
-
-    Returns:
-        A Dataset like each of them.
+def check_fits(argument: str, array: xr.DataArray, score: xr.DataArray) -> None:
+    """Refuse what xarray would align in silence, leaving points out.
 
     Raises:
-        ArgumentError: no states, or states of different scores, units or settings.
+        ArgumentError: dimensions that the score lacks, or other coordinates.
     """
-    merged = list(states)
-    if not merged:
-        raise ArgumentError("states", "there are none to merge")
-    return reduce(_add, merged)
+    extra = sorted(set(map(str, array.dims)) - set(map(str, score.dims)))
+    if extra:
+        raise ArgumentError(argument, f"dimensions {extra} that the score has not")
+    for dim in array.dims:
+        ours, other = score.indexes.get(dim), array.indexes.get(dim)
+        same_size = array.sizes[dim] == score.sizes[dim]
+        if not same_size or (ours is not None and other is not None and not ours.equals(other)):
+            raise ArgumentError(
+                argument,
+                f"its {dim} ({array.sizes[dim]}) is not that of the score ({score.sizes[dim]})",
+                "Make it for the score's own coordinates, in their order",
+            )
 
 
-def _add(first: xr.Dataset, second: xr.Dataset) -> xr.Dataset:
-    pairs: tuple[tuple[str, object, object], ...] = (
-        ("variables", sorted(map(str, first)), sorted(map(str, second))),
-        ("settings", first.attrs, second.attrs),
-        ("units", _units(first), _units(second)),
-        ("steps", _step(first), _step(second)),
-    )
-    for what, a, b in pairs:
-        if a != b:
-            raise ArgumentError("states", f"different {what}: {a} and {b}")
-    bare = (first.reset_coords(drop=True), second.reset_coords(drop=True))
-    one, two = xr.align(*bare, join="outer", fill_value=0)
-    added: xr.Dataset = one + two
-    for name, field in first.items():
-        added[name] = added[name].astype(field.dtype).assign_attrs(field.attrs)
-    # A coordinate that is no index, such as valid_time, is known where one of them knows it.
-    loose = [str(c) for c in first.coords if c not in first.indexes and c in second.coords]
-    known = {
-        c: first[c].reset_coords(drop=True).combine_first(second[c].reset_coords(drop=True))
-        for c in loose
-    }
-    return added.assign_coords(known).assign_attrs(first.attrs)
+def _check_weights(weights: xr.DataArray) -> None:
+    if weights.chunks is None and not bool((weights >= 0).all()):
+        raise ArgumentError("weights", "negative or missing values", "Give 0 to leave a point out")
 
 
-def _units(state: xr.Dataset) -> dict[str, tuple[object, object]]:
-    return {str(k): (v.attrs.get("units"), v.attrs.get("estimator")) for k, v in state.items()}
+def group_state(state: xr.Dataset, by: By, *, over: Sequence[str] | None = None) -> xr.Dataset:
+    """The state with points of kept dimensions brought together in groups.
 
+    Seasons are made of merged states in this way: `group_state(s, date_groups(s, "season"))`.
 
-def _step(state: xr.Dataset) -> object:
-    return state["step"].item() if "step" in state.coords and not state["step"].dims else None
+    Args:
+        state: that kept the dimensions of the groups.
+        by: groups, such as `date_groups`, `latitude_bands` or `group_masks`, or several of them,
+            crossed. Their shares must be 0 or 1: counts stay whole numbers.
+        over: dimensions that are summed over; None for all that the groups have.
+
+    Returns:
+        The state with dimensions of groups in their place. Variables without any of the
+        dimensions in `over`, such as the maps of all dates, belong to no group and are left out.
+
+    Raises:
+        ArgumentError: a state without the dimensions, groups on other coordinates, shares
+            between 0 and 1.
+    """
+    share = combined(by, None)
+    if share is None:
+        raise ArgumentError("by", "no groups are given")
+    names = [str(share.dims[i]) for i in range(share.attrs["groups"])]
+    within = [str(d) for d in share.dims if d not in names]
+    if not bool(((share == 0) | (share == 1)).all()):
+        raise ArgumentError("by", "shares between 0 and 1", "Give them to mean_state, with `by`")
+    wanted = within if over is None else list(over)
+    grouped = {}
+    for name, field in state.items():
+        dims = [d for d in wanted if d in field.dims]
+        if dims:
+            absent = [d for d in within if d not in field.dims]
+            if absent:
+                raise ArgumentError("by", f"{name} has not kept {absent}, on which groups depend")
+            check_fits("by", share.isel(dict.fromkeys(names, 0), drop=True), field)
+            made = summed(field.astype(np.float64), share, dims)
+            made = made.round() if field.dtype.kind in "iu" else made
+            grouped[name] = made.astype(field.dtype).assign_attrs(field.attrs)
+    if not grouped:
+        raise ArgumentError("state", f"no variable has kept {wanted}, only {dict(state.sizes)}")
+    return xr.Dataset(grouped, attrs=state.attrs)
 
 
 def finish_mean(state: xr.Dataset, name: str) -> xr.DataArray:
@@ -119,6 +167,6 @@ def finish_mean(state: xr.Dataset, name: str) -> xr.DataArray:
     return mean.assign_attrs(state[f"{name}_sum"].attrs).rename(name)
 
 
-def total_over(state: xr.Dataset, dim: str) -> xr.Dataset:
-    """The state with one dimension summed away."""
+def total_over(state: xr.Dataset, dim: str | Sequence[str]) -> xr.Dataset:
+    """The state with one dimension, or several, summed away."""
     return state.sum(dim, skipna=False, keep_attrs=True)

@@ -1,0 +1,227 @@
+"""Groups of points: bands of latitude, land and sea, regions, seasons, any labels.
+
+Groups are shares in [0, 1] of every point in every group, a DataArray whose first dimension is
+that of the groups and carries their names. Groups may overlap and need not cover everything.
+A point belongs to a group by its centre: the cell of a row of the grid that an edge cuts counts
+with its whole area. `mean_state(..., by=groups)` sums points in groups, `group_state` dates.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError, UnknownNameError
+
+DateGroup = Literal["season", "month", "year"]
+Box = tuple[float, float, float, float]
+SEASONS = ("DJF", "MAM", "JJA", "SON")
+# South and north edge. The extratropics and the tropics are those of WMO's exchange of scores
+# (Manual on the GDPFS, WMO-No. 485); the three cover the globe, the polar bands lie in them.
+BANDS: dict[str, tuple[float, float]] = {
+    "nh_polar": (60.0, 90.0),
+    "nh_extratropics": (20.0, 90.0),
+    "tropics": (-20.0, 20.0),
+    "sh_extratropics": (-90.0, -20.0),
+    "sh_polar": (-90.0, -60.0),
+}
+_CLOSE = 1e-4  # degrees; coordinates of float32 are off by less
+
+
+def group_masks(
+    labels: xr.DataArray, *, name: str | None = None, order: Sequence[Hashable] | None = None
+) -> xr.DataArray:
+    """Groups of the points that bear the same label.
+
+    Args:
+        labels: over any dimensions, such as basins over latitude and longitude or weather
+            regimes over time; missing ones (NaN, None, an empty string) are in no group.
+        name: of the dimension of the groups; that of `labels` if None.
+        order: the labels that become groups, in their order; all, sorted, if None.
+
+    Returns:
+        Shares 0 or 1, (name, *dimensions of labels).
+
+    Raises:
+        ArgumentError: no name; no labels; one of `order` given twice.
+    """
+    name = name or (None if labels.name is None else str(labels.name))
+    if not name or name in labels.dims:
+        raise ArgumentError("name", "the dimension of the groups needs a name of its own")
+    values = labels.to_numpy()
+    known = labels.notnull().to_numpy() & (values != "")
+    found = list(np.unique(values[known])) if order is None else list(order)
+    if not found or len(set(found)) < len(found):
+        raise ArgumentError("labels" if not found else "order", "no labels, or one of them twice")
+    shares = np.stack([(values == label) & known for label in found]).astype(np.float64)
+    coords = {k: v for k, v in labels.coords.items() if k in labels.indexes}
+    return xr.DataArray(
+        shares, dims=(name, *labels.dims), coords={name: np.asarray(found), **coords}
+    )
+
+
+def latitude_bands(
+    latitude: xr.DataArray | npt.ArrayLike,
+    bands: Mapping[str, tuple[float, float]] | Sequence[str] | Sequence[float] | None = None,
+) -> xr.DataArray:
+    """Groups of rows of the grid by latitude.
+
+    A row on the edge of a band belongs to the band on the equator's side of that edge, and one on
+    the equator to the band north of it, so that bands with common edges share no row.
+
+    Args:
+        latitude: of the rows, degrees north; the name of a DataArray's dimension is kept.
+        bands: names of `BANDS`; or south and north edge by name; or three or more rising edges
+            between which the bands lie, or two, named like "-30..30"; None for all of `BANDS`.
+
+    Returns:
+        Shares 0 or 1, (latitude_band, latitude).
+
+    Raises:
+        UnknownNameError: a name that is not among `BANDS`.
+        ArgumentError: edges that do not rise or are no latitudes.
+    """
+    rows = _axis("latitude", latitude)
+    edges = _edges(bands)
+    lat = rows.to_numpy().astype(np.float64)
+    for name, (south, north) in edges.items():
+        if not -90.0 - _CLOSE <= south < north <= 90.0 + _CLOSE:
+            raise ArgumentError(
+                "bands", f"{name!r} goes from {south} to {north}", "Give south, then north edge"
+            )
+    inside = [_above(lat, south) & ~_above(lat, north) for south, north in edges.values()]
+    return _shares("latitude_band", list(edges), np.stack(inside), rows)
+
+
+def _above(lat: npt.NDArray[np.float64], edge: float) -> npt.NDArray[np.bool_]:
+    """Whether rows lie north of an edge; those on it do if the equator is on that side."""
+    return lat > edge - _CLOSE if edge <= 0 else lat > edge + _CLOSE
+
+
+def _edges(bands: Any) -> dict[str, tuple[float, float]]:
+    if bands is None:
+        return BANDS
+    if isinstance(bands, Mapping):
+        return {str(k): (float(v[0]), float(v[1])) for k, v in bands.items()}
+    if any(isinstance(b, str) for b in bands):
+        for name in bands:
+            if name not in BANDS:
+                raise UnknownNameError("bands", name, BANDS)
+        return {name: BANDS[name] for name in bands}
+    edges = [float(e) for e in bands]
+    if len(edges) < 2 or any(b <= a for a, b in pairwise(edges)):
+        raise ArgumentError("bands", f"expected two or more rising edges, got {edges}")
+    return {f"{a:g}..{b:g}": (a, b) for a, b in pairwise(edges)}
+
+
+def land_sea(
+    land: xr.DataArray, *, threshold: float = 0.5, fractional: bool = False
+) -> xr.DataArray:
+    """Groups "land" and "sea" of a land-sea mask.
+
+    Args:
+        land: the share of land of each cell, in [0, 1].
+        threshold: a cell with more land than this is land, as in ECMWF's definition; the others
+            are sea.
+        fractional: True to count each cell as land by its share of land and as sea by the rest.
+
+    Returns:
+        Shares, (surface, *dimensions of the mask).
+
+    Raises:
+        ArgumentError: a mask with missing values or outside [0, 1], or such a threshold.
+    """
+    values = land.to_numpy().astype(np.float64)
+    if not bool(((values >= 0) & (values <= 1)).all()):
+        raise ArgumentError("land", "missing or outside [0, 1]", "Give the share of land")
+    if not 0.0 <= threshold < 1.0:
+        raise ArgumentError("threshold", f"expected at least 0 and below 1, got {threshold}")
+    shares = values if fractional else (values > threshold).astype(np.float64)
+    return _shares("surface", ["land", "sea"], np.stack([shares, 1.0 - shares]), land)
+
+
+def region_boxes(
+    boxes: Mapping[str, Box],
+    latitude: xr.DataArray | npt.ArrayLike,
+    longitude: xr.DataArray | npt.ArrayLike,
+) -> xr.DataArray:
+    """Groups of the points in boxes of latitude and longitude, edges included.
+
+    Args:
+        boxes: south, north, west and east edge by name, in degrees. Longitudes count modulo 360;
+            a box whose east lies west of its west goes across the date line or the meridian of
+            Greenwich: (-50, 0, 160, -120) is 80 degrees wide.
+        latitude: of the rows, degrees north.
+        longitude: of the columns, degrees east, in 0..360 or -180..180.
+
+    Returns:
+        Shares 0 or 1, (region, latitude, longitude). Regions may overlap.
+
+    Raises:
+        ArgumentError: no boxes; south not below north; a box without any point.
+    """
+    rows, columns = _axis("latitude", latitude), _axis("longitude", longitude)
+    lat, lon = rows.to_numpy().astype(np.float64), columns.to_numpy().astype(np.float64)
+    if not boxes:
+        raise ArgumentError("boxes", "there are none")
+    inside = []
+    for name, (south, north, west, east) in boxes.items():
+        if not south < north:
+            raise ArgumentError("boxes", f"{name!r}: south {south} is not below north {north}")
+        width = 360.0 if east - west >= 360.0 else (east - west) % 360.0
+        within = (lat >= south - _CLOSE) & (lat <= north + _CLOSE)
+        along = (lon - west + _CLOSE) % 360.0 <= width + 2 * _CLOSE
+        inside.append(within[:, None] & along[None, :])
+        if not inside[-1].any():
+            raise ArgumentError("boxes", f"{name!r} holds no point of the grid")
+    field = xr.DataArray(
+        np.zeros((lat.size, lon.size)),
+        coords={**rows.coords, **columns.coords},
+        dims=(*rows.dims, *columns.dims),
+    )
+    return _shares("region", list(boxes), np.stack(inside), field)
+
+
+def date_groups(of: xr.Dataset | xr.DataArray, by: DateGroup) -> xr.DataArray:
+    """Groups of dates by season, month or year of the valid date.
+
+    Args:
+        of: states or a field whose coordinate `valid_time` says what each date (and step) is
+            valid for, or, without one, its `time`.
+        by: "season" (DJF, MAM, JJA, SON), "month" (1 to 12) or "year". A December is in the DJF
+            of all years together and in its own calendar year.
+
+    Returns:
+        Shares 0 or 1, (by, time) or, where the valid time depends on it, (by, time, step). Only
+        groups with dates are there, in the order of the year.
+
+    Raises:
+        UnknownNameError: another group.
+        ArgumentError: no dates.
+    """
+    if by not in get_args(DateGroup):
+        raise UnknownNameError("by", by, get_args(DateGroup))
+    when = next((of[c] for c in ("valid_time", "time") if c in of.coords), None)
+    if when is None or not when.dims or not when.size:
+        raise ArgumentError("of", "it has no dates (coordinate valid_time or time)")
+    labels = getattr(when.dt, by)
+    there = set(np.unique(labels.to_numpy()[when.notnull().to_numpy()]))
+    order = [s for s in SEASONS if s in there] if by == "season" else sorted(map(int, there))
+    return group_masks(labels.reset_coords(drop=True), name=by, order=order)
+
+
+def _axis(name: str, values: Any) -> xr.DataArray:
+    if isinstance(values, xr.DataArray):
+        return values.reset_coords(drop=True)
+    axis = np.asarray(values, dtype=np.float64)
+    return xr.DataArray(axis, dims=name, coords={name: axis})
+
+
+def _shares(name: str, labels: list[str], shares: Any, like: xr.DataArray) -> xr.DataArray:
+    coords = {k: v for k, v in like.coords.items() if k in like.indexes}
+    return xr.DataArray(
+        shares.astype(np.float64), dims=(name, *like.dims), coords={name: labels, **coords}
+    )

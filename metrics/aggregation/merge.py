@@ -1,0 +1,242 @@
+"""Adding states: of dates, steps, levels, ranks and files."""
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from importlib import import_module
+from itertools import islice
+from operator import add
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError
+from ens10.metrics._dispatch import dask_array
+
+_AT_ONCE = 256  # states held while more are read
+_DATES = ("time", "valid_time")
+
+
+def merge_states(states: Iterable[xr.Dataset]) -> xr.Dataset:
+    """The state of all points together.
+
+    Coordinates are joined (dates, steps, levels, groups that only one state has are kept) and
+    what coincides is added. Joined numbers and dates are sorted, downwards if they fall in every
+    state; joined names stay in the order in which they come. Each state is read once, so that a
+    generator that opens a file for each need not hold all of them.
+
+    Args:
+        states: of the same scores, over disjoint sets of points: a date that is given twice
+            counts twice. A coordinate along no dimension, such as a step, must be the same in
+            all; make it a dimension (`state.expand_dims("step")`) to keep steps apart.
+
+    Returns:
+        A Dataset like each of them; lazy where they are.
+
+    Raises:
+        ArgumentError: no states, or states of different scores, units, settings, steps or shapes.
+    """
+    todo = iter(states)
+    merged = list(islice(todo, _AT_ONCE))
+    if not merged:
+        raise ArgumentError("states", "there are none to merge")
+    while block := list(islice(todo, _AT_ONCE)):
+        merged = [_merged(merged), *block]
+    return _merged(merged)
+
+
+def _merged(states: Sequence[xr.Dataset]) -> xr.Dataset:
+    first = states[0]
+    for other in states[1:]:
+        _check_alike(first, other)
+    if len(states) == 1:
+        return first
+    sizes = {str(d): _joined(str(d), states) for d in first.dims}
+    places = [_Places(state, sizes) for state in states]
+    variables = {str(n): _added(str(n), states, places, sizes) for n in first.data_vars}
+    index = {d: (d, i, first[d].attrs) for d, i in sizes.items() if not isinstance(i, int)}
+    shared = [c for c in first.coords if c not in first.indexes]
+    coords = {str(c): _known(str(c), states, places, sizes) for c in shared
+              if all(c in state.coords for state in states)}  # fmt: skip
+    kept = {c: variable for c, variable in coords.items() if variable is not None}
+    return xr.Dataset(variables, coords=index | kept, attrs=first.attrs)
+
+
+def _check_alike(first: xr.Dataset, second: xr.Dataset) -> None:
+    pairs: tuple[tuple[str, object, object], ...] = (
+        ("variables", sorted(map(str, first)), sorted(map(str, second))),
+        ("settings", first.attrs, second.attrs),
+        ("units", _units(first), _units(second)),
+        ("dimensions", _dims(first), _dims(second)),
+        ("steps or levels", _scalars(first), _scalars(second)),
+    )
+    for what, a, b in pairs:
+        if a != b:
+            raise ArgumentError("states", f"different {what}: {a} and {b}")
+
+
+def _units(state: xr.Dataset) -> dict[str, tuple[object, object]]:
+    variables = {str(k): state.variables[k] for k in state.data_vars}
+    return {k: (v.attrs.get("units"), v.attrs.get("estimator")) for k, v in variables.items()}
+
+
+def _dims(state: xr.Dataset) -> dict[str, list[str]]:
+    return {str(k): sorted(map(str, state.variables[k].dims)) for k in state.data_vars}
+
+
+def _scalars(state: xr.Dataset) -> dict[str, object]:
+    found = {str(k): state.variables[k] for k in state.coords if k not in _DATES}
+    return {k: str(v.values) for k, v in sorted(found.items()) if not v.dims}
+
+
+Joined = Any  # the (pandas) index of a dimension, or its size where it has no coordinate
+
+
+def _joined(dim: str, states: Sequence[xr.Dataset]) -> Joined:
+    indexes = [state.indexes.get(dim) for state in states]
+    known = [i for i in indexes if i is not None]
+    if not known:
+        sizes = {state.sizes[dim] for state in states}
+        if len(sizes) > 1:
+            raise ArgumentError("states", f"different sizes of {dim}, without coordinate: {sizes}")
+        return sizes.pop()
+    if len(known) < len(indexes):
+        raise ArgumentError("states", f"different coordinates: some have none along {dim}")
+    for index in known:
+        if not index.is_unique:
+            raise ArgumentError("states", f"one holds a {dim} twice")
+    if all(index.equals(known[0]) for index in known[1:]):
+        return known[0]
+    union = known[0].append(known[1:]).unique()
+    if union.dtype.kind not in "iufmM":
+        return union
+    falling = all(i.is_monotonic_decreasing for i in known) and any(i.size > 1 for i in known)
+    return union.sort_values(ascending=not falling)
+
+
+class _Places:
+    """Where the values of one state go, along each joined dimension."""
+
+    def __init__(self, state: xr.Dataset, joined: dict[str, Joined]) -> None:
+        self.at: dict[str, npt.NDArray[np.intp] | None] = {}
+        for dim, index in joined.items():
+            own = state.indexes.get(dim)
+            whole = own is None or own.equals(index)
+            self.at[dim] = None if whole else index.get_indexer(own)
+
+    def of(self, variable: xr.Variable) -> Any:
+        """An index into an array of the joined shape."""
+        axes = [self.at.get(str(dim)) for dim in variable.dims]
+        if all(a is None for a in axes):
+            return ...
+        if sum(a is not None for a in axes) == 1:
+            return tuple(slice(None) if a is None else a for a in axes)
+        sizes = variable.shape
+        return np.ix_(*(np.arange(n) if a is None else a for a, n in zip(axes, sizes, strict=True)))
+
+
+def _shape(variable: xr.Variable, joined: dict[str, Joined]) -> tuple[int, ...]:
+    sizes = [joined[str(d)] for d in variable.dims]
+    return tuple(s if isinstance(s, int) else s.size for s in sizes)
+
+
+def _added(
+    name: str, states: Sequence[xr.Dataset], places: list[_Places], joined: dict[str, Joined]
+) -> xr.Variable:
+    """The sum of one variable.
+
+    Values are added at their places: the work grows with what there is to add, not with the number
+    of states times the size of the result.
+    """
+    first = states[0].variables[name]
+    parts = [state.variables[name].transpose(*first.dims) for state in states]
+    shape = _shape(first, joined)
+    if any(part.chunks is not None for part in parts):
+        return _added_lazily(parts, places, shape)
+    arrays = [part.values for part in parts]
+    total = _sum_at([p.of(part) for p, part in zip(places, parts, strict=True)], shape, arrays)
+    return xr.Variable(first.dims, total.astype(first.dtype, copy=False), first.attrs)
+
+
+def _sum_at(
+    at: Sequence[Any], shape: tuple[int, ...], arrays: Sequence[npt.NDArray[Any]]
+) -> npt.NDArray[Any]:
+    total = np.zeros(shape, dtype=np.result_type(*(array.dtype for array in arrays)))
+    for place, array in zip(at, arrays, strict=True):
+        total[place] += array
+    return total
+
+
+def _added_lazily(
+    parts: Sequence[xr.Variable], places: Sequence[_Places], shape: tuple[int, ...]
+) -> xr.Variable:
+    """Concatenated where the states differ along one dimension and share nothing on it."""
+    first = parts[0]
+    cut = {d for p in places for d in first.dims if p.at[str(d)] is not None}
+    if not cut:
+        return xr.Variable(first.dims, reduce(add, [part.data for part in parts]), first.attrs)
+    if len(cut) == 1:
+        dim = str(cut.pop())
+        at = [_along(place, dim, part) for place, part in zip(places, parts, strict=True)]
+        order = np.concatenate(at)
+        if np.unique(order).size == order.size == shape[first.dims.index(dim)]:
+            together = _concat(parts, dim)
+            back = np.argsort(order)
+            in_order = bool((back == np.arange(back.size)).all())
+            return together if in_order else together.isel({dim: back})
+    # states are small: one task adds all parts, into one chunk
+    where = [place.of(part) for place, part in zip(places, parts, strict=True)]
+    dask: Any = import_module("dask")
+    total = dask.delayed(_sum_at, pure=True)(where, shape, [part.data for part in parts])
+    array = dask_array().from_delayed(total, shape, dtype=first.dtype)
+    return xr.Variable(first.dims, array, first.attrs)
+
+
+def _concat(parts: Sequence[xr.Variable], dim: str) -> xr.Variable:
+    arrays = [xr.DataArray(part) for part in parts]
+    joined: xr.Variable = xr.concat(arrays, dim, coords="minimal", compat="override").variable
+    return joined.transpose(*parts[0].dims)
+
+
+def _along(place: _Places, dim: str, part: xr.Variable) -> npt.NDArray[np.intp]:
+    at = place.at[dim]
+    return np.arange(part.sizes[dim]) if at is None else at
+
+
+def _known(
+    name: str, states: Sequence[xr.Dataset], places: Sequence[_Places], joined: dict[str, Joined]
+) -> xr.Variable | None:
+    """A coordinate that is no index, such as valid_time, known where one of the states knows it.
+
+    Where two know it, the earlier state is right; None for a date that is not the same in all.
+    """
+    parts = [state.variables[name] for state in states]
+    first = parts[0]
+    if not first.dims:
+        same = all(part.dims == () and str(part.values) == str(first.values) for part in parts[1:])
+        return first if same else None
+    if any(part.dims != first.dims for part in parts):
+        raise ArgumentError("states", f"different dimensions of the coordinate {name}")
+    shape = _shape(first, joined)
+    total = np.zeros(shape, dtype=np.result_type(*(part.dtype for part in parts)))
+    held = np.zeros(shape, dtype=bool)
+    for part, place in zip(parts, places, strict=True):
+        at, values = place.of(part), part.values
+        new = ~held[at] & xr.DataArray(values).notnull().values
+        total[at] = np.where(new, values, total[at])
+        held[at] |= new
+    return xr.Variable(first.dims, _with_gaps(total, held), first.attrs)
+
+
+def _with_gaps(values: npt.NDArray[Any], held: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    if held.all():
+        return values
+    kind = values.dtype.kind
+    if kind in "mM":
+        return np.where(held, values, np.array("NaT", dtype=values.dtype))
+    if kind in "iuf":
+        return np.where(held, values, np.nan)
+    boxed = values.astype(object)
+    boxed[~held] = None
+    return boxed
