@@ -100,8 +100,15 @@ def over_points(kernel: Callable[[Array, Array], Array], members: Array, climate
     cut = len(loops) > 1 and x[:, 0].size // x.shape[0] >= _FEW
     if cut and not (x.flags.c_contiguous and q.flags.c_contiguous):
         return np.stack([over_points(kernel, x[:, n], q[:, n]) for n in range(loops[0])])
-    flat = (np.ascontiguousarray(a).reshape(a.shape[0], -1) for a in (x, q))
+    flat = (read_only(a).reshape(a.shape[0], -1) for a in (x, q))
     return kernel(*flat).reshape(loops)
+
+
+def read_only(array: Array) -> Array:
+    """The array as loops are compiled for: contiguous, not to be written to."""
+    view: Array = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def check_climate(q: Array) -> None:

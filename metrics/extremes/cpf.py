@@ -15,6 +15,7 @@ from ens10.metrics.extremes._input import (
     check_even,
     checked_levels,
     over_points,
+    read_only,
 )
 
 _FEWEST = 4
@@ -93,7 +94,7 @@ def _points(x: Array, q: Array, epsilon: float | None, symmetric: bool) -> Array
     level = _crossing(ordered, q)
     if symmetric:
         complete = ~np.isnan(ordered[-1])
-        other = 1 - _crossing(np.ascontiguousarray(-ordered[::-1]), -q[::-1])
+        other = 1 - _crossing(-ordered[::-1], -q[::-1])
         level = np.where(complete & (level < 0.5), other, level)
     if epsilon is not None:
         level = np.where(ordered[-1] < epsilon, 0.0, level)
@@ -108,5 +109,5 @@ def _crossing(ordered: Array, q: Array) -> Array:
     # the first member of the upper half whose level is not below the quantile's
     partners = np.maximum(np.searchsorted(levels, np.arange(K) / (K - 1)), M // 2)
     level = np.empty(ordered.shape[1])
-    _kernels.crossing(ordered, np.ascontiguousarray(q), partners, level)
+    _kernels.crossing(read_only(ordered), read_only(q), partners, level)
     return level

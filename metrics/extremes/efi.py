@@ -18,6 +18,7 @@ from ens10.metrics.extremes._input import (
     checked_levels,
     member_quantiles,
     over_points,
+    read_only,
     refuse,
     sorted_members,
 )
@@ -187,6 +188,6 @@ def _paper_points(x: Array, q: Array, skip: bool) -> Array:
     # stored in the members' precision, as the authors' were, before they are compared
     own = member_quantiles(ordered, there, np.linspace(0.0, 1.0, q.shape[0])).astype(x.dtype)
     index = np.empty(x.shape[1])
-    _kernels.staircase(own, q, index)
+    _kernels.staircase(read_only(own), q, index)
     known = (there > 0 if skip else there == x.shape[0]) & ~np.isnan(q[0])
     return np.where(known, index, np.nan).astype(x.dtype)
