@@ -1,0 +1,120 @@
+"""The threshold-weighted CRPS: outcomes beyond thresholds count as the thresholds."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ens10.errors import ArgumentError
+from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._reduce import Over, mean_over
+from ens10.metrics.crps import crps_ensemble
+from ens10.metrics.multivariate._variables import size_of
+from ens10.metrics.weighted._thresholds import ordered
+
+
+def twcrps_ensemble(
+    members: Any,
+    y: Any,
+    *,
+    estimator: str,
+    member_dim: Dim,
+    lower: Any = -math.inf,
+    upper: Any = math.inf,
+    chaining: Callable[[Any], Any] | None = None,
+    alpha: float = 0.95,
+    check: bool = True,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+) -> Any:
+    """Threshold-weighted CRPS of ensembles.
+
+    The CRPS of v(x_i) against v(y), with the chaining function v(z) = min(max(z, lower), upper):
+    the integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper` (Gneiting and Ranjan 2011,
+    doi:10.1198/jbes.2010.08110; Allen, Ginsbourger and Ziegel 2023, doi:10.1137/22M1532184). It
+    is proper, unlike the CRPS of the cases that were extreme. The fair estimator is unbiased here
+    too. A NaN in members, `y` or thresholds gives NaN.
+
+    Args:
+        members: the ensemble; any shape with a member axis.
+        y: observations: the members' shape without the member axis, or what broadcasts to it.
+        estimator: "plain", "fair" or "almost_fair".
+        member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
+        lower: thresholds in the unit of `members`: a number, or what broadcasts to the scores,
+            such as a climate quantile of each grid point.
+        upper: the same.
+        chaining: v instead of thresholds: a function of arrays of the kind given, elementwise and
+            never falling. Its derivative is the weight of each outcome.
+        alpha: weight of the fair score in "almost_fair"; unused otherwise.
+        check: whether to look for lower > upper; a training loss passes False, because looking
+            waits for the device.
+        dim: of a mean over scores: axis numbers or names without members; "all"; None for the
+            scores of all points.
+        weights: of that mean.
+        nan: "propagate" or "omit", in the mean.
+
+    Returns:
+        The scores, in the unit of `members` (of v with `chaining`), as the kind of array given.
+
+    Raises:
+        UnknownNameError: another estimator or NaN policy.
+        ArgumentError: thresholds together with `chaining`, or the lower above the upper (on lazy
+            arrays when computed); no such axis; arrays that do not fit.
+    """
+    thresholds = {"lower": lower, "upper": upper}
+    if chaining is not None:
+        refuse_thresholds("chaining", lower, upper)
+        members, y = chaining(members), chaining(y)
+    else:
+        thresholds["upper"] = ordered(lower, upper, check)
+    check_members(members, member_dim, estimator, alpha)
+    score = apply(
+        TWCRPS,
+        {"members": members, "y": y, **thresholds},
+        {"members": [member_dim]},
+        options={"estimator": estimator, "alpha": alpha},
+        attrs={"estimator": estimator},
+    )
+    return mean_over(score, dim, weights, nan)
+
+
+def refuse_thresholds(instead: str, lower: Any, upper: Any) -> None:
+    """Refuse thresholds beside a function that stands for them.
+
+    Raises:
+        ArgumentError: one of them is given.
+    """
+    for name, value, free in (("lower", lower, -math.inf), ("upper", upper, math.inf)):
+        if not np.isscalar(value) or value != free:
+            raise ArgumentError(name, f"given together with {instead}", "Give one of the two")
+
+
+def check_members(members: Any, member_dim: Dim, estimator: str, alpha: float) -> None:
+    """Look at the estimator and the number of members before anything lazy is built.
+
+    Raises:
+        UnknownNameError: another estimator.
+        ArgumentError: too few members.
+    """
+    from ens10.metrics.crps import spread_factor
+
+    try:
+        M = size_of(members, member_dim)
+    except (IndexError, ValueError, TypeError):
+        M = 0
+    spread_factor(M or 2, estimator, alpha)  # an axis that is not there is `apply`'s to refuse
+
+
+def _on_numpy(members: Any, y: Any, lower: Any, upper: Any, **options: Any) -> Any:
+    x, observed = np.clip(members, lower, upper), np.clip(y, lower, upper)
+    return crps_ensemble(x, observed, member_dim=0, **options)
+
+
+def _on_tensors(members: Any, y: Any, lower: Any, upper: Any, **options: Any) -> Any:
+    x, observed = members.clamp(min=lower, max=upper), y.clamp(min=lower, max=upper)
+    return crps_ensemble(x, observed, member_dim=0, **options)
+
+
+TWCRPS = Score("twcrps", "threshold-weighted CRPS", _on_numpy, _on_tensors)
