@@ -236,7 +236,10 @@ def _on_xarray(
         ready, [name for name in ready if name not in unlike] if score.units else ()
     )
     dtype = common_dtype(*ready.values())
-    ready = {k: v if np.isscalar(v) else v.astype(dtype, copy=False) for k, v in ready.items()}
+    ready = {  # kernels get arrays, and a plain number widens none
+        k: np.asarray(v, dtype) if np.isscalar(v) else v.astype(dtype, copy=False)
+        for k, v in ready.items()
+    }
     consumed = [len(core.get(name, ())) for name in ready]
     result = xr.apply_ufunc(
         partial(_core_last, partial(score.numpy, **options), consumed),
