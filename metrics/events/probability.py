@@ -106,7 +106,9 @@ def _divisor(ops: Any, sigma: Any) -> Any:
 
 
 def _value(ops: Any, mu: Any, sigma: Any, threshold: Any) -> Any:
-    return ops.ndtr(_standardised(ops, mu, sigma, threshold))
+    z = _standardised(ops, mu, sigma, threshold)
+    # torch's ndtr has no more than absolute accuracy far below 0
+    return ops.where(z < -1, ops.exp(ops.log_ndtr(z)), ops.ndtr(z))
 
 
 def _partials(ops: Any, mu: Any, sigma: Any, threshold: Any) -> tuple[Any, ...]:
