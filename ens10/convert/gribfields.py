@@ -10,14 +10,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import xarray as xr
 
-from ens10.convert.selection import Selection, chosen_dates, chosen_members
+from ens10.convert.selection import Selection, chosen_members
 from ens10.convert.units import Part
 from ens10.convert.workers import died, processes
 from ens10.grib import Message, MessageList, pack, scan
 from ens10.packed16.layout import Field
 from ens10.progress import track
 from ens10.source.gribs import GribFields, Missing
-from ens10.source.gribs import Selection as GribSelection
+from ens10.source.selection import MessageSelection, chosen_dates
 
 Members = tuple[Message | None, ...]
 
@@ -138,7 +138,7 @@ def open_gribs(
     return GribFields(lists, missing, _resolved(selection, lists))
 
 
-def _resolved(selection: Selection, lists: Sequence[MessageList]) -> GribSelection:
+def _resolved(selection: Selection, lists: Sequence[MessageList]) -> MessageSelection:
     """The selection with dates and members one by one."""
     records = np.concatenate([messages.records for messages in lists])
     dates: list[np.datetime64] | None = None
@@ -150,7 +150,7 @@ def _resolved(selection: Selection, lists: Sequence[MessageList]) -> GribSelecti
         held = np.unique(np.maximum(records["number"], 0))
         numbers = [int(held[n]) for n in chosen_members(held, selection.members)]
     steps = None if selection.steps is None else [int(step) for step in selection.steps]
-    return GribSelection(selection.variables, selection.levels, steps, numbers, dates)
+    return MessageSelection(selection.variables, selection.levels, steps, numbers, dates)
 
 
 def matches(fields: GribFields, dataset: xr.Dataset) -> bool:

@@ -1,6 +1,5 @@
 """The part of a dataset that is asked for: variables, levels, steps, members, dates."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,9 +10,9 @@ import xarray as xr
 
 from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.source.selection import chosen_dates
 
 _TOLERANCE = 1e-6
-_DATE = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d)?)?)?")
 
 
 @dataclass(frozen=True)
@@ -147,33 +146,3 @@ def chosen_members(held: npt.NDArray[Any], wanted: tuple[int, ...] | int) -> lis
     if not 1 <= wanted <= held.size:
         raise ArgumentError("members", f"{wanted} of {held.size} members", "Give fewer")
     return list(range(wanted))
-
-
-def chosen_dates(times: npt.NDArray[np.datetime64], wanted: Sequence[str]) -> list[int]:
-    """Places of the start dates wanted; ISO dates compare as text, whatever part is given.
-
-    Args:
-        times: shape (time,).
-        wanted: as in `Selection`.
-
-    Raises:
-        ArgumentError: no date, or the range is empty.
-        UnknownNameError: no start date is meant.
-    """
-    starts = [str(time)[:19] for time in times]
-    chosen: set[int] = set()
-    for item in wanted:
-        first, colon, last = item.partition(":")
-        last = last if colon else first
-        if not all(_DATE.fullmatch(end) for end in (first, last)):
-            remedy = "Write 2016-01-04, 2016-01, 2016, or FIRST:LAST"
-            raise ArgumentError("dates", f"{item!r} is no date", remedy)
-        found = [
-            n
-            for n, start in enumerate(starts)
-            if start[: len(first)] >= first and start[: len(last)] <= last
-        ]
-        if not found:
-            raise UnknownNameError("dates", item, [start[:10] for start in starts])
-        chosen.update(found)
-    return sorted(chosen)

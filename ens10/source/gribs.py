@@ -16,9 +16,9 @@ from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grib import LatLonGrid, Message, MessageList, decode, scan
 from ens10.source.cubes import Cube, Missing, axes_of, cubes_of, without_gaps
-from ens10.source.selection import Selection
+from ens10.source.selection import MessageSelection
 
-__all__ = ["GribFields", "Missing", "Selection", "grib_dataset"]
+__all__ = ["GribFields", "MessageSelection", "Missing", "grib_dataset"]
 
 
 class GribFields:
@@ -51,12 +51,12 @@ class GribFields:
         self,
         files: Sequence[Path | MessageList],
         missing: Missing = "error",
-        selection: Selection | None = None,
+        selection: MessageSelection | None = None,
     ) -> None:
         if not files:
             raise ArgumentError("files", "none are given", "Give at least one GRIB file")
         lists = (file if isinstance(file, MessageList) else scan(file) for file in files)
-        messages = (selection or Selection()).of(MessageList.joined(lists))
+        messages = (selection or MessageSelection()).of(MessageList.joined(lists))
         axes = axes_of(messages)
         cubes, found = cubes_of(messages, axes), axes.times
         if missing != "nan":

@@ -1,5 +1,6 @@
 """What is asked for of the fields that a set of files holds."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grib import Meaning, MessageList
 
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d)?)?)?")
 HECTOPASCAL = {"isobaricInhPa": 1, "isobaricInPa": 100}  # units of the level type in one hPa
 
 
@@ -21,7 +23,7 @@ def level_of(meaning: Meaning) -> float | None:
 
 
 @dataclass(frozen=True)
-class Selection:
+class MessageSelection:
     """The fields asked for; None asks for all.
 
     Attributes:
@@ -29,7 +31,7 @@ class Selection:
         levels: in hPa; fields off pressure levels are not concerned.
         steps: hours.
         numbers: members; a message that names no member is member 0.
-        dates: start dates such as "2016-01-04"; "2016" asks for all of the year.
+        dates: start dates as ISO dates, years or months, or FIRST:LAST, both included.
     """
 
     variables: Sequence[str] | None = None
@@ -103,16 +105,38 @@ def _at_dates(
     seconds: npt.NDArray[np.int64], dates: Sequence[str | date | np.datetime64]
 ) -> npt.NDArray[np.bool_]:
     known, which = np.unique(seconds, return_inverse=True)
-    times = known.astype("datetime64[s]")
     keep = np.zeros(len(known), dtype=bool)
-    for asked in dates:
-        try:
-            moment = np.datetime64(asked)
-        except ValueError as error:
-            reason = f"{asked!r} is no date"
-            raise ArgumentError("dates", reason, "Write dates as 2016-01-04") from error
-        hits = times.astype(moment.dtype) == moment
-        if not hits.any():
-            raise UnknownNameError("dates", str(asked), [str(time)[:13] for time in times])
-        keep |= hits
+    # a datetime64 is written to the second, dates are told apart by the hour
+    written = [asked if isinstance(asked, str) else str(asked)[:13] for asked in dates]
+    keep[chosen_dates(known.astype("datetime64[s]"), written)] = True
     return keep[which]
+
+
+def chosen_dates(times: npt.NDArray[np.datetime64], wanted: Sequence[str]) -> list[int]:
+    """Places of the start dates wanted; ISO dates compare as text, whatever part is given.
+
+    Args:
+        times: shape (time,).
+        wanted: ISO dates, years or months, or FIRST:LAST, both included.
+
+    Raises:
+        ArgumentError: no date, or the range is empty.
+        UnknownNameError: no start date is meant.
+    """
+    starts = [str(time)[:19] for time in times]
+    chosen: set[int] = set()
+    for item in wanted:
+        first, colon, last = item.partition(":")
+        last = last if colon else first
+        if not all(_DATE.fullmatch(end) for end in (first, last)):
+            remedy = "Write 2016-01-04, 2016-01, 2016, or FIRST:LAST"
+            raise ArgumentError("dates", f"{item!r} is no date", remedy)
+        found = [
+            n
+            for n, start in enumerate(starts)
+            if start[: len(first)] >= first and start[: len(last)] <= last
+        ]
+        if not found:
+            raise UnknownNameError("dates", item, [start[:10] for start in starts])
+        chosen.update(found)
+    return sorted(chosen)
