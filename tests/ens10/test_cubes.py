@@ -121,7 +121,7 @@ UNKNOWN = {
     "numbers": (MessageSelection(numbers=[0]), r"members: 0 .*Known: 1, 2, 3\."),
     "dates": (
         MessageSelection(dates=["2016-01-02"]),
-        "dates: '2016-01-02' .*Known: 2016-01-01T00, ",
+        "dates: '2016-01-02' .*Known: 2016-01-01, ",
     ),
 }
 
