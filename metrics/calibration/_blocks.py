@@ -1,5 +1,6 @@
 """Sums over points in one pass: by blocks, so that lazy arrays stay lazy and caches are kept."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -8,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.errors import ArgumentError
+from ens10.metrics._call import RechunkWarning
 from ens10.metrics._dispatch import dask_array
+from ens10.metrics._labels import joined_message
 
 MEMBER = "__core__"
 STAT = "__stat__"
@@ -18,11 +20,12 @@ Kernel = Callable[..., npt.NDArray[np.float64]]
 
 
 def block_sums(
-    kernel: Kernel, arrays: Sequence[xr.DataArray], dims: Sequence[str], size: int
+    name: str, kernel: Kernel, arrays: Sequence[xr.DataArray], dims: Sequence[str], size: int
 ) -> xr.DataArray:
     """Additive statistics of points, over some of their dimensions.
 
     Args:
+        name: of the caller, for the warning that chunks of members are joined.
         kernel: takes the arrays with shape (kept, reduced), those with the dimension `MEMBER` with
             that first, and returns float64 (kept, size): sums over the reduced points.
         arrays: DataArrays that fit by dimension names; all or none of them lazy or not.
@@ -37,6 +40,10 @@ def block_sums(
     labels = [[d for d in (MEMBER, *kept, *reduced) if d in a.dims] for a in arrays]
     ordered = [a.transpose(*own) for a, own in zip(arrays, labels, strict=True)]
     block = partial(_block, kernel, labels, kept, reduced, size)
+    blocks = [len(a.chunksizes[MEMBER]) for a in arrays if a.chunks and MEMBER in a.dims]
+    if max(blocks, default=1) > 1:
+        text = joined_message(name, "members", blocks)
+        warnings.warn(text, RechunkWarning, stacklevel=4)
     if any(a.chunks is not None for a in arrays):
         made = _on_dask(block, ordered, labels, kept, reduced, size)
     else:
@@ -132,21 +139,3 @@ def _flat(
     if not reduced:
         flat = (*flat[:-1], 1)
     return np.broadcast_to(array.reshape(*front, *have), full).reshape(flat)
-
-
-def counted(weights: Any, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
-    """Weights of points as float64 that may be written to."""
-    return np.array(np.broadcast_to(weights, shape), dtype=np.float64)
-
-
-def checked_weights(weights: Any, labelled: xr.DataArray | None) -> xr.DataArray:
-    """The weights as they were labelled, or 1.
-
-    Raises:
-        ArgumentError: a negative weight.
-    """
-    if weights is None or labelled is None:
-        return xr.DataArray(1.0)
-    if labelled.chunks is None and bool((labelled < 0).any()):
-        raise ArgumentError("weights", "some are negative")
-    return labelled

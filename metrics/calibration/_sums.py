@@ -17,6 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def sums_over(
+    name: str,
     kernel: Kernel,
     size: int,
     arrays: Mapping[str, Any],
@@ -31,6 +32,7 @@ def sums_over(
     """Sums of a kernel over points, which leaves out those with a NaN and counts them.
 
     Args:
+        name: of the caller.
         kernel: as for `block_sums`, of the arrays, the weights and `extra`; its last two
             statistics are the numbers of points with and without a value.
         size: number of its other statistics.
@@ -59,7 +61,7 @@ def sums_over(
     w = found.pop("weights", xr.DataArray(1.0))
     if w.chunks is None and bool((w < 0).any()):
         raise ArgumentError("weights", "some are negative")
-    total = block_sums(kernel, [*found.values(), w, *extra], names, size + 2)
+    total = block_sums(name, kernel, [*found.values(), w, *extra], names, size + 2)
     sums, count, missing = (total.isel({STAT: place}) for place in (slice(None, -2), -2, -1))
     if nan == "propagate":
         sums = sums.where(missing == 0)

@@ -68,7 +68,7 @@ def hersbach_sums(
     M = core_size("members", members, member_dim)
     arrays, core = {"members": members, "y": y}, {"members": {MEMBER: member_dim}}
     sums, count, missing = sums_over(
-        partial(_kernel, edges=found), 2 * (M + 1) + 3 + 2 * bins, arrays, core,
+        "hersbach_sums", partial(_kernel, edges=found), 2 * (M + 1) + 3 + 2 * bins, arrays, core,
         dim=dim, weights=weights, nan=nan,
     )  # fmt: skip
     unit = {"units": y.attrs["units"]} if "units" in getattr(y, "attrs", {}) else {}

@@ -66,10 +66,10 @@ def rank_histogram(
     if M < 1:
         raise ArgumentError("members", "there are none to rank among")
     points = {"members": found["members"].isel({MEMBER: 0}, drop=True), "y": found["y"]}
-    names = names_of(points, dim, y if isinstance(members, xr.DataArray) else members)
+    names = names_of(points, dim, members)
     keys = dimension_keys(points, seed)
     kernel = partial(_rank_counts, skip=nan == "skip-members")
-    sums = block_sums(kernel, [found["members"], found["y"], *keys], names, M + 2)
+    sums = block_sums("rank_histogram", kernel, [found["members"], found["y"], *keys], names, M + 2)
     return _table(sums, xr.DataArray(np.arange(M + 1), dims="rank"), "rank of the observation")
 
 
@@ -145,7 +145,9 @@ def pit_histogram(values: Any, bins: int = 20, *, dim: Over = "all") -> xr.Datas
     _check_bins(bins)
     found = as_labelled({"values": values})
     names = names_of(found, dim, values)
-    sums = block_sums(partial(_pit_counts, bins=bins), [found["values"]], names, bins + 1)
+    sums = block_sums(
+        "pit_histogram", partial(_pit_counts, bins=bins), [found["values"]], names, bins + 1
+    )
     centres = xr.DataArray((np.arange(bins) + 0.5) / bins, dims="pit_bin")
     return _table(sums, centres, "probability integral transform of the observation")
 

@@ -8,9 +8,11 @@ from scipy.special import ndtri
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._dispatch import common_dtype
 from ens10.metrics._kernels_numpy import check_sigma
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.calibration.levels import levels_of
+from ens10.metrics.families._formula import check_domain
 
 
 def interval_normal(mu: Any, sigma: Any, *, level: float) -> tuple[Any, Any]:
@@ -175,10 +177,10 @@ def checked_level(level: float) -> float:
 
 
 def _end(mu: Any, sigma: Any, z: float) -> Any:
-    if isinstance(sigma, np.ndarray):
-        check_sigma(sigma)
-    elif bool((sigma < 0).any()):
-        raise ArgumentError("sigma", f"the lowest is {float(sigma.min()):.6g}", "Give 0 or more")
+    if hasattr(sigma, "detach"):
+        check_domain("sigma", "nonnegative", sigma.detach())
+    else:
+        check_sigma(np.asarray(sigma))
     return mu + sigma * z
 
 
@@ -200,8 +202,9 @@ def _pick(values: Any, place: int) -> Any:
 
 def _check_order(lower: Any, upper: Any) -> None:
     wrong = lower > upper
-    if bool(wrong.any()):
-        raise ArgumentError("lower", f"it lies above upper at {int(wrong.sum())} points")
+    many = int(wrong) if isinstance(wrong, bool) else int(wrong.sum())
+    if many:
+        raise ArgumentError("lower", f"it lies above upper at {many} points")
 
 
 def _width(lower: Any, upper: Any) -> Any:
@@ -211,8 +214,9 @@ def _width(lower: Any, upper: Any) -> Any:
 
 def _coverage(lower: Any, upper: Any, y: Any) -> Any:
     _check_order(lower, upper)
+    dtype = common_dtype(lower, upper, y)
     inside = (lower <= y) & (y <= upper)
-    return np.where(np.isnan(lower + upper + y), np.nan, inside).astype(y.dtype)
+    return np.where(np.isnan(lower + upper + y), np.nan, inside).astype(dtype)
 
 
 def _interval_score(lower: Any, upper: Any, y: Any, factor: float) -> Any:

@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, Score, apply
-from ens10.metrics._dispatch import Array
+from ens10.metrics._dispatch import Array, common_dtype
 from ens10.metrics._kernels_numpy import check_sigma, standardised
 from ens10.metrics._labels import check_alike
 from ens10.metrics.calibration._draws import draws
@@ -51,7 +51,7 @@ def pit_normal(mu: Any, sigma: Any, y: Any) -> Any:
 
 
 def _pit_normal(mu: Any, sigma: Any, y: Any) -> Array:
-    check_sigma(sigma)
+    check_sigma(np.asarray(sigma))
     probability: Array = ndtr(standardised(*np.broadcast_arrays(y - mu, sigma)))
     return probability
 
@@ -146,6 +146,7 @@ def pit_quantiles(
 def _pit_quantiles(
     q: Array, y: Array, random: Array, levels: Levels, tails: str, support: Any
 ) -> Array:
+    y = np.asarray(y, dtype=q.dtype)
     _check_quantiles(q, y, support)
     q, y = np.broadcast_arrays(q, y[None])[0], np.broadcast_to(y, q.shape[1:])
     lower, upper = _tails(q, y, random, levels, tails)
@@ -231,6 +232,7 @@ def pit_values(
 
 
 def _pit_continuous(cdf: Array, y: Array) -> Array:
+    cdf, y = (np.asarray(a, dtype=common_dtype(cdf, y)) for a in (cdf, y))
     if ((cdf < 0) | (cdf > 1)).any():
         raise ArgumentError(
             "cdf", f"between {np.nanmin(cdf):g} and {np.nanmax(cdf):g}, not 0 and 1"

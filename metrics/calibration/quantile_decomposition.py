@@ -65,7 +65,7 @@ def quantile_score_sums(
     bins = found.size + 1
     level = xr.DataArray(known, dims=[_QUANTILE])
     sums, count, missing = sums_over(
-        partial(_kernel, edges=found), 2 * bins**2 + 1,
+        "quantile_score_sums", partial(_kernel, edges=found), 2 * bins**2 + 1,
         {"values": values, "y": y}, {"values": {_QUANTILE: quantile_dim}},
         dim=dim, weights=weights, nan=nan, extra=[level],
     )  # fmt: skip

@@ -92,7 +92,7 @@ def spread_bin_sums(
     found, factor = checked_edges(edges), spread_inflation(members)
     bins = found.size + 1
     sums, count, missing = sums_over(
-        partial(_kernel, edges=found, factor=factor), 4 * bins,
+        "spread_bin_sums", partial(_kernel, edges=found, factor=factor), 4 * bins,
         {"mean": mean, "variance": variance, "y": y}, {},
         dim=dim, weights=weights, nan=nan, unlike=["variance"],
     )  # fmt: skip

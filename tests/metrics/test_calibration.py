@@ -1,18 +1,17 @@
-"""PIT values of forecasts of every kind, and their histograms."""
+"""PIT of normals, and histograms of PIT values."""
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 from scipy.stats import chisquare, norm
 
 from ens10.errors import ArgumentError
-from ens10.metrics.calibration import (
-    pit_counts,
-    pit_histogram,
-    pit_normal,
-)
+from ens10.metrics.calibration import pit_counts, pit_histogram, pit_normal
+
+RNG = np.random.default_rng(0)
 
 
 def test_pit_is_the_normal_distribution_function():
@@ -58,3 +57,18 @@ def test_pit_histograms_keep_dimensions_and_add():
     xr.testing.assert_identical(lazy.compute(), whole)
     with pytest.raises(ArgumentError, match="values: between"):
         pit_histogram(da.from_array(values + 1, chunks=2), 7).compute()
+
+
+def test_pit_normal_in_every_library():
+    mu, y = RNG.normal(size=(4, 5)), RNG.normal(size=(4, 5))
+    wanted = norm.cdf(y, mu, 2.0)
+    found = pit_normal(torch.tensor(mu, requires_grad=True), 2.0, torch.tensor(y))
+    assert isinstance(found, torch.Tensor)
+    np.testing.assert_allclose(found, wanted, atol=1e-15)
+    found = pit_normal(da.from_array(mu, chunks=2), 2.0, y)
+    assert dask.is_dask_collection(found)
+    np.testing.assert_allclose(found, wanted, atol=1e-15)
+    a, b = (xr.DataArray(v, dims=("a", "b"), attrs={"units": "K"}) for v in (mu, y))
+    assert pit_normal(a, 2.0, b).attrs["units"] == "1"
+    with pytest.raises(ArgumentError, match="units differ"):
+        pit_normal(a, 2.0, b.assign_attrs(units="degC"))
