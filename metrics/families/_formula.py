@@ -4,12 +4,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Score, apply
+from ens10.metrics._labels import check_alike
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.families._ops import NUMPY
 
@@ -28,20 +30,28 @@ class Formula:
         domains: each parameter's, by its name and in order.
         value: the score.
         partials: its derivatives by each parameter and by y, in that order; finite at every
-            valid parameter, at scale 0 included.
+            valid parameter, at scale 0 included. None for what has no gradient: tensors are then
+            computed on the host.
         on_host: whether torch lacks a function, so that tensors are computed by scipy on the host.
+        double: whether both functions are computed in float64 whatever the arrays' dtype, which
+            the result has: for formulas that cancel.
+        ascending: parameters of which each must lie below the next, such as bounds.
         units: whether the score has the unit of y.
         unitless: parameters that have no unit (shapes).
+        of_y: whether there is an observation; not for moments.
     """
 
     name: str
     long_name: str
     domains: Mapping[str, Domain]
     value: Callable[..., Any]
-    partials: Callable[..., tuple[Any, ...]]
+    partials: Callable[..., tuple[Any, ...]] | None = None
     on_host: bool = False
+    double: bool = False
+    ascending: tuple[str, ...] = ()
     units: bool = True
     unitless: tuple[str, ...] = ()
+    of_y: bool = True
 
     def __call__(
         self,
@@ -71,7 +81,9 @@ class Formula:
             ArgumentError: a parameter outside its domain (on lazy arrays when computed), shapes,
                 coordinates or units that do not fit.
         """
-        named = dict(zip((*self.domains, "y"), arguments, strict=True))
+        named = dict(zip((*self.domains, *(["y"] if self.of_y else [])), arguments, strict=True))
+        if not self.units:  # which `apply` then does not compare
+            check_alike(named, [name for name in named if name not in self.unitless])
         score = apply(
             self.score, named, options={"check": check}, attrs=attrs, unlike=self.unitless
         )
@@ -81,23 +93,51 @@ class Formula:
     def score(self) -> Score:
         """What `apply` is given."""
         on_numpy, on_torch = partial(_on_numpy, self), partial(_on_tensors, self)
-        return Score(self.name, self.long_name, on_numpy, on_torch, self.units)
+        differentiable = on_torch if self.partials is not None else None
+        return Score(self.name, self.long_name, on_numpy, differentiable, self.units)
+
+    def check(self, *arrays: Any) -> None:
+        """Refuse parameters that define no distribution.
+
+        Args:
+            *arrays: the parameters in order, of numpy or tensors without gradient; what follows
+                is not looked at.
+
+        Raises:
+            ArgumentError: a parameter outside its domain, or bounds that are not in order.
+        """
+        named = dict(zip(self.domains, arrays, strict=False))
+        for name, domain in self.domains.items():
+            check_domain(name, domain, named[name])
+        for lower, upper in pairwise(self.ascending):
+            wrong = named[lower] >= named[upper]
+            if bool(wrong.any()):
+                raise ArgumentError(
+                    lower,
+                    f"{int(wrong.sum())} of {math.prod(wrong.shape)} values are not below {upper}",
+                    f"Give {lower} < {upper}",
+                )
+
+    def on_arrays(self, function: Callable[..., Any], *arrays: Any) -> Any:
+        """The value or the partials of numpy arrays of one shape."""
+        if self.double:
+            arrays = tuple(a.astype(np.float64) for a in arrays)
+        with np.errstate(all="ignore"):  # limits are taken with `where`; NaN says what is undefined
+            return function(NUMPY, *arrays)
 
 
 def _on_numpy(formula: Formula, *arrays: Any, check: bool) -> Any:
     if check:
-        for (name, domain), values in zip(formula.domains.items(), arrays, strict=False):
-            check_domain(name, domain, values)
-    with np.errstate(all="ignore"):  # limits are taken with `where`; NaN says what is undefined
-        return formula.value(NUMPY, *np.broadcast_arrays(*arrays))
+        formula.check(*arrays)
+    made = formula.on_arrays(formula.value, *np.broadcast_arrays(*arrays))
+    return made.astype(arrays[-1].dtype, copy=False)
 
 
 def _on_tensors(formula: Formula, *tensors: Any, check: bool) -> Any:
     from ens10.metrics.families._torch import evaluate
 
     if check:
-        for (name, domain), values in zip(formula.domains.items(), tensors, strict=False):
-            check_domain(name, domain, values.detach())
+        formula.check(*(t.detach() for t in tensors))
     return evaluate(formula, *tensors)
 
 

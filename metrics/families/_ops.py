@@ -21,6 +21,7 @@ class Ops(Protocol):
     def where(self, condition: Any, x: Any, y: Any) -> Any: ...
     def full_like(self, x: Any, value: float) -> Any: ...
     def isfinite(self, x: Any) -> Any: ...
+    def tanh(self, x: Any) -> Any: ...
 
     def ndtr(self, x: Any) -> Any:
         """Standard normal distribution function."""
@@ -29,6 +30,9 @@ class Ops(Protocol):
         """Its logarithm, accurate far below 0."""
 
     def erf(self, x: Any) -> Any: ...
+
+    def erfcx(self, x: Any) -> Any:
+        """exp(x^2) erfc(x), which does not vanish far above 0."""
 
     def expit(self, x: Any) -> Any:
         """The logistic distribution function 1 / (1 + exp(-x))."""
@@ -46,8 +50,9 @@ class Ops(Protocol):
 class _NumpyOps:
     exp, expm1, log, log1p, sqrt = np.exp, np.expm1, np.log, np.log1p, np.sqrt
     abs, sign, maximum, minimum, where = np.abs, np.sign, np.maximum, np.minimum, np.where
-    full_like, isfinite = np.full_like, np.isfinite
+    full_like, isfinite, tanh = np.full_like, np.isfinite, np.tanh
     ndtr, log_ndtr, erf, expit = special.ndtr, special.log_ndtr, special.erf, special.expit
+    erfcx = special.erfcx
     gammaln, digamma, gammainc = special.gammaln, special.psi, special.gammainc
 
     @staticmethod

@@ -6,11 +6,8 @@ the parameters and the observation are kept.
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
-
-from ens10.metrics.families._ops import NUMPY
 
 Tensor = torch.Tensor
 
@@ -19,8 +16,14 @@ class _TorchOps:
     exp, expm1, log, log1p, sqrt = torch.exp, torch.expm1, torch.log, torch.log1p, torch.sqrt
     abs, sign, full_like, isfinite = torch.abs, torch.sign, torch.full_like, torch.isfinite
     ndtr, log_ndtr, erf = torch.special.ndtr, torch.special.log_ndtr, torch.erf
-    expit, softplus = torch.sigmoid, torch.nn.functional.softplus
+    tanh, erfcx = torch.tanh, torch.special.erfcx
+    expit = torch.sigmoid
     gammaln, digamma, gammainc = torch.lgamma, torch.digamma, torch.special.gammainc
+
+    @staticmethod
+    def softplus(x: Any) -> Any:
+        # torch's own is x above 20, which is 2e-9 off
+        return torch.clamp(x, min=0) + torch.log1p(torch.exp(-torch.abs(x)))
 
     @staticmethod
     def maximum(x: Any, y: Any) -> Any:
@@ -43,21 +46,17 @@ class _Evaluate(torch.autograd.Function):
     def forward(ctx: Any, formula: Any, *tensors: Tensor) -> Tensor:
         ctx.formula = formula
         ctx.save_for_backward(*tensors)
-        if not formula.on_host:
-            value: Tensor = formula.value(TORCH, *tensors)
-            return value
-        return _like(tensors[-1], _hosted(formula.value, tensors))
+        value: Tensor = _computed(formula, formula.value, tensors)
+        return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        formula, tensors = ctx.formula, ctx.saved_tensors
-        if formula.on_host:
-            made = _hosted(formula.partials, tensors)
-            partials = tuple(_like(tensors[-1], p) for p in made)
-        else:
-            partials = formula.partials(TORCH, *tensors)
-        return None, *(grad * p for p in partials)
+        partials = _computed(ctx.formula, ctx.formula.partials, ctx.saved_tensors)
+        return None, *(
+            grad * p if needed else None
+            for p, needed in zip(partials, ctx.needs_input_grad[1:], strict=True)
+        )
 
 
 def evaluate(formula: Any, *tensors: Tensor) -> Tensor:
@@ -67,10 +66,13 @@ def evaluate(formula: Any, *tensors: Tensor) -> Tensor:
     return value
 
 
-def _hosted(function: Any, tensors: tuple[Tensor, ...]) -> Any:
-    with np.errstate(all="ignore"):
-        return function(NUMPY, *(t.detach().cpu().numpy() for t in tensors))
-
-
-def _like(tensor: Tensor, values: Any) -> Tensor:
-    return torch.as_tensor(values, dtype=tensor.dtype, device=tensor.device)
+def _computed(formula: Any, function: Any, tensors: tuple[Tensor, ...]) -> Any:
+    """What a formula's function makes of tensors, in their dtype and on their device."""
+    like = tensors[-1]
+    if formula.on_host or (formula.double and like.device.type == "mps"):  # which has no float64
+        made = formula.on_arrays(function, *(t.detach().cpu().numpy() for t in tensors))
+    else:
+        made = function(TORCH, *(t.double() if formula.double else t for t in tensors))
+    if isinstance(made, tuple):
+        return tuple(torch.as_tensor(m, dtype=like.dtype, device=like.device) for m in made)
+    return torch.as_tensor(made, dtype=like.dtype, device=like.device)

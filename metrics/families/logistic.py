@@ -1,34 +1,65 @@
 """The logistic distribution."""
 
+import math
 from typing import Any
 
-from ens10.metrics.families._formula import Formula
+from ens10.metrics.families import _logistic_shape as shape
+from ens10.metrics.families._family import (
+    LOCATION_SCALE,
+    Family,
+    cdf_formula,
+    crps_formula,
+    log_score_formula,
+    mean_formula,
+    variance_formula,
+)
+from ens10.metrics.families.normal import standardised
 
 
-def _standardised(ops: Any, mu: Any, s: Any, y: Any) -> Any:
-    """Distance in units of s; far outside where s is 0, and 0 where the distance is 0 too."""
-    far = 1e3 * ops.sign(y - mu)
-    return ops.where(s == 0, far, (y - mu) / ops.where(s == 0, ops.full_like(s, 1.0), s))
-
-
-def _value(ops: Any, mu: Any, s: Any, y: Any) -> Any:
-    z = ops.abs(_standardised(ops, mu, s, y))
+def _value(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
+    z = ops.abs(standardised(ops, mu, sigma, y))
     # z - 2 log F(z) - 1, with log F(z) = -log(1 + e^-z), is even in z
-    return ops.abs(y - mu) + s * (2 * ops.softplus(-z) - 1)
+    return ops.abs(y - mu) + sigma * (2 * ops.softplus(-z) - 1)
 
 
-def _partials(ops: Any, mu: Any, s: Any, y: Any) -> tuple[Any, ...]:
-    z = _standardised(ops, mu, s, y)
-    by_y = 2 * ops.expit(z) - 1
+def _partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
+    z = standardised(ops, mu, sigma, y)
+    by_y = ops.tanh(0.5 * z)
     size = ops.abs(z)
-    by_s = 2 * ops.softplus(-size) - 1 + size * (1 - ops.abs(by_y))
-    return -by_y, by_s, by_y
+    by_sigma = 2 * ops.softplus(-size) - 1 + 2 * size * ops.expit(-size)
+    return -by_y, by_sigma, by_y
 
 
-CRPS = Formula(
-    "crps",
-    "continuous ranked probability score",
-    {"mu": "real", "sigma": "nonnegative"},
-    _value,
-    _partials,
+def _cdf(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
+    return ops.expit(standardised(ops, mu, sigma, y))
+
+
+def _log_score(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
+    return ops.log(sigma) - shape.log_density(ops, (y - mu) / sigma)
+
+
+def _log_score_partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
+    z = (y - mu) / sigma
+    by_y = shape.slope(ops, z) / sigma
+    return -by_y, (1 - z * shape.slope(ops, z)) / sigma, by_y
+
+
+def _mean(_ops: Any, mu: Any, sigma: Any) -> Any:
+    return mu + 0 * sigma  # which may be NaN
+
+
+def _variance(_ops: Any, mu: Any, sigma: Any) -> Any:
+    return sigma * sigma * (math.pi**2 / 3) + 0 * mu
+
+
+CRPS = crps_formula(LOCATION_SCALE, _value, _partials)
+FAMILY = Family(
+    "logistic",
+    crps=CRPS,
+    log_score=log_score_formula(
+        {**LOCATION_SCALE, "sigma": "positive"}, _log_score, _log_score_partials
+    ),
+    cdf=cdf_formula(LOCATION_SCALE, _cdf),
+    mean=mean_formula(LOCATION_SCALE, _mean),
+    variance=variance_formula(LOCATION_SCALE, _variance),
 )

@@ -1,0 +1,170 @@
+"""Truncated distributions: those of a variable given that it lies between two bounds.
+
+With G the distribution function, f_a and f_b the density at the bounds, and D the integral of
+G (1 - G), the CRPS is E|Z - y| - D, and its derivatives by the bounds are 2 f_a (E(Z - y)+ - D)
+and 2 f_b (D - E(y - Z)+); all others follow, because it is homogeneous in (mu, sigma, a, b, y).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ens10.metrics.families._family import Family, bounded_family
+from ens10.metrics.families._quadrature import narrow
+from ens10.metrics.families._shapes import Parts, Shape, Window, times
+
+TINY = 1e-150  # stands for a scale of 0; its inverse times any value has a finite square root
+
+
+@dataclass(frozen=True)
+class Standard:
+    """A truncated distribution in units of its scale.
+
+    Args:
+        parts: of the window, mirrored where its middle is below mu.
+        window: that window, z within it.
+        flip: where it is mirrored.
+        scale: sigma, or what stands for 0.
+        outside: y less the nearest value within the bounds.
+    """
+
+    parts: Parts
+    window: Window
+    flip: Any
+    scale: Any
+    outside: Any
+
+
+def standard(ops: Any, shape: Shape, arguments: tuple[Any, ...]) -> Standard:
+    """From mu, sigma, lower, upper and y."""
+    mu, sigma, a, b, y = arguments
+    inside = ops.minimum(ops.maximum(y, a), b)
+    scale = ops.where(sigma == 0, ops.full_like(sigma, TINY), sigma)
+    z, lo, hi = ((x - mu) / scale for x in (inside, a, b))
+    flip = lo + hi < 0
+    d = ops.where(flip, b - inside, inside - a) / scale
+    window = Window(
+        z=ops.where(flip, -z, z),
+        lower=ops.where(flip, -hi, lo),
+        upper=ops.where(flip, -lo, hi),
+        d=d,
+        w=(b - a) / scale,
+    )
+    outside = ops.where(y == inside, ops.full_like(y, 0.0), y - inside)  # y may be inf
+    return Standard(parts_of(ops, shape, window), window, flip, scale, outside)
+
+
+def parts_of(ops: Any, shape: Shape, window: Window) -> Parts:
+    """By series where the window is narrow, in closed form elsewhere."""
+    middle, h = window.lower + 0.5 * window.w, 0.5 * window.w
+    small = shape.is_narrow(ops, middle, h)
+    series = narrow(ops, shape, window, middle, ops.where(small, h, ops.full_like(h, 0.01)))
+    above, around = shape.tail(ops, window), shape.central(ops, window)
+    chosen = [
+        None if second is None
+        else ops.where(small, first, ops.where(window.lower > 0, second, third))
+        for first, second, third in zip(series, above, around, strict=True)
+    ]  # fmt: skip
+    return Parts(*chosen)
+
+
+def crps(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """The CRPS; the distance to the nearest value of the support at sigma = 0."""
+    mu, sigma, a, b, y = arguments
+    s = standard(ops, shape, arguments)
+    p = s.parts
+    spread = p.mean - 2 * p.below - p.gini
+    within = p.to_z * (2 * p.cdf - 1) + spread
+    at_0 = ops.abs(y - ops.minimum(ops.maximum(mu, a), b))
+    return ops.where(sigma == 0, at_0, ops.abs(s.outside) + sigma * within)
+
+
+def crps_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    """By mu, sigma, lower, upper and y."""
+    s = standard(ops, shape, arguments)
+    p, dz = s.parts, s.parts.to_z
+    below = dz * p.cdf - p.below  # E(z - Z)+
+    above = p.mean - p.below - dz * (1 - p.cdf)
+    by_l = 2 * times(ops, p.at_lower, above - p.gini)
+    by_u = 2 * times(ops, p.at_upper, p.gini - below)
+    by_z = 2 * p.cdf - 1
+    by_mu = -(by_z + by_l + by_u)
+    by_s = p.mean - 2 * p.below - p.gini + p.r * by_mu
+    by_s = by_s - times(ops, by_l, p.to_lower) - times(ops, by_u, p.to_upper)
+    by_y = ops.where(s.outside == 0, _mirrored(ops, s, by_z), ops.sign(s.outside))
+    by_a, by_b = _swapped(ops, s, by_l, by_u)
+    return _mirrored(ops, s, by_mu), by_s, by_a, by_b, by_y
+
+
+def cdf(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """G(y); where sigma is 0 it is 0, 1/2 or 1."""
+    mu, sigma, a, b, y = arguments
+    s = standard(ops, shape, arguments)
+    g = ops.where(s.flip, 1 - s.parts.cdf, s.parts.cdf)
+    step = 0.5 + 0.5 * ops.sign(y - ops.minimum(ops.maximum(mu, a), b))
+    return ops.where(sigma == 0, step, ops.minimum(ops.maximum(g, 0.0), 1.0))
+
+
+def log_score(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """-log g(y), inf outside the bounds."""
+    s = standard(ops, shape, arguments)
+    level = s.parts.level + shape.log_ratio(ops, s.parts.r, s.parts.to_z)
+    score = ops.log(s.scale) - level
+    return ops.where(s.outside == 0, score, ops.abs(s.outside) * float("inf"))
+
+
+def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    """By mu, sigma, lower, upper and y; 0 where y is outside the bounds."""
+    s = standard(ops, shape, arguments)
+    p = s.parts
+    by_z = shape.slope(ops, s.window.z)
+    by_l, by_u = -p.at_lower, p.at_upper
+    by_mu = -(by_z + by_l + by_u)
+    by_s = 1 - p.to_z * by_z + p.r * by_mu
+    by_s = by_s - times(ops, by_l, p.to_lower) - times(ops, by_u, p.to_upper)
+    by_a, by_b = _swapped(ops, s, by_l, by_u)
+    partials = _mirrored(ops, s, by_mu), by_s, by_a, by_b, _mirrored(ops, s, by_z)
+    return tuple(ops.where(s.outside == 0, x / s.scale, s.outside * 0) for x in partials)
+
+
+def mean(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """E Y, from mu, sigma, lower and upper."""
+    mu, sigma, a, b = arguments
+    middle = ops.minimum(ops.maximum(mu, a), b)
+    s = standard(ops, shape, (*arguments, middle))
+    # about the bound, or mu, that the mass is near
+    z = s.parts.mean - s.parts.to_z
+    return ops.where(sigma == 0, middle, middle + sigma * _mirrored(ops, s, z))
+
+
+def variance(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """Var Y, from mu, sigma, lower and upper."""
+    mu, sigma, a, b = arguments
+    s = standard(ops, shape, (*arguments, ops.minimum(ops.maximum(mu, a), b)))
+    return sigma**2 * (s.parts.square - s.parts.mean**2)
+
+
+def _mirrored(ops: Any, s: Standard, value: Any) -> Any:
+    return ops.where(s.flip, -value, value)
+
+
+def _swapped(ops: Any, s: Standard, by_l: Any, by_u: Any) -> tuple[Any, Any]:
+    return ops.where(s.flip, -by_u, by_l), ops.where(s.flip, -by_l, by_u)
+
+
+def truncated(name: str, shape: Shape, *, has_variance: bool) -> Family:
+    """The family of a shape's truncated distributions.
+
+    Args:
+        name: of the family.
+        shape: the standard distribution.
+        has_variance: whether the shape gives the second moments of its parts.
+    """
+    return bounded_family(
+        name,
+        crps=(partial(crps, shape), partial(crps_partials, shape)),
+        log_score=(partial(log_score, shape), partial(log_score_partials, shape)),
+        cdf=partial(cdf, shape),
+        mean=partial(mean, shape),
+        variance=partial(variance, shape) if has_variance else None,
+    )
