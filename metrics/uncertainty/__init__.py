@@ -1,34 +1,54 @@
 """How sure a score is: confidence intervals over dates, and tests of differences."""
 
-from ens10.metrics.uncertainty.intervals import (
-    REPLICATES,
+from ens10.metrics.uncertainty.block_length import automatic_block_length
+from ens10.metrics.uncertainty.discovery import Dependence, benjamini_hochberg
+from ens10.metrics.uncertainty.hac import (
+    Alternative,
+    Kernel,
+    automatic_lags,
+    diebold_mariano,
+)
+from ens10.metrics.uncertainty.intervals import REPLICATES, Interval, Method, interval
+from ens10.metrics.uncertainty.pairs import (
     Floats,
-    Interval,
-    Method,
     Sums,
     check_paired_dates,
-    default_block_length,
+    daily_differences,
     difference_of,
-    interval,
     mean_of,
     mean_sums,
+    paired_differences,
     paired_sums,
-    resample_counts,
     skill_of,
+)
+from ens10.metrics.uncertainty.resampling import (
+    BlockMethod,
+    default_block_length,
+    resample_counts,
 )
 
 __all__ = [
     "REPLICATES",
+    "Alternative",
+    "BlockMethod",
+    "Dependence",
     "Floats",
     "Interval",
+    "Kernel",
     "Method",
     "Sums",
+    "automatic_block_length",
+    "automatic_lags",
+    "benjamini_hochberg",
     "check_paired_dates",
+    "daily_differences",
     "default_block_length",
+    "diebold_mariano",
     "difference_of",
     "interval",
     "mean_of",
     "mean_sums",
+    "paired_differences",
     "paired_sums",
     "resample_counts",
     "skill_of",

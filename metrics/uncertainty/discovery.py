@@ -1,0 +1,101 @@
+"""Which of many tests, such as those of the points of a map, are significant together."""
+
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._reduce import Over
+from ens10.metrics._tables import as_labelled, names_of
+
+Dependence = Literal["none", "spatial", "any"]
+Floats = npt.NDArray[np.float64]
+
+
+def benjamini_hochberg(
+    p: Any, *, rate: float = 0.05, dim: Over = "all", dependence: Dependence = "none"
+) -> xr.Dataset:
+    """Tests that are significant at a false discovery rate.
+
+    Of m tests with sorted p values p_(1) <= ... <= p_(m), those are significant whose p value is
+    at most the threshold, the largest p_(i) <= i / m level (Benjamini and Hochberg 1995,
+    doi:10.1111/j.2517-6161.1995.tb02031.x): on average at most `rate` of what is found is false.
+
+    Args:
+        p: p values of any dimensions; missing ones are no tests.
+        rate: the false discovery rate, in (0, 1).
+        dim: the dimensions of the tests that are taken together: numbers of axes, or names for
+            DataArrays; "all". Others, such as steps, are judged apart.
+        dependence: "none": level = rate, for tests that are independent or depend positively.
+            "spatial": level = 2 rate, for the points of one map of the atmosphere, of which
+            neighbours depend on each other: there the probability of any finding on a map without
+            effect is then about `rate` (Wilks 2016, doi:10.1175/BAMS-D-15-00267.1).
+            "any": level = rate / sum_{i <= m} 1 / i, which holds for every dependence (Benjamini
+            and Yekutieli 2001, doi:10.1214/aos/1013699998).
+
+    Returns:
+        `significant` (bool, False where p is missing) and `adjusted` (p values to be compared
+        with `rate`, at most 1) over the dimensions of p, `threshold` (NaN where nothing is
+        significant) and `tests` (their number) over those that are judged apart; lazy where p is.
+
+    Raises:
+        UnknownNameError: another dependence.
+        ArgumentError: a rate outside (0, 1); no such dimension; p values outside [0, 1] (of lazy
+            ones, when they are computed).
+    """
+    if dependence not in get_args(Dependence):
+        raise UnknownNameError("dependence", dependence, get_args(Dependence))
+    if not 0.0 < rate < 1.0:
+        raise ArgumentError("rate", f"expected a number between 0 and 1, got {rate}")
+    labelled = as_labelled({"p": p})
+    values = labelled["p"]
+    names = names_of(labelled, dim, p)
+    if values.chunks is not None:
+        values = values.chunk(dict.fromkeys(names, -1))
+    adjusted = xr.apply_ufunc(
+        partial(_adjusted, axes=len(names), dependence=dependence),
+        values,
+        input_core_dims=[names],
+        output_core_dims=[names],
+        dask="parallelized",
+        output_dtypes=[np.float64],
+    ).transpose(*values.dims)
+    significant = adjusted <= rate
+    fields = {
+        "significant": significant,
+        "adjusted": adjusted,
+        "threshold": values.astype(np.float64).where(significant).max(names),
+        "tests": values.notnull().sum(names),
+    }
+    bare = {name: field.drop_attrs() for name, field in fields.items()}
+    return xr.Dataset(bare, attrs={"rate": rate, "dependence": dependence})
+
+
+def _adjusted(p: npt.NDArray[Any], *, axes: int, dependence: str) -> Floats:
+    """The least p_(j) m / j rate / level of all j >= i, in the places of p; tests are last."""
+    flat = p.reshape(*p.shape[: p.ndim - axes], -1).astype(np.float64)
+    if bool(((flat < 0) | (flat > 1)).any()):
+        raise ArgumentError("p", "values outside [0, 1]", "Give p values, not statistics")
+    if flat.size == 0:
+        return flat.reshape(p.shape)
+    order = np.argsort(flat, axis=-1)  # missing ones last
+    ranked = np.take_along_axis(flat, order, axis=-1)
+    m = (~np.isnan(flat)).sum(axis=-1, keepdims=True)
+    i = np.arange(1, flat.shape[-1] + 1)
+    scaled = ranked * (m / i) * _level(m, i, dependence)
+    smallest = np.fmin.accumulate(scaled[..., ::-1], axis=-1)[..., ::-1]
+    smallest = np.where(np.isnan(ranked), np.nan, np.minimum(smallest, 1.0))
+    adjusted = np.empty_like(flat)
+    np.put_along_axis(adjusted, order, smallest, axis=-1)
+    return adjusted.reshape(p.shape)
+
+
+def _level(m: npt.NDArray[Any], i: npt.NDArray[Any], dependence: str) -> Any:
+    """Rate over level, by which p values grow."""
+    if dependence == "any":
+        harmonic = np.concatenate([[0.0], np.cumsum(1.0 / i)])
+        return np.take(harmonic, m)
+    return 0.5 if dependence == "spatial" else 1.0
