@@ -1,0 +1,131 @@
+"""The variogram score: whether the differences between variables are as large as they are."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+import xarray as xr
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._reduce import Over, mean_over
+from ens10.metrics.crps import spread_factor
+from ens10.metrics.multivariate._variables import flattened, size_of, variable_axes
+
+Estimator = Literal["plain", "fair"]
+
+
+def variogram_score(
+    members: Any,
+    y: Any,
+    *,
+    estimator: str,
+    member_dim: Dim,
+    variable_dim: Dim | Sequence[Dim],
+    order: float = 0.5,
+    pair_weights: Any = None,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+) -> Any:
+    """Variogram score of order p of ensembles of M vectors.
+
+    sum_{k,l} w_kl (mean_i |x_ik - x_il|^p - |y_k - y_l|^p)^2 over all ordered pairs of variables,
+    so each pair counts twice (Scheuerer and Hamill 2015, doi:10.1175/MWR-D-14-00269.1). "fair"
+    takes off w_kl / M times the sample variance of |x_ik - x_il|^p, which makes it unbiased for
+    the distribution that the members are drawn from; a single score can then be negative. It
+    sees what members differ by, and no bias that all variables share. A NaN anywhere in members
+    or `y` gives NaN.
+
+    Time goes with the square of the number of variables; memory does not (pairs with one variable
+    are held at a time). Gradients of tensors are written out; for p <= 1 they are 0 at variables
+    that are equal, where a derivative does not exist.
+
+    Args:
+        members: the ensemble; any shape with a member axis and variable axes.
+        y: observations: the members' shape without the member axis. Other axes may be missing or
+            of length 1, and then broadcast; variable axes may not.
+        estimator: "plain" or "fair".
+        member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
+        variable_dim: the axis or axes that hold the variables (channels, places), counted in
+            `members`, whose member axis counts too.
+        order: p, above 0.
+        pair_weights: w_kl, 0 or more: numbers that broadcast to (D, D), with the D variables in
+            the order of `variable_dim`, the last one fastest. The diagonal does not matter, and
+            no gradient flows into them. A numpy array, whatever the others are, or a tensor
+            beside tensors.
+        dim: of a mean over scores: axis numbers or names without members and variables; "all";
+            None for the scores of all points.
+        weights: of that mean.
+        nan: "propagate" or "omit", in the mean.
+
+    Returns:
+        The scores, as the kind of array that was given, in the unit of `members` to the power
+        2p, which is told for p = 0.5 only.
+
+    Raises:
+        UnknownNameError: another estimator or NaN policy.
+        ArgumentError: no such axis; an order of 0 or less; a fair score of one member; weights,
+            observations, coordinates or units that do not fit.
+    """
+    if estimator not in get_args(Estimator):
+        raise UnknownNameError("estimator", estimator, get_args(Estimator))
+    if not 0 < order < np.inf:
+        raise ArgumentError("order", f"expected a number above 0, got {order!r}")
+    core, shape = variable_axes(members, y, member_dim, variable_dim)
+    spread_factor(size_of(members, member_dim), estimator)
+    options = {
+        "variables": len(shape),
+        "order": float(order),
+        "fair": estimator == "fair",
+        "pairs": _both_ways(pair_weights, int(np.prod(shape))),
+    }
+    attrs = {"estimator": estimator, "order": float(order)}
+    score = apply(SCORE, {"members": members, "y": y}, core, options=options, attrs=attrs)
+    if order != 0.5 and isinstance(score, xr.DataArray):
+        score.attrs.pop("units", None)
+    return mean_over(score, dim, weights, nan)
+
+
+def _both_ways(weights: Any, variables: int) -> Any:
+    """The weights w_kl + w_lk of pairs, (D, D); a tensor if they are one.
+
+    Raises:
+        ArgumentError: negative weights (tensors are not looked at), or ones that do not fit.
+    """
+    shape = (variables, variables)
+    if weights is None:
+        return np.full(shape, 2.0)
+    try:
+        fits = np.broadcast_shapes(np.shape(weights), shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ArgumentError(
+            "pair_weights", f"shape {tuple(np.shape(weights))} does not broadcast to {shape}"
+        )
+    if hasattr(weights, "movedim"):
+        return weights.detach().expand(shape) + weights.detach().expand(shape).T
+    values = np.broadcast_to(np.asarray(weights, dtype=np.float64), shape)
+    if not (values >= 0).all():
+        raise ArgumentError("pair_weights", "some are negative or NaN", "Give 0 or more")
+    return values + values.T
+
+
+def _on_numpy(members: Any, y: Any, *, variables: int, order: float, fair: bool, pairs: Any) -> Any:
+    from ens10.metrics.multivariate._variogram_loops import variogram_scores
+
+    shape = np.broadcast_shapes(members.shape[1:], y.shape)
+    x = flattened(np.broadcast_to(members, (members.shape[0], *shape)), 1, variables)
+    observed = flattened(np.broadcast_to(y, shape), 0, variables)
+    score = variogram_scores(x, observed, np.ascontiguousarray(pairs, np.float64), order, fair)
+    return score.reshape(shape[variables:]).astype(members.dtype)
+
+
+def _on_tensors(members: Any, y: Any, **options: Any) -> Any:
+    from ens10.metrics.multivariate._variogram_torch import variogram_score as on_torch
+
+    return on_torch(members, y, **options)
+
+
+SCORE = Score("variogram_score", "variogram score", _on_numpy, _on_tensors)
