@@ -1,33 +1,47 @@
-"""The scores on numpy arrays: the formulas that every other library is held to."""
+"""The CRPS on numpy arrays: plain forms for few numbers, compiled loops for many.
 
-from itertools import combinations
+Plain and compiled forms of ensembles give the same bits. Those of the normal differ by rounding:
+by at most 2e-6 of the mean score in single and 1e-14 in double precision.
+"""
+
 from typing import Any
 
 import numpy as np
 from scipy.special import erf
 
 from ens10.errors import ArgumentError
-from ens10.metrics._dispatch import Array, common_dtype
+from ens10.metrics._dispatch import Array
+from ens10.metrics.ensemble._weighted import crps_weighted
 
 SQRT_HALF = 0.5**0.5
 INV_SQRT_PI = np.pi**-0.5
 FAR = 1e3  # a z at which the normal distribution is 0 or 1 in every dtype, its square finite
-UNROLLED = 16  # most members for which all pairs are cheaper than a sort
+SMALL = 2**12  # numbers: below, numpy is faster, and nobody waits for a compiler
+COMPILED = (np.dtype(np.float32), np.dtype(np.float64))
 
 
-def crps_normal(mu: Any, sigma: Any, y: Any, *, check: bool = True) -> Array:
-    """CRPS of normals; shapes broadcast. See `ens10.metrics.crps_normal`."""
-    dtype = common_dtype(mu, sigma, y)
-    mu, sigma, y = (np.asarray(a, dtype=dtype) for a in (mu, sigma, y))
+def crps_normal(mu: Array, sigma: Array, y: Array, *, check: bool = True) -> Array:
+    """CRPS of normals, of one dtype; shapes broadcast. See `ens10.metrics.crps_normal`."""
+    if mu.dtype == np.float16:
+        wide = [a.astype(np.float32) for a in (mu, sigma, y)]
+        return crps_normal(*wide, check=check).astype(np.float16)
+    mu, s, y = np.broadcast_arrays(mu, sigma, y)
+    if mu.dtype in COMPILED and mu.size >= SMALL:
+        from ens10.metrics.ensemble import _normal_compiled as compiled
+
+        score, negative = compiled.scores(mu, s, y)
+        if check and negative:
+            check_sigma(sigma)
+        return score
     if check:
         check_sigma(sigma)
-    d, s = np.broadcast_arrays(y - mu, sigma)
+    d = y - mu
     z = standardised(d, s)
     # C is homogeneous of degree 1 in (d, s): it is d dC/dd + s dC/ds, also at s = 0.
     with np.errstate(over="ignore", under="ignore"):
         by_s = (2 * INV_SQRT_PI * SQRT_HALF) * np.exp(-0.5 * z * z) - INV_SQRT_PI
-    score: Array = d * erf(z * SQRT_HALF) + s * by_s
-    return score
+    plain: Array = d * erf(z * SQRT_HALF) + s * by_s
+    return plain
 
 
 def standardised(d: Array, s: Array) -> Array:
@@ -54,12 +68,35 @@ def check_sigma(sigma: Array) -> None:
         )
 
 
-def crps_ensemble(members: Any, y: Any, factor: float, axis: int) -> Array:
-    """CRPS of ensembles; `factor` is the a of the spread term. See `crps.crps_ensemble`."""
-    dtype = common_dtype(members, y)
-    x = np.moveaxis(np.asarray(members, dtype=dtype), axis, 0) - np.asarray(y, dtype=dtype)
-    distance, spread = crps_terms(x)
-    return distance - dtype.type(factor) * spread
+def crps_ensemble(
+    members: Array,
+    y: Array,
+    weights: Any = None,
+    *,
+    factor: float,
+    estimator: str = "plain",
+    alpha: float = 0.95,
+    skip: bool = False,
+) -> Array:
+    """CRPS of ensembles, members first; `factor` is the a of the spread term.
+
+    With `weights`, or with `skip` where a member is missing, the factor is not used. See
+    `ens10.metrics.crps_ensemble`.
+    """
+    if members.dtype == np.float16:
+        wide = (members.astype(np.float32), y.astype(np.float32), weights)
+        score = crps_ensemble(
+            *wide, factor=factor, estimator=estimator, alpha=alpha, skip=skip
+        )  # fmt: skip
+        return score.astype(np.float16)
+    if weights is not None or (skip and np.isnan(members).any()):
+        return crps_weighted(members, y, weights, estimator=estimator, alpha=alpha, skip=skip)
+    if members.dtype in COMPILED and members.size >= SMALL:
+        from ens10.metrics.ensemble import _compiled as compiled
+
+        return compiled.scores(members, y, factor)
+    distance, spread = _plain_terms(members - y)
+    return distance - members.dtype.type(factor) * spread
 
 
 def crps_terms(x: Array) -> tuple[Array, Array]:
@@ -69,31 +106,21 @@ def crps_terms(x: Array) -> tuple[Array, Array]:
         x: members less the observation, (M, ...): centred, because sorted sums of large values
             cancel badly in float32.
     """
+    if x.dtype in COMPILED and x.size >= SMALL:
+        from ens10.metrics.ensemble import _compiled as compiled
+
+        return compiled.terms(x, np.zeros((), x.dtype))
+    return _plain_terms(x)
+
+
+def _plain_terms(x: Array) -> tuple[Array, Array]:
+    """The terms member by member: numpy's own sums depend on the memory's layout."""
     M = x.shape[0]
-    spread = _spread_of_pairs(x) if M <= UNROLLED else _spread_sorted(x)
-    # Member by member: numpy's own sums round differently for other memory layouts, and so
-    # for other chunks.
     distance: Array = np.abs(x[0])
     for member in x[1:]:
         distance = distance + np.abs(member)
+    ordered = np.sort(x, axis=0)
+    spread: Array = np.zeros_like(distance)
+    for k in range(M // 2):  # the sum of (2k - M + 1) x_(k), in pairs so that less cancels
+        spread = spread + (ordered[M - 1 - k] - ordered[k]) * x.dtype.type(M - 1 - 2 * k)
     return distance / x.dtype.type(M), spread / x.dtype.type(M**2)
-
-
-def _spread_of_pairs(x: Array) -> Array:
-    """Sum over pairs i < j of |x_i - x_j|, members first."""
-    total: Array = np.zeros(x.shape[1:], dtype=x.dtype)
-    gap = np.empty_like(total)
-    for i, j in combinations(range(x.shape[0]), 2):
-        np.subtract(x[i], x[j], out=gap)
-        np.abs(gap, out=gap)
-        total += gap
-    return total
-
-
-def _spread_sorted(x: Array) -> Array:
-    """The same from order statistics: the sum of (2k - M + 1) x_(k) over k = 0 .. M-1."""
-    M = x.shape[0]
-    total: Array = np.zeros(x.shape[1:], dtype=x.dtype)
-    for k, member in enumerate(np.sort(x, axis=0)):
-        total += member * x.dtype.type(2 * k - M + 1)
-    return total

@@ -1,6 +1,11 @@
-"""The scores on torch tensors, with gradients written out instead of traced.
+"""The CRPS on torch tensors, with gradients written out instead of traced.
 
-Autograd through the closed forms gives NaN at sigma = 0 and keeps tens of intermediates.
+Autograd through the closed forms gives NaN at sigma = 0 and keeps tens of intermediates. There are
+three ways, and the values choose: compiled loops for tensors on the CPU that are not small, torch's
+own operations elsewhere, and plain formulas that a compiler can trace inside `torch.compile`.
+
+The first two are autograd functions: differentiable once, and refused by the transforms of
+`torch.func` (vmap, jvp, ...), which say so.
 """
 
 from itertools import combinations
@@ -10,99 +15,116 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from ens10.errors import ArgumentError
-from ens10.metrics._kernels_numpy import FAR, INV_SQRT_PI, SQRT_HALF, UNROLLED
+from ens10.metrics._kernels_numpy import FAR, INV_SQRT_PI, SMALL, SQRT_HALF
+from ens10.metrics.ensemble._eager_torch import UNROLLED, EagerEnsemble
+from ens10.metrics.ensemble._weighted import check_weights
+from ens10.metrics.ensemble._weighted_torch import crps_weighted
 
 Tensor = torch.Tensor
+_HALF = (torch.float16, torch.bfloat16)
 
 
-class _NormalCRPS(torch.autograd.Function):
-    """CRPS of a normal from the distance d = y - mu and s = sigma, of one shape and dtype."""
+class EagerNormal(torch.autograd.Function):
+    """CRPS of a normal whose mu, sigma and y have one shape and dtype."""
 
     @staticmethod
-    def forward(ctx: Any, d: Tensor, s: Tensor) -> Tensor:
-        z = torch.where(s == 0, torch.sign(d) * FAR, d / s)
-        by_d = torch.erf(z * SQRT_HALF)
-        by_s = (2 * INV_SQRT_PI * SQRT_HALF) * torch.exp(-0.5 * z * z) - INV_SQRT_PI
+    def forward(ctx: Any, mu: Tensor, s: Tensor, y: Tensor) -> Tensor:
+        d = y - mu
+        by_d, by_s = _partials(d, s)
         ctx.save_for_backward(by_d, by_s)
-        score: Tensor = d * by_d + s * by_s  # homogeneous of degree 1
-        return score
+        return d.mul_(by_d).addcmul_(s, by_s)  # homogeneous of degree 1
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         by_d, by_s = ctx.saved_tensors
-        return grad * by_d, grad * by_s
+        by_y = grad * by_d
+        return -by_y, grad * by_s, by_y if ctx.needs_input_grad[2] else None
 
 
-class _EnsembleCRPS(torch.autograd.Function):
-    """CRPS of members x minus the observation, members first; piecewise linear in x."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
-        M = x.shape[0]
-        unrolled = _spread_of_pairs if M <= UNROLLED else _spread_sorted
-        spread, by_x = unrolled(x, ctx.needs_input_grad[0])
-        if by_x is not None:
-            ctx.save_for_backward(torch.sign(x) / M - by_x * (factor / M**2))
-        return x.abs().mean(dim=0) - spread * (factor / M**2)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (by_x,) = ctx.saved_tensors
-        return grad * by_x, None
+def _partials(d: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Derivatives by the distance and by sigma: finite, also where one of them is NaN."""
+    z = torch.where(s == 0, torch.sign(d) * FAR, d / s).nan_to_num(0.0, FAR, -FAR)
+    by_s = torch.exp(-0.5 * z * z) * (2 * INV_SQRT_PI * SQRT_HALF) - INV_SQRT_PI
+    return torch.erf(z * SQRT_HALF), by_s
 
 
-def _spread_of_pairs(x: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
-    """Sum over pairs of |x_i - x_j|, and its gradient: how many members are below less above."""
-    total = torch.zeros_like(x[0])
-    by_x = torch.zeros_like(x) if with_gradient else None
-    for i, j in combinations(range(x.shape[0]), 2):
-        gap = x[i] - x[j]
-        total += gap.abs()
-        if by_x is not None:
-            side = gap.sign_()
-            by_x[i] += side
-            by_x[j] -= side
-    return total, by_x
-
-
-def _spread_sorted(x: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor | None]:
-    """The same from order statistics: weights 2k - M + 1, handed back to their members."""
-    M = x.shape[0]
-    ranks = torch.arange(1 - M, M, 2, dtype=x.dtype, device=x.device)
-    ordered, origin = torch.sort(x, dim=0)
-    weights = ranks.view(-1, *[1] * (x.ndim - 1)).expand_as(x)
-    total = (ordered * weights).sum(dim=0)
-    return total, torch.empty_like(x).scatter_(0, origin, weights) if with_gradient else None
-
-
-def crps_normal(mu: Any, sigma: Any, y: Any, *, check: bool) -> Tensor:
-    """CRPS of normals; shapes broadcast. See `ens10.metrics.crps_normal`."""
-    like = next(a for a in (mu, sigma, y) if isinstance(a, Tensor))
-    mu, sigma, y = (_tensor(a, like) for a in (mu, sigma, y))
-    d = y - mu
-    dtype = torch.promote_types(d.dtype, sigma.dtype)
+def crps_normal(mu: Tensor, sigma: Tensor, y: Tensor, *, check: bool) -> Tensor:
+    """CRPS of normals of one dtype; shapes broadcast. See `ens10.metrics.crps_normal`."""
     if check:
         _check_sigma(sigma)
-    shape = torch.broadcast_shapes(d.shape, sigma.shape)  # type: ignore[no-untyped-call]
-    d, s = d.to(dtype).expand(shape), sigma.to(dtype).expand(shape)
-    score: Tensor = _NormalCRPS.apply(d, s)  # type: ignore[no-untyped-call]
+    shared = torch.broadcast_tensors(mu, sigma, y)  # type: ignore[no-untyped-call]
+    if mu.dtype in _HALF:
+        score = crps_normal(*(t.float() for t in shared), check=False)
+        return score.to(mu.dtype)
+    if torch.compiler.is_compiling():
+        d = shared[2] - shared[0]
+        with torch.no_grad():
+            by_d, by_s = _partials(d, shared[1])
+        return d * by_d + shared[1] * by_s  # its derivatives are by_d and by_s (Euler)
+    function: Any = EagerNormal
+    if _compiled_here(shared[0]):
+        from ens10.metrics.ensemble import _autograd_torch as compiled
+
+        function = compiled.CompiledNormal
+    score = function.apply(*shared)
     return score
 
 
-def crps_ensemble(members: Tensor, y: Any, factor: float, axis: int) -> Tensor:
-    """CRPS of ensembles; `factor` is the a of the spread term. See `ens10.metrics`."""
-    x = members.movedim(axis, 0) - _tensor(y, members)
-    score: Tensor = _EnsembleCRPS.apply(x, factor)  # type: ignore[no-untyped-call]
-    return score
+def crps_ensemble(
+    members: Tensor,
+    y: Tensor,
+    weights: Tensor | None = None,
+    *,
+    factor: float,
+    estimator: str = "plain",
+    alpha: float = 0.95,
+    skip: bool = False,
+) -> Tensor:
+    """CRPS of ensembles, members first; `factor` is the a of the spread term.
+
+    See `ens10.metrics.crps_ensemble`.
+    """
+    dtype = members.dtype
+    if dtype in _HALF:
+        members, y = members.float(), y.float()
+        weights = None if weights is None else weights.float()
+    if weights is not None:
+        check_weights(weights.detach())
+    if weights is not None or skip:
+        score = crps_weighted(members, y, weights, estimator=estimator, alpha=alpha, skip=skip)
+        return score.to(dtype)
+    y = y.expand(members.shape[1:])
+    if torch.compiler.is_compiling():
+        return _traced(members - y, factor).to(dtype)
+    function: Any = EagerEnsemble
+    if _compiled_here(members):
+        from ens10.metrics.ensemble import _autograd_torch as compiled
+
+        function = compiled.CompiledEnsemble
+    score = function.apply(members, y, factor)
+    return score.to(dtype)
 
 
-def _tensor(value: Any, like: Tensor) -> Tensor:
-    """Plain numbers take the dtype of the tensors; integer tensors become floating."""
-    default = like.dtype if like.dtype.is_floating_point else torch.get_default_dtype()
-    if not isinstance(value, Tensor):
-        return torch.as_tensor(value, dtype=default, device=like.device)
-    return value if value.dtype.is_floating_point else value.to(default)
+def _compiled_here(tensor: Tensor) -> bool:
+    """Whether numpy sees the same numbers, and they are worth a compiled loop."""
+    plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+    wide = tensor.dtype in (torch.float32, torch.float64)
+    return plain and wide and tensor.device.type == "cpu" and tensor.numel() >= SMALL
+
+
+def _traced(x: Tensor, factor: float) -> Tensor:
+    """The score in operations that a compiler fuses, forwards and backwards."""
+    M = x.shape[0]
+    if M > UNROLLED:
+        ranks = torch.arange(1 - M, M, 2, dtype=x.dtype, device=x.device)
+        ordered = torch.sort(x, dim=0).values
+        spread = (ordered * ranks.view(-1, *[1] * (x.ndim - 1))).sum(dim=0)
+    else:
+        spread = torch.zeros_like(x[0])
+        for i, j in combinations(range(M), 2):
+            spread = spread + (x[i] - x[j]).abs()
+    return x.abs().mean(dim=0) - spread * (factor / M**2)
 
 
 def _check_sigma(sigma: Tensor) -> None:

@@ -4,7 +4,6 @@ One function for torch tensors (differentiable), numpy arrays, xarray DataArrays
 (lazy): each gives back what it was given. Lower is better; the unit is that of the forecast.
 """
 
-from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,23 +11,39 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics import _kernels_numpy as on_numpy
-from ens10.metrics._dispatch import backend_of, common_dtype, dask_array
+from ens10.metrics._call import Score, apply
+from ens10.metrics._dispatch import backend_of
+from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 
 Estimator = Literal["plain", "fair", "almost_fair"]
 
 
-def crps_normal(mu: Any, sigma: Any, y: Any, *, check: bool = True) -> Any:
+def crps_normal(
+    mu: Any,
+    sigma: Any,
+    y: Any,
+    *,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+    check: bool = True,
+) -> Any:
     """CRPS of normal distributions, elementwise.
 
     With z = (y - mu) / sigma it is sigma [z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)] (Gneiting
     et al. 2005, doi:10.1175/MWR2904.1, eq. 5), and |y - mu| at sigma = 0. NaN propagates.
-    Gradients of tensors are analytic and finite for every sigma >= 0.
+    Gradients of tensors are analytic, finite for every sigma >= 0, and those of points with a NaN
+    are finite too, so that `nan="omit"` trains on the others. They have no second derivatives.
 
     Args:
         mu: means; any shape.
         sigma: standard deviations, 0 or more, in the unit of `mu`.
         y: observations. Arrays broadcast by position, DataArrays by dimension name, with equal
             coordinates. Plain numbers are accepted for each of the three.
+        dim: dimensions of a weighted mean (axis numbers, or names for DataArrays; "all"); None
+            for the scores of the points.
+        weights: of the mean, what broadcasts to the scores.
+        nan: "propagate", or "omit" to leave NaN scores out of the mean.
         check: refuse a negative sigma. A training loss whose sigma comes from a head that cannot
             be negative passes False, because looking at the values waits for the device.
 
@@ -36,27 +51,13 @@ def crps_normal(mu: Any, sigma: Any, y: Any, *, check: bool = True) -> Any:
         The scores, in the unit of `mu`, as the kind of array that was given.
 
     Raises:
-        ArgumentError: a negative sigma (on lazy arrays when they are computed), or arrays of
-            several libraries.
+        ArgumentError: a negative sigma (on lazy arrays when they are computed), arrays of
+            several libraries, shapes, coordinates or units that do not fit.
+        UnknownNameError: another policy for NaN.
     """
-    kind = backend_of({"mu": mu, "sigma": sigma, "y": y})
-    if kind == "torch":
-        from ens10.metrics import _kernels_torch as on_torch
-
-        return on_torch.crps_normal(mu, sigma, y, check=check)
-    if kind == "numpy":
-        return on_numpy.crps_normal(mu, sigma, y, check=check)
-    kernel, dtype = partial(on_numpy.crps_normal, check=check), common_dtype(mu, sigma, y)
-    if kind == "dask":
-        return dask_array().core.elemwise(kernel, mu, sigma, y, dtype=dtype)
-    score = xr.apply_ufunc(
-        kernel,
-        *(mu, sigma, y),
-        join="exact",
-        dask="parallelized",
-        output_dtypes=[dtype],
-    )
-    return _labelled(score, mu, "normal")
+    arrays = {"mu": mu, "sigma": sigma, "y": y}
+    score = apply(_NORMAL, arrays, options={"check": check}, attrs={"estimator": "normal"})
+    return mean_over(score, dim, weights, nan)
 
 
 def crps_ensemble(
@@ -66,6 +67,10 @@ def crps_ensemble(
     estimator: str,
     member_dim: int | str,
     alpha: float = 0.95,
+    member_weights: Any = None,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
 ) -> Any:
     """CRPS of ensembles of M members.
 
@@ -73,76 +78,113 @@ def crps_ensemble(
     members' step distribution), a = M / (M - 1) ("fair": unbiased for the distribution that the
     members are drawn from; Ferro 2014, doi:10.1002/qj.2270), or the mixture
     a = alpha M / (M - 1) + 1 - alpha ("almost_fair"; Lang et al. 2024, arXiv:2412.15832).
-    A NaN in any member or in `y` gives NaN. Tensors are differentiable in both arguments.
+
+    With member weights w_i, scaled to sum to 1, it is sum_i w_i |x_i - y| - a / 2 sum_ij w_i w_j
+    |x_i - x_j|. Here 1 / (1 - sum_i w_i^2) takes the place of M / (M - 1): the weight of all pairs
+    i != j is 1 - sum_i w_i^2, so that the term stays unbiased for weights that do not depend on
+    the values.
+
+    Tensors are differentiable in both arguments (once); where members are equal the gradient is
+    one of the subgradients. Points with a NaN have finite gradients.
 
     Args:
         members: the ensemble; any shape with a member axis. A lazy array whose member axis is cut
-            into chunks has them joined first.
+            into chunks has them joined first, which is said.
         y: observations: the members' shape without the member axis, or what broadcasts to it.
         estimator: "plain", "fair" or "almost_fair"; there is no default.
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
         alpha: weight of the fair score in "almost_fair"; unused otherwise.
+        member_weights: 0 or more, shape (M,) or the members' shape; equal ones if None.
+        dim: dimensions of a weighted mean (numbers of the scores' axes, or names); None for the
+            scores of the points.
+        weights: of the mean, what broadcasts to the scores.
+        nan: "propagate" makes a score NaN that has a NaN among its members; "omit" does, and
+            leaves such points out of the mean; "skip-members" scores each point by the members
+            that are there, with the estimator for their number, and leaves points without a score
+            out of the mean. A fair score needs two members at a point, and is NaN otherwise.
 
     Returns:
         The scores, in the unit of `members`, as the kind of array that was given.
 
     Raises:
-        UnknownNameError: another estimator.
+        UnknownNameError: another estimator or policy for NaN.
         ArgumentError: no such axis; fair or almost fair with one member; observations that have
-            a member axis of their own or do not fit; arrays of several libraries.
+            a member axis of their own or do not fit; negative weights of members (on lazy arrays
+            when they are computed); arrays of several libraries, other coordinates or units.
     """
-    kind = backend_of({"members": members, "y": y})
-    if kind == "xarray":
-        return _crps_ensemble_xarray(members, y, estimator, member_dim, alpha)
-    if kind == "numpy":
-        members, y = np.asarray(members), y if np.isscalar(y) else np.asarray(y)
-    axis = member_axis(members, member_dim)
-    check_observations(members.shape, getattr(y, "shape", ()), axis)
-    factor = spread_factor(members.shape[axis], estimator, alpha)
-    if kind == "torch":
-        from ens10.metrics import _kernels_torch as on_torch
-
-        return on_torch.crps_ensemble(members, y, factor, axis)
-    if kind == "numpy":
-        return on_numpy.crps_ensemble(members, y, factor, axis)
-    return _crps_ensemble_dask(members, y, factor, axis)
-
-
-def _crps_ensemble_dask(members: Any, y: Any, factor: float, axis: int) -> Any:
-    da = dask_array()
-    last = da.moveaxis(da.asarray(members), axis, -1).rechunk({-1: -1})
-    return da.apply_gufunc(
-        partial(on_numpy.crps_ensemble, factor=factor, axis=-1),
-        "(m),()->()",
-        *(last, da.broadcast_to(da.asarray(y), last.shape[:-1]).rechunk(last.chunks[:-1])),
-        output_dtypes=[common_dtype(members, y)],
+    if nan not in get_args(EnsembleNan):
+        raise UnknownNameError("nan", nan, get_args(EnsembleNan))
+    arrays = {"members": members, "y": y}
+    core = {"members": [member_dim]}
+    M = _size_along(members, member_dim)
+    if member_weights is not None:
+        arrays["member_weights"] = _member_weights(members, member_weights, member_dim, M)
+        one = arrays["member_weights"].ndim == 1 and backend_of(arrays) != "xarray"
+        core["member_weights"] = [0 if one else member_dim]
+    # an axis that is not there is told by `apply`
+    factor = spread_factor(2 if M is None else M, estimator, alpha)
+    options = {"factor": factor, "estimator": estimator, "alpha": alpha}
+    score = apply(
+        _ENSEMBLE,
+        arrays,
+        core,
+        options=options | {"skip": nan == "skip-members"},
+        attrs={"estimator": estimator},
+        unlike=["member_weights"],
     )
+    return mean_over(score, dim, weights, nan, policies=EnsembleNan)
 
 
-def _crps_ensemble_xarray(
-    members: Any, y: Any, estimator: str, member_dim: int | str, alpha: float
-) -> xr.DataArray:
-    if not isinstance(members, xr.DataArray) or member_dim not in members.dims:
-        had = getattr(members, "dims", ())
-        raise ArgumentError("member_dim", f"members have no dimension {member_dim!r}, only {had}")
-    if member_dim in getattr(y, "dims", ()):
+def _normal_tensors(*tensors: Any, check: bool) -> Any:
+    from ens10.metrics import _kernels_torch as on_torch
+
+    return on_torch.crps_normal(*tensors, check=check)
+
+
+def _ensemble_tensors(*tensors: Any, **options: Any) -> Any:
+    from ens10.metrics import _kernels_torch as on_torch
+
+    return on_torch.crps_ensemble(*tensors, **options)
+
+
+_NAME = ("crps", "continuous ranked probability score")
+_NORMAL = Score(*_NAME, on_numpy.crps_normal, _normal_tensors)
+_ENSEMBLE = Score(*_NAME, on_numpy.crps_ensemble, _ensemble_tensors)
+
+
+def _size_along(members: Any, member_dim: int | str) -> int | None:
+    """How many members there are; None if they have no such axis."""
+    if isinstance(members, xr.DataArray):
+        return members.sizes.get(member_dim)
+    shape = np.shape(members)
+    valid = isinstance(member_dim, int) and -len(shape) <= member_dim < len(shape)
+    return shape[int(member_dim)] if valid else None
+
+
+def _member_weights(members: Any, given: Any, member_dim: int | str, M: int | None) -> Any:
+    """Weights of members in the library of the members; a plain list or array is for (M,).
+
+    Raises:
+        ArgumentError: other shapes.
+    """
+    if isinstance(members, xr.DataArray) and not isinstance(given, xr.DataArray):
+        if np.ndim(given) != 1:
+            raise ArgumentError("member_weights", "not a DataArray", "Name their dimensions")
+        given = xr.DataArray(np.asarray(given, members.dtype), dims=str(member_dim))
+    elif not hasattr(given, "ndim"):
+        like = getattr(members, "new_tensor", np.asarray)
+        given = like(given)
+    if isinstance(given, xr.DataArray):
+        fits = given.sizes.get(member_dim) == M and set(given.dims) <= set(members.dims)
+    else:
+        fits = tuple(given.shape) in ((M,), tuple(np.shape(members)))
+    if M is not None and not fits:
         raise ArgumentError(
-            "y",
-            f"observations have the member dimension {member_dim!r}",
-            "Give one observation for each ensemble",
+            "member_weights",
+            f"shape {tuple(given.shape)} for members of shape {tuple(np.shape(members))}",
+            f"Give one weight for each of the {M} members, or the members' shape",
         )
-    if members.chunks is not None:
-        members = members.chunk({member_dim: -1})
-    score = xr.apply_ufunc(
-        on_numpy.crps_ensemble,
-        *(members, y),
-        kwargs={"factor": spread_factor(members.sizes[member_dim], estimator, alpha), "axis": -1},
-        input_core_dims=[[member_dim], []],
-        join="exact",
-        dask="parallelized",
-        output_dtypes=[common_dtype(members, y)],
-    )
-    return _labelled(score, members, estimator)
+    return given
 
 
 def spread_factor(M: int, estimator: str, alpha: float = 0.95) -> float:
@@ -193,12 +235,3 @@ def check_observations(members: tuple[int, ...], y: tuple[int, ...], axis: int) 
             f"with member axis {axis}",
             f"Give one observation for each ensemble: shape {wanted}",
         )
-
-
-def _labelled(score: xr.DataArray, like: Any, estimator: str) -> xr.DataArray:
-    """The score with its name, estimator and unit."""
-    units = getattr(like, "attrs", {}).get("units")
-    score.attrs = {"long_name": "continuous ranked probability score", "estimator": estimator}
-    if units is not None:
-        score.attrs["units"] = units
-    return score.rename("crps")
