@@ -1,88 +1,231 @@
 """A forecast and the truth of the same moments and points."""
 
+import warnings
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
+from ens10.errors import ArgumentError, MissingDataError, UnknownNameError, listing
+from ens10.metrics.verification.kinds import kind_of
 
 GRID = ("latitude", "longitude")
-VARIABLES = {"normal": ("mu", "sigma"), "ensemble": ("members",)}
+APART = ("step", "level")  # dimensions beside time that are scored apart
+Join = Literal["exact", "inner"]
 _CLOSE_DEGREES = 1e-4  # float32 coordinates of the same grid
 
 
-def checked_forecast(forecast: xr.Dataset) -> xr.Dataset:
-    """The forecast with its variables' dimensions in order: time [, number], latitude, longitude.
+class LeftOutWarning(UserWarning):
+    """Dates were left out of a comparison, as join="inner" allows."""
+
+
+def checked_forecast(forecast: xr.Dataset, name: str = "forecast") -> xr.Dataset:
+    """The variables of the forecast's kind, dimensions in order.
+
+    Their order is time [, step] [, level] [, number or quantile], latitude, longitude.
 
     Raises:
         UnknownNameError: no known `forecast_kind` in its attributes.
         MissingDataError: variables of that kind that it lacks.
-        ArgumentError: other dimensions, or a date twice.
+        ArgumentError: other dimensions, a date twice, units that differ, or quantile levels that
+            do not rise between 0 and 1.
     """
-    kind = forecast.attrs.get("forecast_kind")
-    if kind not in VARIABLES:
-        raise UnknownNameError("forecast_kind", kind, VARIABLES)
-    absent = [name for name in VARIABLES[kind] if name not in forecast]
+    kind = kind_of(forecast)
+    absent = [variable for variable in kind.variables if variable not in forecast]
     if absent:
-        raise MissingDataError(f"{kind} forecast", absent)
-    wanted = ("time", "number", *GRID) if kind == "ensemble" else ("time", *GRID)
-    chosen = forecast[list(VARIABLES[kind])]
-    if set(chosen.dims) != set(wanted):
-        raise ArgumentError("forecast", f"dimensions {tuple(chosen.dims)} instead of {wanted}")
-    if chosen.indexes["time"].has_duplicates:
-        raise ArgumentError("forecast", "a date comes twice in its coordinate time")
+        raise MissingDataError(f"{kind.name} {name}", absent)
+    chosen = forecast[list(kind.variables)]
+    apart = tuple(dim for dim in APART if dim in chosen.dims)
+    wanted = ("time", *apart, *kind.core, *GRID)
+    for variable in chosen.values():
+        if set(variable.dims) != set(wanted):
+            raise ArgumentError(name, f"dimensions {variable.dims} instead of {wanted}")
+    for dim in ("time", *apart):
+        if chosen.indexes[dim].has_duplicates:
+            what = "a date" if dim == "time" else f"a {dim}"
+            raise ArgumentError(name, f"{what} comes twice in its coordinate {dim}")
+    if "quantile" in kind.core:
+        _check_levels(chosen["quantile"].to_numpy())
     return chosen.transpose(*wanted)
 
 
-def matched_truth(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
-    """The truth of each date of a forecast, on the forecast's coordinates; lazy if it was.
+def _check_levels(levels: npt.NDArray[Any]) -> None:
+    if not (levels.size and levels.min() > 0 and levels.max() < 1 and np.all(np.diff(levels) > 0)):
+        raise ArgumentError(
+            "quantile",
+            f"levels {listing([f'{level:g}' for level in levels])} do not rise between 0 and 1",
+            "Sort the forecast by quantile, and give probabilities",
+        )
 
-    Dates are matched exactly: the forecast's `valid_time` (its `time` if it has none) with the
-    truth's `valid_time` (its `time` if it has none). The truth may hold more dates, in any order.
+
+@dataclass(frozen=True)
+class Matched:
+    """A forecast, and where the truth of each of its moments is.
+
+    Attributes:
+        forecast: as `checked_forecast` returns it, of the dates that have truth.
+        truth: as it was given, dimensions in order.
+        places: shape (dates, steps, 2): positions along the truth's time and step (0 without).
+    """
+
+    forecast: xr.Dataset
+    truth: xr.DataArray
+    places: npt.NDArray[np.int64]
+
+    def observed(self, dates: slice) -> npt.NDArray[Any]:
+        """The truth of some dates: shape (dates, steps, levels, H, W), 1 for what it has not."""
+        places = self.places[dates]
+        n, steps = places.shape[:2]
+        level = self.forecast.sizes.get("level", 1)
+        shape = (n, steps, level, *(self.forecast.sizes[d] for d in GRID))
+        found: npt.NDArray[Any] = np.empty(shape, self.truth.dtype)
+        for at in range(steps):
+            for step in np.unique(places[:, at, 1]):
+                rows = places[:, at, 1] == step
+                when: dict[Hashable, Any] = {"time": _as_slice(places[rows, at, 0])}
+                if "step" in self.truth.dims:
+                    when["step"] = int(step)
+                found[rows, at] = self.truth.isel(when).to_numpy().reshape(-1, *shape[2:])
+        return found
+
+    def part(self, dates: slice) -> "Matched":
+        """Some of the dates."""
+        return Matched(self.forecast.isel(time=dates), self.truth, self.places[dates])
+
+
+def _as_slice(places: npt.NDArray[np.int64]) -> Any:
+    """Neighbouring positions as a slice, which is read faster than a list."""
+    first = int(places[0])
+    beside = bool(np.array_equal(places, np.arange(first, first + places.size)))
+    return slice(first, first + places.size) if beside else places
+
+
+def matched(
+    forecast: xr.Dataset, truth: xr.DataArray, join: Join = "exact", name: str = "forecast"
+) -> Matched:
+    """A forecast and the truth of each of its moments; nothing is read.
+
+    Moments are matched exactly: the forecast's `valid_time` (its `time` if it has none) with the
+    truth's `valid_time` (its `time` if it has none). The truth may hold more, in any order.
 
     Args:
-        forecast: with `time`, `latitude`, `longitude`.
-        truth: over time, latitude, longitude; or time, step, latitude, longitude.
-
-    Returns:
-        Dimensions time, latitude, longitude.
+        forecast: of any kind.
+        truth: over time [, step] [, level], latitude, longitude.
+        join: "exact" refuses a date without truth; "inner" leaves it out and warns.
+        name: of the forecast, for errors.
 
     Raises:
-        MissingDataError: dates, or rows and columns of the grid, that the truth lacks.
-        ArgumentError: other dimensions.
+        MissingDataError: dates, levels, or rows and columns of the grid, that the truth lacks.
+        ArgumentError: other dimensions or units; no date in common.
+        UnknownNameError: another join.
     """
-    if not {"time", *GRID} <= set(truth.dims) <= {"time", "step", *GRID}:
-        raise ArgumentError("truth", f"dimensions {truth.dims} instead of {('time', *GRID)}")
-    _check_grid(forecast, truth)
-    when = truth["valid_time"] if "valid_time" in truth.coords else truth["time"]
-    flat = truth.reset_coords(drop=True).drop_vars(("time", "step"), errors="ignore")
-    if "step" in truth.dims:
-        when = when.broadcast_like(truth.isel(latitude=0, longitude=0, drop=True))
-        when = when.transpose("time", "step")
-        flat = flat.stack(moment=("time", "step"), create_index=False).rename(moment="time")
-    place = {moment: i for i, moment in enumerate(_moments(when))}
-    moments = _moments(forecast["valid_time" if "valid_time" in forecast.coords else "time"])
-    missing = [str(m)[:19] for m in moments if m not in place]
-    if missing:
+    if join not in get_args(Join):
+        raise UnknownNameError("join", join, get_args(Join))
+    checked = checked_forecast(forecast, name)
+    observed = _checked_truth(checked, truth)
+    _check_units(checked, observed, name)
+    places = _places(checked, observed)
+    there = (places >= 0).all(axis=(1, 2))
+    lacking = [str(t)[:19] for t in _valid_dates(checked)[~there]]
+    if lacking and join == "exact":
         raise MissingDataError(
-            "truth", missing, "The truth has to cover the valid date of every forecast"
+            "truth",
+            lacking,
+            'The truth has to cover the valid date of every forecast; join="inner" leaves out '
+            "the dates that it does not cover",
         )
-    rows = flat.isel(time=[place[m] for m in moments])
-    return rows.transpose("time", *GRID).assign_coords({d: forecast[d] for d in ("time", *GRID)})
+    if not there.any():
+        raise ArgumentError(name, "no date has truth" if lacking else "it holds no dates")
+    if lacking:
+        left_out(len(lacking), there.size, "without truth", lacking)
+        checked, places = checked.isel(time=there), places[there]
+    return Matched(checked, observed, places)
 
 
-def _moments(when: xr.DataArray) -> npt.NDArray[np.datetime64]:
-    return when.to_numpy().ravel().astype("datetime64[ns]")
+def left_out(number: int, of: int, why: str, dates: list[str]) -> None:
+    """Warns of dates that are left out."""
+    told = f"{number} of {of} dates left out ({why}): {listing(dates)}"
+    warnings.warn(told, LeftOutWarning, stacklevel=4)
 
 
-def _check_grid(forecast: xr.Dataset, truth: xr.DataArray) -> None:
+def _checked_truth(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
+    allowed = ("time", "step", *(("level",) if "level" in forecast.dims else ()), *GRID)
+    least = {d for d in allowed if d != "step"}
+    if not least <= set(truth.dims) <= set(allowed):
+        raise ArgumentError("truth", f"dimensions {truth.dims} instead of {('time', *GRID)}")
+    check_same_grid("truth", forecast, truth)
+    if "level" in forecast.dims:
+        truth = truth.sel(level=_levels(forecast, truth))
+    return truth.transpose(*(d for d in allowed if d in truth.dims))
+
+
+def _levels(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
+    lacking = np.setdiff1d(forecast["level"].to_numpy(), truth["level"].to_numpy())
+    if lacking.size:
+        raise MissingDataError("truth", [f"level {level:g}" for level in lacking])
+    return forecast["level"]
+
+
+def _check_units(forecast: xr.Dataset, truth: xr.DataArray, name: str) -> None:
+    kind = kind_of(forecast)
+    united: dict[str, xr.DataArray] = {str(v): forecast[v] for v in kind.united} | {"truth": truth}
+    units = {k: v.attrs["units"] for k, v in united.items() if "units" in v.attrs}
+    if len(set(units.values())) > 1:
+        told = ", ".join(f"{k} in {unit}" for k, unit in units.items())
+        raise ArgumentError(name, f"units differ: {told}", "Bring all to one unit")
+
+
+def _valid_dates(forecast: xr.Dataset) -> npt.NDArray[np.datetime64]:
+    """The moment that each date is named by in messages: what it is valid for, if that is one."""
+    moments = _moments(forecast)
+    return moments[:, 0] if moments.shape[1] == 1 else forecast["time"].to_numpy()
+
+
+def _moments(data: xr.Dataset | xr.DataArray) -> npt.NDArray[np.datetime64]:
+    """Valid moments, shape (dates, steps), to the nanosecond."""
+    steps = data.sizes.get("step", 1)
+    when = data["valid_time" if "valid_time" in data.coords else "time"]
+    if "step" in data.dims and "valid_time" not in data.coords:
+        when = when + _as_time(data["step"])
+    moments = when.transpose("time", ...).to_numpy().astype("datetime64[ns]")
+    rows = moments if moments.ndim == 2 else moments[:, None]
+    return np.broadcast_to(rows, (len(rows), steps))
+
+
+def _as_time(step: xr.DataArray) -> xr.DataArray:
+    """A step as a time difference: numbers are hours."""
+    if step.dtype.kind == "m":
+        return step
+    return step.copy(data=(step.to_numpy() * 3.6e12).astype("timedelta64[ns]"))
+
+
+def _places(forecast: xr.Dataset, truth: xr.DataArray) -> npt.NDArray[np.int64]:
+    there = _moments(truth)
+    steps = there.shape[1]
+    known = {moment: divmod(i, steps) for i, moment in enumerate(there.ravel())}
+    wanted = _moments(forecast)
+    found = [known.get(moment, (-1, -1)) for moment in wanted.ravel()]
+    return np.array(found, dtype=np.int64).reshape(*wanted.shape, 2)
+
+
+def check_same_grid(
+    what: str, mine: xr.Dataset | Mapping[str, xr.DataArray], other: xr.DataArray
+) -> None:
+    """Refuse what lies on another grid.
+
+    Raises:
+        MissingDataError: rows and columns that the other lacks.
+    """
     missing = []
     for name in GRID:
-        mine, other = forecast[name].to_numpy(), truth[name].to_numpy()
-        if mine.shape == other.shape and np.allclose(mine, other, rtol=0, atol=_CLOSE_DEGREES):
+        here, there = mine[name].to_numpy(), other[name].to_numpy()
+        if here.shape == there.shape and np.allclose(here, there, rtol=0, atol=_CLOSE_DEGREES):
             continue
-        near = np.abs(mine[:, None] - other).min(axis=1, initial=np.inf) <= _CLOSE_DEGREES
-        lacking = [f"{name} {value:g}" for value in mine[~near]]
+        near = np.abs(here[:, None] - there).min(axis=1, initial=np.inf) <= _CLOSE_DEGREES
+        lacking = [f"{name} {value:g}" for value in here[~near]]
         missing += lacking or [f"{name} in the forecast's order and number"]
     if missing:
-        raise MissingDataError("truth", missing, "Bring both to one grid")
+        raise MissingDataError(what, missing, "Bring both to one grid")

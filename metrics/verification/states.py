@@ -1,29 +1,27 @@
 """The additive states of a forecast's scores: small, mergeable, and all that scoring keeps."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, get_args
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
-from ens10.errors import ArgumentError, UnknownNameError
+from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import Weighting, area_weights
-from ens10.metrics._kernels_numpy import crps_terms
-from ens10.metrics.aggregation import NanPolicy, mean_state, merge_states
-from ens10.metrics.calibration import observation_ranks, pit_counts, pit_normal
-from ens10.metrics.crps import crps_normal, spread_factor
-from ens10.metrics.verification.alignment import GRID, checked_forecast, matched_truth
+from ens10.metrics.aggregation import PARTS, NanPolicy
+from ens10.metrics.verification import blocks
+from ens10.metrics.verification.alignment import APART, GRID, Join, Matched, left_out, matched
+from ens10.metrics.verification.cases import CASES
+from ens10.metrics.verification.kinds import kind_of
+from ens10.metrics.verification.sums import add_map
+from ens10.metrics.verification.table import MEANS, available, mean_of_name, wanted
+from ens10.metrics.verification.working import TRUTH, Part, Plan, joined, load, work
+from ens10.metrics.verification.zones import ZONES, Box, Zones, zones_of
+from ens10.progress import track
 
-SCORES = ("crps", "crps_fair", "rmse", "spread_error", "histogram")
 PIT_BINS = 20
-_BLOCK_VALUES = 2**24  # values of a forecast in memory at once: 64 MiB in float32
-# The means that each score is made of: squared error of the mean, and predicted variance.
-MEANS = {
-    "crps": ("crps",),
-    "crps_fair": ("crps_fair",),
-    "rmse": ("error2",),
-    "spread_error": ("error2", "variance"),
-}
 
 
 def score_states(
@@ -32,187 +30,222 @@ def score_states(
     scores: Sequence[str] | None = None,
     *,
     weights: Weighting = "cell",
+    by: Sequence[str] = (),
     nan: NanPolicy = "omit",
+    join: Join = "exact",
     bins: int = PIT_BINS,
     seed: int = 0,
+    bands: Any = None,
+    land: xr.DataArray | None = None,
+    regions: Mapping[str, Box] | None = None,
+    scheduler: Any = None,
+    progress: bool = False,
 ) -> xr.Dataset:
     """The additive states of scores of a forecast, date by date.
 
-    Lazy input is read in blocks of dates (its own chunks), so memory does not grow with them.
+    Lazy input is read once, in blocks of dates (whole chunks of its own), so memory does not grow
+    with them. Every number is a sum over one date, or is added date by date: the result is the
+    same to the last bit whatever the blocks, and wherever they are worked on.
 
     Args:
-        forecast: `attrs["forecast_kind"]` "normal" with `mu` and `sigma` (time, latitude,
-            longitude), or "ensemble" with `members` (time, number, latitude, longitude).
-        truth: matched to it by `alignment.matched_truth`.
-        scores: some of `SCORES`; None for all that the forecast has.
+        forecast: dimensions time [, step] [, level], latitude, longitude and those of its
+            `attrs["forecast_kind"]`: "normal" with `mu` and `sigma`; "ensemble" with `members`
+            over `number`; "quantiles" with `values` over `quantile`, whose coordinate is their
+            probabilities.
+        truth: matched to it by `alignment.matched`.
+        scores: some of `table.SCORES` ("crps", "crps_fair", "rmse", "bias", "spread_error",
+            "log_score", "brier_T", "quantile_score_P", "coverage_P", "width_P" with numbers T
+            and P) and "histogram"; None for the usual ones that the forecast has.
         weights: of the rows of the grid: "cell" areas, "cos" or "none".
+        by: zones that are summed apart beside the whole: "latitude_band", "surface", "region".
         nan: "omit" leaves out points where truth or forecast is missing (they are not counted);
             "propagate" makes NaN of the date. Maps and histograms always omit.
+        join: "exact" refuses dates without truth, or without any value; "inner" leaves them out
+            and warns.
         bins: of the PIT histogram.
         seed: of the random ranks among ties, and of the position within a rank.
+        bands: edges of latitude bands, as for `aggregation.latitude_bands`.
+        land: share of land on the grid, for "surface".
+        regions: boxes by name, as for `aggregation.region_boxes`.
+        scheduler: where blocks are worked on, as for `blocks.in_order`.
+        progress: whether to show a progress bar.
 
     Returns:
-        For each mean (`crps`, `crps_fair`, `error2`, `variance`) its `_sum`, `_weight`, `_count`
-        over time; `crps_map_sum`, `_weight` and `_count` over latitude and longitude, unweighted;
+        For each mean that the scores are made of (`crps`, `error2`, ...) its `_sum`, `_weight`
+        and `_count` over time [, step] [, level], and `_zone_sum`, ... with the dimensions of
+        `by`; `crps_map_sum`, `_weight` and `_count` over latitude and longitude, unweighted;
         `pit_count(pit_bin)` and, of ensembles, `rank_count(rank)`, unweighted counts.
 
     Raises:
-        UnknownNameError: another kind of forecast, score, weighting or policy.
-        ArgumentError: a score that this forecast has not; a negative sigma; other dimensions.
+        UnknownNameError: another kind of forecast, score, weighting, policy, zone or scheduler.
+        ArgumentError: a score that this forecast has not; a negative sigma; other dimensions;
+            units that differ; an address at which no scheduler answers.
         MissingDataError: variables, dates or grid points that are missing.
     """
-    checked = checked_forecast(forecast)
-    observed = matched_truth(checked, truth)
-    members = checked.sizes.get("number")
-    wanted = _wanted(scores, checked)
-    rows = xr.DataArray(area_weights(checked["latitude"].to_numpy(), weights), dims="latitude")
-    blocks = []
-    for dates in _blocks(checked):
-        block, y = checked.isel(time=dates).load(), observed.isel(time=dates).load()
-        made = _ensemble_block if members else _normal_block
-        blocks.append(_states_of(*made(block, y, wanted, bins, seed), rows, nan))
-    if not blocks:
-        raise ArgumentError("forecast", "it holds no dates")
-    states = merge_states(blocks)
-    kept = {k: v for k, v in checked.coords.items() if k in ("step", "valid_time")}
-    states = states.assign_coords({str(k): _writable(v) for k, v in kept.items()})
-    kind = {"forecast_kind": forecast.attrs["forecast_kind"], "weights": weights, "nan": nan}
-    return states.assign_attrs(kind | ({"members": members} if members else {}))
+    places = [name for name in by if name not in ZONES]
+    if places:
+        raise UnknownNameError("by", places[0], ZONES)
+    return states_of(
+        [matched(forecast, truth, join)],
+        [scores],
+        weights=weights,
+        zones=zones_of(forecast, by, bands=bands, land=land, regions=regions),
+        nan=nan,
+        join=join,
+        bins=bins,
+        seed=seed,
+        scheduler=scheduler,
+        progress=progress,
+    )[0]
+
+
+def states_of(
+    forecasts: Sequence[Matched],
+    scores: Sequence[Sequence[str] | None],
+    *,
+    weights: Weighting,
+    zones: Zones | None,
+    nan: NanPolicy,
+    join: Join,
+    bins: int,
+    seed: int,
+    scheduler: Any,
+    progress: bool,
+) -> list[xr.Dataset]:
+    """The states of forecasts of the same dates, on the points where none is missing.
+
+    Each date is read once. Arguments as for `score_states`.
+    """
+    if nan not in get_args(NanPolicy):
+        raise UnknownNameError("nan", nan, get_args(NanPolicy))
+    if bins < 1:
+        raise ArgumentError("bins", f"expected one or more, got {bins}")
+    first = forecasts[0].forecast
+    asked = [
+        wanted(names, kind_of(one.forecast).name, one.forecast.sizes.get("number"))
+        for names, one in zip(scores, forecasts, strict=True)
+    ]
+    means = [tuple(dict.fromkeys(m for s in named for m in s.means)) for named, _ in asked]
+    histograms = tuple(counted for _, counted in asked)
+    rows = area_weights(first["latitude"].to_numpy(), weights)
+    plan = Plan(tuple(means), histograms, rows, zones, nan, bins, seed)
+    slices = list(blocks.blocks_of(first))
+    todo = [[one.part(dates) for one in forecasts] for dates in slices]
+    collected = [_Collected(one.forecast, plan, n) for n, one in enumerate(forecasts)]
+    results = blocks.in_order(load, partial(work, plan), todo, scheduler)
+    for parts in track(results, "blocks", len(slices), progress):
+        for one, part in zip(collected, parts, strict=True):
+            one.add(part)
+    made = [one.states(plan, {"weights": weights, "nan": nan}) for one in collected]
+    empty = np.max([one.empty() for one in collected], axis=0)
+    return _checked_dates(made, empty, nan, join)
+
+
+class _Collected:
+    """The sums of one forecast, block after block."""
+
+    def __init__(self, forecast: xr.Dataset, plan: Plan, n: int) -> None:
+        self.forecast, self.means = forecast, plan.means[n]
+        self.parts: list[Part] = []
+        self.counts: dict[str, npt.NDArray[np.int64]] = {}
+        shape = tuple(forecast.sizes[d] for d in GRID)
+        on_map = [name for name in self.means if MEANS[mean_of_name(name)[0]].on_map]
+        self.maps = {name: (np.zeros(shape), np.zeros(shape, np.int64)) for name in on_map}
+
+    def add(self, part: Part) -> None:
+        for name, fields in part.maps.items():
+            for field in fields:
+                add_map(field, *self.maps[name])
+        for name, counts in part.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + counts
+        part.maps = {}
+        self.parts.append(part)
+
+    def empty(self) -> npt.NDArray[np.int64]:
+        """What each date lacks altogether, shape (dates,): TRUTH or FORECAST, or 0."""
+        empty = np.concatenate([part.empty for part in self.parts])
+        return np.where((empty > 0).all(axis=(1, 2)), empty.max(axis=(1, 2)), 0)
+
+    def states(self, plan: Plan, settings: dict[str, Any]) -> xr.Dataset:
+        dims = ("time", *(d for d in APART if d in self.forecast.dims))
+        sizes = tuple(self.forecast.sizes[d] for d in dims)
+        found: dict[str, Any] = {}
+        for name in self.means:
+            attrs = self._attributes(name)
+            for part, values in joined([p.sums for p in self.parts], name).items():
+                found[f"{name}_{part}"] = (dims, values.reshape(sizes), _only(part, attrs))
+            if plan.zones is not None:
+                over = tuple(plan.zones.labels)
+                for part, values in joined([p.zones for p in self.parts], name).items():
+                    shaped = plan.zones.sums(values)
+                    shaped = shaped.reshape(*sizes, *shaped.shape[3:])
+                    found[f"{name}_zone_{part}"] = ((*dims, *over), shaped, _only(part, attrs))
+            if name in self.maps:
+                total, count = self.maps[name]
+                for part, grid in zip(PARTS, (total, count.astype(float), count), strict=True):
+                    found[f"{name}_map_{part}"] = (GRID, grid, _only(part, attrs))
+        for name, counts in self.counts.items():
+            found[name] = (name.replace("_count", "").replace("pit", "pit_bin"), counts)
+        states = xr.Dataset(found).assign_coords(self._coordinates(plan))
+        kind = {"forecast_kind": kind_of(self.forecast).name, **settings}
+        members = self.forecast.sizes.get("number")
+        return states.assign_attrs(kind | ({"members": members} if members else {}))
+
+    def _attributes(self, name: str) -> dict[str, str]:
+        kind, base = kind_of(self.forecast), mean_of_name(name)[0]
+        units = self.forecast[kind.united[0]].attrs.get("units") if kind.united else None
+        attrs = {"truth": units, "truth2": f"({units})2" if units else None, "1": "1"}
+        found = {"units": attrs[MEANS[base].units]} if attrs[MEANS[base].units] else {}
+        if base in ("crps", "crps_fair"):
+            found["estimator"] = "fair" if base == "crps_fair" else CASES[kind.name].estimator
+        return {k: str(v) for k, v in found.items()}
+
+    def _coordinates(self, plan: Plan) -> dict[str, Any]:
+        kept = ("time", "valid_time", *APART, *(GRID if self.maps else ()))
+        coords: dict[str, Any] = {
+            str(k): _writable(v) for k, v in self.forecast.coords.items() if k in kept
+        }
+        if "rank_count" in self.counts:
+            coords["rank"] = np.arange(self.counts["rank_count"].size)
+        if "pit_count" in self.counts:
+            coords["pit_bin"] = (np.arange(plan.bins) + 0.5) / plan.bins
+        if plan.zones is not None:
+            coords |= {name: list(labels) for name, labels in plan.zones.labels.items()}
+        return coords
+
+
+def _only(part: str, attrs: dict[str, str]) -> dict[str, str]:
+    return attrs if part == "sum" else {}
+
+
+def _checked_dates(
+    states: list[xr.Dataset], empty: npt.NDArray[np.int64], nan: NanPolicy, join: Join
+) -> list[xr.Dataset]:
+    """The states without dates that hold no value, which are named."""
+    if nan == "propagate" or not empty.any():
+        return states
+    dates = np.datetime_as_string(states[0]["time"].to_numpy(), unit="s")
+    told = [
+        f"{date} (all {'truth' if what == TRUTH else 'of the forecast'} is NaN)"
+        for date, what in zip(dates[empty > 0], empty[empty > 0], strict=True)
+    ]
+    if join == "exact":
+        raise MissingDataError("values", told, 'Leave such dates out with join="inner"')
+    if (empty > 0).all():
+        raise MissingDataError("values", told)
+    left_out(len(told), empty.size, "no values", told)
+    return [one.isel(time=empty == 0) for one in states]
 
 
 def available_scores(forecast: xr.Dataset) -> tuple[str, ...]:
-    """The names of the scores that a forecast has: a normal and one member have no fair CRPS."""
-    members = forecast.sizes.get("number")
-    undefined = {None: ("crps_fair",), 1: ("crps_fair", "spread_error")}.get(members, ())
-    return tuple(s for s in SCORES if s not in undefined)
-
-
-def _wanted(scores: Sequence[str] | None, forecast: xr.Dataset) -> tuple[str, ...]:
-    available = available_scores(forecast)
-    for score in scores or ():
-        if score not in SCORES:
-            raise UnknownNameError("scores", score, SCORES)
-        if score not in available:
-            M = forecast.sizes.get("number")
-            what = "a normal forecast" if M is None else f"an ensemble of {M} member"
-            raise ArgumentError("scores", f"{score} is undefined for {what}")
-    return available if scores is None else tuple(scores)
-
-
-def _blocks(forecast: xr.Dataset) -> Iterator[slice]:
-    """Dates that are read together: whole chunks of lazy data, as many as memory allows."""
-    n = forecast.sizes["time"]
-    each = max(1, _BLOCK_VALUES * n // max(1, sum(v.size for v in forecast.values())))
-    parts = [v.variable.chunksizes for v in forecast.values()]
-    chunks = {part["time"] for part in parts if "time" in part}
-    lengths = min(chunks, key=len) if chunks else (1,) * n
-    start = stop = 0
-    for length in lengths:
-        if stop > start and stop + length - start > each:
-            yield slice(start, stop)
-            start = stop
-        stop += length
-    if stop > start:
-        yield slice(start, stop)
-
-
-Fields = dict[str, xr.DataArray]
-Counts = dict[str, xr.DataArray]
-
-
-def _normal_block(
-    forecast: xr.Dataset, y: xr.DataArray, wanted: Sequence[str], bins: int, _seed: int
-) -> tuple[Fields, Counts]:
-    mu, sigma = forecast["mu"], forecast["sigma"]
-    fields: Fields = {}
-    if "crps" in wanted:
-        fields["crps"] = crps_normal(mu, sigma, y)
-    fields |= _moments(mu - y, sigma.astype(np.float64) ** 2, wanted, mu)
-    if "histogram" not in wanted:
-        return fields, {}
-    return fields, {"pit_count": _pit_count(pit_normal(mu, sigma, y), bins)}
-
-
-def _ensemble_block(
-    forecast: xr.Dataset, y: xr.DataArray, wanted: Sequence[str], bins: int, seed: int
-) -> tuple[Fields, Counts]:
-    members = forecast["members"].transpose("number", "time", *GRID)
-    M = members.sizes["number"]
-    centred = (members - y).to_numpy()
-
-    def field(values: Any, **attrs: str) -> xr.DataArray:
-        units = {k: v for k, v in members.attrs.items() if k == "units"}
-        return y.copy(data=values).assign_attrs(units | attrs)
-
-    fields: Fields = {}
-    if {"crps", "crps_fair"} & set(wanted):
-        distance, spread = crps_terms(centred)
-        for name, estimator in (("crps", "plain"), ("crps_fair", "fair")):
-            if name in wanted:
-                values = distance - spread.dtype.type(spread_factor(M, estimator)) * spread
-                fields[name] = field(values, estimator=estimator)
-    error = field(centred.mean(axis=0))
-    variance = field(centred.var(axis=0, ddof=1)) if "spread_error" in wanted else error
-    fields |= _moments(error, variance, wanted, members)
-    if "histogram" not in wanted:
-        return fields, {}
-    return fields, _rank_counts(members, y, bins, seed)
-
-
-def _moments(
-    error: xr.DataArray, variance: xr.DataArray, wanted: Sequence[str], like: xr.DataArray
-) -> Fields:
-    """Squared error of the mean and variance, both missing where one is: the same points."""
-    needed = {mean for score in wanted for mean in MEANS.get(score, ())}
-    error2 = error.astype(np.float64) ** 2
-    both = {"error2": error2, "variance": variance.where(error2.notnull())}
-    units = {"units": f"({like.attrs['units']})2"} if "units" in like.attrs else {}
-    return {k: v.drop_attrs().assign_attrs(units) for k, v in both.items() if k in needed}
-
-
-def _rank_counts(members: xr.DataArray, y: xr.DataArray, bins: int, seed: int) -> Counts:
-    """Rank and PIT counts; the random numbers depend on the date alone, not on the blocks."""
-    M = members.sizes["number"]
-    ranks, values = np.zeros(M + 1, dtype=np.int64), np.zeros(bins, dtype=np.int64)
-    for i, date in enumerate(y["time"].to_numpy().astype("datetime64[s]").astype(np.int64)):
-        # Dates before 1970 are negative, which a seed must not be.
-        rng = np.random.default_rng([seed, int(date) % 2**63])
-        ties, within = rng.random((2, *y.shape[1:]))
-        rank = observation_ranks(members.values[:, i], y.values[i], ties)
-        there = rank >= 0
-        ranks += np.bincount(rank[there], minlength=M + 1)
-        values += pit_counts((rank + within)[there] / (M + 1), bins)
-    counted = xr.DataArray(ranks, dims="rank", coords={"rank": np.arange(M + 1)})
-    return {"rank_count": counted, "pit_count": _pit(values)}
-
-
-def _pit_count(values: xr.DataArray, bins: int) -> xr.DataArray:
-    return _pit(pit_counts(values.to_numpy(), bins))
-
-
-def _pit(counts: Any) -> xr.DataArray:
-    bins = len(counts)
-    centres = (np.arange(bins) + 0.5) / bins
-    return xr.DataArray(counts, dims="pit_bin", coords={"pit_bin": centres})
-
-
-def _states_of(fields: Fields, counts: Counts, rows: xr.DataArray, nan: NanPolicy) -> xr.Dataset:
-    parts = [
-        mean_state(name, field.reset_coords(drop=True), keep=("time",), weights=rows, nan=nan)
-        for name, field in fields.items()
-    ]
-    parts += [
-        mean_state(f"{name}_map", fields[name].reset_coords(drop=True), keep=GRID)
-        for name in ("crps", "crps_fair")
-        if name in fields
-    ]
-    return xr.merge([*parts, xr.Dataset(counts)], join="exact", compat="no_conflicts")
+    """The names of the scores that are made of a forecast when none are named."""
+    return available(kind_of(forecast).name, forecast.sizes.get("number"))
 
 
 def _writable(coordinate: xr.DataArray) -> xr.Variable:
     """The coordinate as netCDF keeps it: time differences as hours."""
     variable = coordinate.variable.compute()
     if variable.dtype.kind != "m":
-        return variable
+        return variable.to_base_variable()
     hours = variable.to_numpy() / np.timedelta64(1, "h")
     return xr.Variable(variable.dims, hours, {"units": "hours"})

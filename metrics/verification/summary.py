@@ -1,6 +1,7 @@
 """Final scores with confidence bounds from additive states."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,6 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics.aggregation import PARTS, finish_mean
-from ens10.metrics.calibration import spread_inflation
 from ens10.metrics.uncertainty import (
     REPLICATES,
     Floats,
@@ -21,24 +21,15 @@ from ens10.metrics.uncertainty import (
     difference_of,
     interval,
     mean_of,
-    mean_sums,
-    paired_sums,
     skill_of,
 )
+from ens10.metrics.verification.alignment import APART
+from ens10.metrics.verification.table import MEANS, SCORES, Named, mean_of_name
+from ens10.metrics.verification.zones import ZONES
 
-GROUPS = ("season", "month", "year")
+DATES = ("season", "month", "year")
+GROUPS = (*DATES, *APART, *ZONES)
 _SEASONS = ("DJF", "MAM", "JJA", "SON")
-_COMPARED = {"crps": "crpss", "crps_fair": "crpss_fair"}
-_LONG_NAMES = {
-    "crps": "mean continuous ranked probability score",
-    "crps_fair": "mean fair continuous ranked probability score",
-    "rmse": "root mean squared error of the mean",
-    "spread_error": "ratio of spread to root mean squared error",
-    "crpss": "skill score of the mean CRPS against the reference",
-    "crpss_fair": "skill score of the mean fair CRPS against the reference",
-    "crps_difference": "mean CRPS less that of the reference",
-    "crps_fair_difference": "mean fair CRPS less that of the reference",
-}
 
 
 def summarise(
@@ -57,8 +48,10 @@ def summarise(
     Args:
         states: of the forecast, merged over all its dates.
         reference_states: of the forecast that it is compared with, on the same dates and points.
-        by: groups of dates that are scored apart, each a dimension of the result: "season",
-            "month" or "year" of the valid date. Maps and histograms are of all dates.
+        by: groups that are scored apart, each a dimension of the result: "season", "month" or
+            "year" of the valid date; "step" or "level"; and the zones that the states were made
+            for ("latitude_band", "surface", "region": all of them or none). Maps and histograms
+            are of all dates, steps and levels.
         confidence: probability that a pair of bounds is meant to cover the truth.
         method: "bootstrap" or "student"; see `uncertainty.interval`.
         seed: of the bootstrap.
@@ -66,22 +59,20 @@ def summarise(
         block_length: dates in a block of the bootstrap; None for the cube root of their number.
 
     Returns:
-        Each of `crps`, `crps_fair`, `rmse`, `spread_error` that the states hold, with `_lower`
-        and `_upper`; `count` (points scored) and `dates`; the maps `crps_map`, `crps_fair_map`;
-        the histograms as they were. With a reference `crps_difference` and the skill score
-        `crpss` (and `crps_fair_difference`, `crpss_fair` where both have the fair score), paired
-        and with bounds, and `crpss_map`, `crpss_fair_map`.
+        Each score that the states hold all means of (see `table.SCORES`), with `_lower` and
+        `_upper`; `count` (points scored) and `dates`; the maps `crps_map`, `crps_fair_map`; the
+        histograms as they were. With a reference `crps_difference` and the skill score `crpss`
+        (and likewise for the other scores that both have), paired and with bounds, and
+        `crpss_map`, `crpss_fair_map`.
 
     Raises:
         UnknownNameError: another method or group.
         MissingDataError: dates that only one of the two forecasts has.
-        ArgumentError: forecasts scored on different points; states without a date.
+        ArgumentError: forecasts scored on different points; states without a date, or without the
+            groups.
     """
     if not states.sizes.get("time"):
         raise ArgumentError("states", "they hold no dates")
-    for name in by:
-        if name not in GROUPS:
-            raise UnknownNameError("by", name, GROUPS)
     bounds = partial(
         interval,
         method=method,
@@ -92,7 +83,10 @@ def summarise(
     )
     if reference_states is not None:
         check_paired_dates(states, reference_states)
-    result = _grouped(states.sortby("time"), reference_states, tuple(by), bounds)
+        reference_states = reference_states.sel(time=states["time"])
+    held = _Held(states.sortby("time"), by)
+    other = None if reference_states is None else _Held(reference_states.sortby("time"), by)
+    result = _grouped(held, other, bounds)
     result = result.merge(_maps(states, reference_states)).merge(_histograms(states))
     told: dict[str, Any] = {"confidence": confidence, "interval": method}
     if method == "bootstrap":
@@ -103,92 +97,189 @@ def summarise(
     return result.assign_attrs(states.attrs | told)
 
 
-def _grouped(
-    states: xr.Dataset, reference: xr.Dataset | None, by: tuple[str, ...], bounds: Any
-) -> xr.Dataset:
-    if not by:
-        return _scores(states, reference, bounds)
-    labels = _labels(states, by[0])
-    order = [s for s in _SEASONS if s in labels] if by[0] == "season" else list(np.unique(labels))
-    parts = []
-    for label in order:
-        dates = states["time"].to_numpy()[labels == label]
-        other = None if reference is None else reference.sel(time=dates)
-        parts.append(_grouped(states.sel(time=dates), other, by[1:], bounds))
-    index = xr.DataArray(order, dims=by[0], coords={by[0]: order}, name=by[0])
-    return xr.concat(parts, index, join="outer", coords="minimal", compat="override")
+class _Held:
+    """States cut into groups."""
+
+    def __init__(self, states: xr.Dataset, by: Sequence[str]) -> None:
+        self.states, self.by = states, tuple(by)
+        for name in by:
+            if name not in GROUPS:
+                raise UnknownNameError("by", name, GROUPS)
+        zones = [name for name in by if name in ZONES]
+        made = [str(d) for d in states.dims if d in ZONES]
+        if zones and set(zones) != set(made):
+            had = f"for {' and '.join(made)}" if made else "without zones"
+            raise ArgumentError("by", f"the states were made {had}", f"Score again, by {zones}")
+        absent = [name for name in by if name in APART and name not in states.dims]
+        if absent:
+            raise ArgumentError("by", f"the states are of one {absent[0]} alone")
+        self.infix = "zone_" if zones else ""
+        self.labels = {name: self._labels(name) for name in by}
+
+    def _labels(self, name: str) -> list[Any]:
+        if name not in DATES:
+            found: list[Any] = self.states[name].to_numpy().tolist()
+            return found
+        there = np.unique(self._of_dates(name)).tolist()
+        return [s for s in _SEASONS if s in there] if name == "season" else there
+
+    def _of_dates(self, name: str) -> npt.NDArray[Any]:
+        """The group of each date (and step): of valid dates."""
+        when = self.states["valid_time" if "valid_time" in self.states.coords else "time"]
+        labels: npt.NDArray[Any] = getattr(when.dt, name).to_numpy()
+        return labels
+
+    def sums(self, mean: str, chosen: Mapping[str, Any]) -> dict[str, Floats] | None:
+        """The sums of a mean over time, in one group; None if the states have them not."""
+        if f"{mean}_sum" not in self.states:
+            return None
+        return {part: self._of(f"{mean}_{self.infix}{part}", chosen) for part in PARTS}
+
+    def _of(self, name: str, chosen: Mapping[str, Any]) -> Floats:
+        values = self.states[name]
+        for group, label in chosen.items():
+            if group in DATES:
+                inside = self._of_dates(group) == label
+                dims = ("time", "step") if inside.ndim == 2 else ("time",)
+                values = values.where(xr.DataArray(inside, dims=dims), 0)
+            else:
+                values = values.isel({group: self.labels[group].index(label)})
+        rest = [d for d in values.dims if d != "time"]
+        summed: Floats = values.sum(rest, skipna=False).to_numpy()
+        return summed
+
+    @property
+    def scores(self) -> list[Named]:
+        """The scores whose means the states hold, in the order of the table."""
+        others = ("_map_sum", "_zone_sum")
+        held = [str(v) for v in self.states if str(v).endswith("_sum")]
+        numbers: dict[str, list[float | None]] = {base: [] for base in MEANS}
+        for name in held:
+            if not name.endswith(others):
+                base, number = mean_of_name(name.removesuffix("_sum"))
+                numbers[base].append(number)
+        return [
+            Named(name if n is None else f"{name}_{n:g}", score, n)
+            for name, score in SCORES.items()
+            for n in numbers[score.means[0]]
+            if all(n in numbers[mean] for mean in score.means)
+        ]
 
 
-def _labels(states: xr.Dataset, group: str) -> npt.NDArray[Any]:
-    when = states["valid_time" if "valid_time" in states.coords else "time"]
-    labels: npt.NDArray[Any] = getattr(when.dt, group).to_numpy()
-    return labels
+def _grouped(held: _Held, other: _Held | None, bounds: Any) -> xr.Dataset:
+    sizes = [len(labels) for labels in held.labels.values()]
+    found: dict[str, xr.Variable] = {}
+    for place in np.ndindex(*sizes):
+        chosen = {name: held.labels[name][i] for name, i in zip(held.by, place, strict=True)}
+        for name, variable in _scores(held, other, chosen, bounds).items():
+            if name not in found:
+                dtype = variable.dtype
+                blank = np.full(sizes, np.nan if dtype.kind == "f" else 0, dtype)
+                found[name] = xr.Variable(held.by, blank, variable.attrs)
+            found[name].values[place] = variable.values
+    return xr.Dataset(found, coords={k: (k, v, _attrs(held, k)) for k, v in held.labels.items()})
 
 
-def _scores(states: xr.Dataset, reference: xr.Dataset | None, bounds: Any) -> xr.Dataset:
-    found: dict[str, tuple[Sums, Any, dict[str, Any]]] = {}
-    for name in _COMPARED:
-        if f"{name}_sum" in states:
-            found[name] = (mean_sums(states, name), mean_of, states[f"{name}_sum"].attrs)
-    found |= _moment_scores(states)
-    for name, skill in _COMPARED.items():
-        if reference is not None and f"{name}_sum" in states and f"{name}_sum" in reference:
-            paired = paired_sums(states, reference, name)
-            units = {k: v for k, v in states[f"{name}_sum"].attrs.items() if k == "units"}
-            found[f"{name}_difference"] = (paired, difference_of, units)
-            found[skill] = (paired, skill_of, {"units": "1"})
-    result = xr.Dataset(_counts(states))
-    for name, (sums, statistic, attrs) in found.items():
-        scored = sums["weight"] != 0  # dates without truth say nothing about the uncertainty
-        made = bounds({k: v[scored] for k, v in sums.items()}, statistic)
-        named = attrs | {"long_name": _LONG_NAMES[name]}
-        for suffix, value in (("", made.value), ("_lower", made.lower), ("_upper", made.upper)):
-            result[f"{name}{suffix}"] = xr.DataArray(value, attrs=named)
-    return result
+def _attrs(held: _Held, name: str) -> dict[str, Any]:
+    return dict(held.states[name].attrs) if name in held.states.coords else {}
 
 
-def _moment_scores(states: xr.Dataset) -> dict[str, tuple[Sums, Any, dict[str, Any]]]:
-    """RMSE and spread/error ratio, as statistics of summed squares."""
-    if "error2_sum" not in states:
-        return {}
-    squared = mean_sums(states, "error2")
-    units = str(states["error2_sum"].attrs.get("units", ""))
-    attrs = {"units": units.removeprefix("(").removesuffix(")2")} if units else {}
-    found: dict[str, Any] = {"rmse": (squared, lambda s: np.sqrt(mean_of(s)), attrs)}
-    if "variance_sum" in states:
-        sums = squared | {"variance": states["variance_sum"].to_numpy()}
-        factor = spread_inflation(states.attrs.get("members"))
+@dataclass(frozen=True)
+class _Statistic:
+    """A number to be made of sums over time."""
 
-        def ratio(s: Sums) -> Floats:
-            # both sums are over the same points and weights
-            return np.sqrt(mean_of({"sum": factor * s["variance"], "weight": s["sum"]}))
+    sums: Sums
+    of: Callable[[Sums], Floats]
+    attrs: dict[str, Any]
 
-        found["spread_error"] = (sums, ratio, {"units": "1"})
+
+def _scores(
+    held: _Held, other: _Held | None, chosen: Mapping[str, Any], bounds: Any
+) -> dict[str, xr.Variable]:
+    made: dict[str, _Statistic] = {}
+    counted = None
+    for one in held.scores:
+        sums = [held.sums(mean, chosen) for mean in one.means]
+        known = [s for s in sums if s is not None]
+        counted = known[0]["count"] if counted is None else counted
+        made[one.name] = _own(held, one, known)
+    for one in held.scores:
+        paired = _paired(held, other, one, chosen) if one.score.skill and other else None
+        if paired is not None:
+            units = {k: v for k, v in made[one.name].attrs.items() if k == "units"}
+            name = f"{one.name} less that of the reference"
+            told = units | {"long_name": f"mean {name}" if one.number is None else name}
+            made[f"{one.name}_difference"] = _Statistic(paired, difference_of, told)
+            told = {"units": "1", "long_name": f"skill score of {one.name} against the reference"}
+            made[one.skill] = _Statistic(paired, skill_of, told)
+    found: dict[str, xr.Variable] = {}
+    if counted is not None:
+        found["count"] = xr.Variable((), int(counted.sum()))
+        found["dates"] = xr.Variable((), int((counted > 0).sum()))
+    for name, statistic in made.items():
+        scored = statistic.sums["weight"] != 0  # dates without truth say nothing about bounds
+        value = bounds({k: v[scored] for k, v in statistic.sums.items()}, statistic.of)
+        for suffix, number in (("", value.value), ("_lower", value.lower), ("_upper", value.upper)):
+            found[f"{name}{suffix}"] = xr.Variable((), np.float64(number), statistic.attrs)
     return found
 
 
-def _counts(states: xr.Dataset) -> dict[str, int]:
-    counted = next(
-        (states[f"{n}_count"] for n in (*_COMPARED, "error2") if f"{n}_sum" in states), 0
-    )
-    if isinstance(counted, int):
-        return {}
-    return {"count": int(counted.sum()), "dates": int((counted > 0).sum())}
+def _own(held: _Held, one: Named, sums: Sequence[dict[str, Floats]]) -> _Statistic:
+    """A score from the sums of its means."""
+    members = held.states.attrs.get("members")
+    together = {"weight": sums[0]["weight"]}
+    for n, mean in enumerate(sums):
+        together |= {f"sum{n}": mean["sum"], f"weight{n}": mean["weight"]}
+
+    def of(s: Sums) -> Floats:
+        means = [
+            mean_of({"sum": s[f"sum{n}"], "weight": s[f"weight{n}"]}) for n in range(len(sums))
+        ]
+        return one.score.finish(means, members)
+
+    attrs = dict(held.states[f"{one.means[0]}_sum"].attrs)
+    if one.score.units == "1":
+        attrs["units"] = "1"
+    elif one.score.units == "truth" and MEANS[one.score.means[0]].units == "truth2" and attrs:
+        attrs["units"] = str(attrs["units"]).removeprefix("(").removesuffix(")2")
+    return _Statistic(together, of, attrs | {"long_name": one.long_name})
+
+
+def _paired(
+    held: _Held, other: _Held | None, one: Named, chosen: Mapping[str, Any]
+) -> dict[str, Floats] | None:
+    """The sums of a mean of two forecasts, date by date."""
+    mean = one.means[0]
+    mine, its = held.sums(mean, chosen), other.sums(mean, chosen) if other else None
+    if mine is None or its is None:
+        return None
+    for part in ("count", "weight"):
+        if not np.allclose(mine[part], its[part], rtol=1e-9):
+            raise ArgumentError(
+                "reference",
+                f"its {mean} has other points than the forecast's (their {part}s differ)",
+                "Mask the truth where either is missing, and weight both alike",
+            )
+    return {k: mine[k] for k in ("sum", "weight")} | {
+        f"reference_{k}": its[k] for k in ("sum", "weight")
+    }
 
 
 def _maps(states: xr.Dataset, reference: xr.Dataset | None) -> xr.Dataset:
     maps = xr.Dataset()
-    for name, skill in _COMPARED.items():
+    for name, mean in MEANS.items():
         parts = [f"{name}_map_{part}" for part in PARTS]
-        if parts[0] not in states:
+        if not mean.on_map or parts[0] not in states:
             continue
         maps[f"{name}_map"] = finish_mean(states, f"{name}_map")
         if reference is not None and parts[0] in reference:
             other = finish_mean(reference, f"{name}_map")
             other = other.assign_coords(states[parts[0]].coords)
+            skill = SCORES[name].skill
+            told = f"skill score of {name} against the reference"
             maps[f"{skill}_map"] = (
                 1.0 - maps[f"{name}_map"] / other.where(other > 0)
-            ).assign_attrs(units="1", long_name=_LONG_NAMES[skill])
+            ).assign_attrs(units="1", long_name=told)
     return maps
 
 

@@ -1,16 +1,26 @@
 """From a forecast and the truth to a Dataset of scores with confidence bounds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from ens10.grid import Weighting
 from ens10.metrics.aggregation import NanPolicy
 from ens10.metrics.uncertainty import Method, check_paired_dates
-from ens10.metrics.verification.alignment import GRID, checked_forecast, matched_truth
-from ens10.metrics.verification.states import PIT_BINS, available_scores, score_states
+from ens10.metrics.verification.alignment import (
+    Join,
+    check_same_grid,
+    checked_forecast,
+    left_out,
+    matched,
+)
+from ens10.metrics.verification.kinds import kind_of
+from ens10.metrics.verification.states import PIT_BINS, states_of
 from ens10.metrics.verification.summary import summarise
+from ens10.metrics.verification.table import SCORES, named, undefined
+from ens10.metrics.verification.zones import ZONES, Box, zones_of
 
 
 def verify(
@@ -22,8 +32,14 @@ def verify(
     by: Sequence[str] = (),
     reference: xr.Dataset | None = None,
     nan: NanPolicy = "omit",
+    join: Join = "exact",
     bins: int = PIT_BINS,
     seed: int = 0,
+    bands: Any = None,
+    land: xr.DataArray | None = None,
+    regions: Mapping[str, Box] | None = None,
+    scheduler: Any = None,
+    progress: bool = False,
     confidence: float = 0.95,
     method: Method = "bootstrap",
     block_length: int | None = None,
@@ -40,8 +56,14 @@ def verify(
         by: as for `summarise`.
         reference: a forecast of the same dates, often the raw ensemble, for skill scores.
         nan: "omit" or "propagate".
+        join: "exact" refuses dates that are not everywhere; "inner" leaves them out and warns.
         bins: of the PIT histogram.
         seed: of the random ranks and of the bootstrap.
+        bands: as for `score_states`.
+        land: as for `score_states`.
+        regions: as for `score_states`.
+        scheduler: as for `score_states`.
+        progress: whether to show a progress bar.
         confidence: of the bounds.
         method: "bootstrap" or "student" (for few dates).
         block_length: dates in a block of the bootstrap.
@@ -52,20 +74,26 @@ def verify(
     Raises:
         ArgumentError, UnknownNameError, MissingDataError: as `score_states` and `summarise`.
     """
-    observed = matched_truth(checked_forecast(forecast), truth)
-    if "valid_time" in forecast.coords:
-        observed = observed.assign_coords(valid_time=forecast["valid_time"])
-    settings: Any = {"weights": weights, "nan": nan, "bins": bins, "seed": seed}
-    reference_states = None
-    if reference is not None:
-        check_paired_dates(forecast, reference)
-        for each in (forecast, reference):
-            observed = observed.where(_present(checked_forecast(each), observed))
-        compared = [s for s in available_scores(reference) if s in ("crps", "crps_fair")]
-        reference_states = score_states(reference, observed, compared, **settings)
+    states, other = paired_states(
+        forecast,
+        truth,
+        scores,
+        reference=reference,
+        weights=weights,
+        by=by,
+        nan=nan,
+        join=join,
+        bins=bins,
+        seed=seed,
+        bands=bands,
+        land=land,
+        regions=regions,
+        scheduler=scheduler,
+        progress=progress,
+    )
     return summarise(
-        score_states(forecast, observed, scores, **settings),
-        reference_states,
+        states,
+        other,
         by=by,
         confidence=confidence,
         method=method,
@@ -74,9 +102,73 @@ def verify(
     )
 
 
-def _present(forecast: xr.Dataset, observed: xr.DataArray) -> xr.DataArray:
-    """Where all of a forecast is there, on the dates and coordinates of the truth."""
-    there = forecast.sel(time=observed["time"]).notnull().to_array("variable").all("variable")
-    if "number" in there.dims:
-        there = there.all("number")
-    return there.reset_coords(drop=True).assign_coords({d: observed[d] for d in GRID})
+def paired_states(
+    forecast: xr.Dataset,
+    truth: xr.DataArray,
+    scores: Sequence[str] | None = None,
+    *,
+    reference: xr.Dataset | None = None,
+    weights: Weighting = "cell",
+    by: Sequence[str] = (),
+    nan: NanPolicy = "omit",
+    join: Join = "exact",
+    bins: int = PIT_BINS,
+    seed: int = 0,
+    bands: Any = None,
+    land: xr.DataArray | None = None,
+    regions: Mapping[str, Box] | None = None,
+    scheduler: Any = None,
+    progress: bool = False,
+) -> tuple[xr.Dataset, xr.Dataset | None]:
+    """The states of a forecast and of its reference, on the points that both have.
+
+    Arguments and errors as for `verify`; of `by`, the zones count.
+    """
+    settings: Any = {
+        "weights": weights,
+        "zones": zones_of(
+            forecast, [n for n in by if n in ZONES], bands=bands, land=land, regions=regions
+        ),
+        "nan": nan,
+        "join": join,
+        "bins": bins,
+        "seed": seed,
+        "scheduler": scheduler,
+        "progress": progress,
+    }
+    if reference is None:
+        return states_of([matched(forecast, truth, join)], [scores], **settings)[0], None
+    forecast, reference = _same_dates(forecast, reference, join)
+    both = [matched(forecast, truth, join), matched(reference, truth, join, "reference")]
+    compared = _compared(scores, both[1].forecast)
+    states, other = states_of(both, [scores, compared], **settings)
+    return states, other
+
+
+def _same_dates(
+    forecast: xr.Dataset, reference: xr.Dataset, join: Join
+) -> tuple[xr.Dataset, xr.Dataset]:
+    checked, other = checked_forecast(forecast), checked_forecast(reference, "reference")
+    check_same_grid("reference", checked, other.to_dataarray())
+    if join == "exact":
+        check_paired_dates(checked, other)
+        return forecast, reference.sel(time=forecast["time"])
+    dates = forecast["time"].to_numpy()
+    common = dates[np.isin(dates, reference["time"].to_numpy())]
+    unpaired = np.setxor1d(dates, reference["time"].to_numpy())
+    if unpaired.size:
+        told = [str(t)[:19] for t in unpaired]
+        left_out(unpaired.size, unpaired.size + common.size, "in one forecast only", told)
+    return forecast.sel(time=common), reference.sel(time=common)
+
+
+def _compared(scores: Sequence[str] | None, reference: xr.Dataset) -> list[str]:
+    """The scores of the reference: those that have a skill score and that it has itself."""
+    kind, members = kind_of(reference).name, reference.sizes.get("number")
+    usual = [name for name, score in SCORES.items() if score.usual]
+    found = []
+    for name in usual if scores is None else scores:
+        base = name if name in SCORES else name.rpartition("_")[0]
+        if base in SCORES and SCORES[base].skill and not undefined(base, kind, members):
+            found.append(named(name).name)
+    return found

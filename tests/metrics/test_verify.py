@@ -10,7 +10,7 @@ from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import area_weights
 from ens10.metrics import area_weights as exported_weights
 from ens10.metrics import score_states, summarise, verify
-from ens10.metrics.verification import states
+from ens10.metrics.verification import LeftOutWarning, blocks
 
 N, M, H, W = 30, 5, 6, 8  # sizes of the world
 LAG = np.timedelta64(48, "h")
@@ -134,7 +134,7 @@ def test_lazy_input_gives_the_same_and_stays_lazy_outside(world):
 
 def test_lazy_input_is_read_block_by_block(world, monkeypatch):
     ensemble, _, truth = world
-    monkeypatch.setattr(states, "_BLOCK_VALUES", ensemble["members"].isel(time=slice(5)).size)
+    monkeypatch.setattr(blocks, "BLOCK_VALUES", ensemble["members"].isel(time=slice(5)).size)
     alive, most = set(), 0
 
     def read(block, block_info=None):
@@ -238,13 +238,41 @@ def test_bad_forecasts_and_scores_are_named(world):
     assert float(single["crps"]) > 0
 
 
-def test_dates_without_truth_do_not_count_in_the_bounds(world):
-    _, normal, truth = world
+def test_dates_without_a_value_are_named_and_left_out_when_asked(world):
+    ensemble, normal, truth = world
     gaps = truth.copy(deep=True)
     gaps[7] = np.nan
-    got = verify(normal, gaps, method="student")
-    rest = np.arange(N) != 7
-    wanted = verify(normal.isel(time=rest), truth.isel(time=rest), method="student")
-    assert int(got["dates"]) == N - 1
-    for name in ("crps_lower", "crps_upper", "rmse_lower", "spread_error_upper"):
+    broken = normal.copy(deep=True)
+    broken["sigma"][9] = np.nan
+    with pytest.raises(
+        MissingDataError, match=r"2 parts are missing: 2001-12-20.*all truth.*2002-"
+    ):
+        verify(broken, gaps)
+    with pytest.warns(LeftOutWarning, match="2 of 30 dates left out"):
+        got = verify(broken, gaps, method="student", join="inner", reference=ensemble)
+    rest = ~np.isin(np.arange(N), [7, 9])
+    wanted = verify(
+        normal.isel(time=rest),
+        truth.isel(time=rest),
+        method="student",
+        reference=ensemble.isel(time=rest),
+    )
+    assert int(got["dates"]) == N - 2
+    for name in ("crps_lower", "crps_upper", "rmse_upper", "crpss_lower", "spread_error_upper"):
         assert float(got[name]) == pytest.approx(float(wanted[name]), rel=1e-12)
+    assert np.isnan(verify(normal, gaps, nan="propagate")["crps"])
+    with pytest.raises(MissingDataError, match="30 parts"):
+        verify(normal, truth * np.nan, join="inner")
+
+
+def test_dates_of_one_alone_are_left_out_when_asked(world):
+    ensemble, normal, truth = world
+    with pytest.warns(LeftOutWarning, match=r"3 of 30 dates left out \(without truth\)"):
+        got = verify(normal, truth.isel(time=slice(3, None)), join="inner")
+    assert float(got["crps"]) == float(verify(normal.isel(time=slice(3, None)), truth)["crps"])
+    with pytest.warns(LeftOutWarning, match="2 of 30 dates left out .in one forecast only"):
+        verify(normal, truth, join="inner", reference=ensemble.isel(time=slice(2, None)))
+    with pytest.raises(UnknownNameError, match="did you mean 'inner'"):
+        verify(normal, truth, join="iner")
+    with pytest.raises(ArgumentError, match="no date has truth"):
+        verify(normal, truth.isel(time=slice(0)), join="inner")

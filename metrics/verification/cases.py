@@ -1,0 +1,254 @@
+"""One forecast of one date, step and level, and the values of its scores at every point.
+
+A case offers fields by name; which, is said by `offers`. Fields are NaN where the forecast or the
+observation is missing.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr, ndtri
+
+from ens10.metrics._dispatch import Array
+from ens10.metrics._kernels_numpy import check_sigma, crps_normal, standardised
+from ens10.metrics.calibration import pit_counts
+from ens10.metrics.verification.sums import rank_counts
+from ens10.metrics.verification.sweep import scores_of_members
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+OF_ALL = frozenset({"brier", "coverage", "quantile_score", "width", "histogram"})
+
+
+class Case:
+    """What all kinds have in common.
+
+    Args:
+        arrays: the variables of the kind, core dimension first: (..., H, W).
+        y: observations, shape (H, W).
+        key: see `sums.date_key`.
+        levels: of the core dimension (quantiles), or None.
+    """
+
+    offers: ClassVar[frozenset[str]] = OF_ALL
+    estimator: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        arrays: Mapping[str, Array],
+        y: Array,
+        key: np.uint64,
+        levels: Floats | None = None,
+    ) -> None:
+        self.arrays, self.y, self.key = arrays, y, key
+        self.levels = np.empty(0) if levels is None else levels
+
+    def field(self, name: str, number: float | None = None) -> Array:
+        """The field called `name`, such as "crps", or "brier" with its threshold."""
+        method = getattr(self, name)
+        values: Array = method() if number is None else method(number)
+        return values
+
+    def histograms(self, bins: int) -> dict[str, Ints]:
+        """Counts: `pit_count` and, of members, `rank_count`."""
+        raise NotImplementedError
+
+    def error(self) -> Array:
+        """Mean of the forecast less the observation."""
+        raise NotImplementedError
+
+    def above(self, threshold: float) -> Array:
+        """Probability that the forecast gives to values above a threshold."""
+        raise NotImplementedError
+
+    def quantile(self, level: float) -> Array:
+        """The forecast's quantile."""
+        raise NotImplementedError
+
+    def error2(self) -> Floats:
+        """Squared error of the mean."""
+        error = self.error()
+        squared: Floats = np.multiply(error, error, dtype=np.float64)
+        return squared
+
+    def brier(self, threshold: float) -> Floats:
+        """Squared error of the probability of values above a threshold."""
+        happened = np.where(np.isnan(self.y), np.nan, self.y > threshold)
+        score: Floats = np.square(self.above(threshold).astype(np.float64) - happened)
+        return score
+
+    def quantile_score(self, level: float) -> Array:
+        """Pinball loss (1{y < q} - level) (q - y) of the quantile q of that level."""
+        gap = self.quantile(level) - self.y
+        loss: Array = gap * ((gap > 0).astype(gap.dtype) - gap.dtype.type(level))
+        return loss
+
+    def coverage(self, share: float) -> Floats:
+        """Whether the central interval of that probability, edges included, holds y."""
+        low, high = self._interval(share)
+        inside = (self.y >= low) & (self.y <= high)
+        return np.where(np.isnan(low + high + self.y), np.nan, inside)
+
+    def width(self, share: float) -> Array:
+        """Width of the central interval of that probability."""
+        low, high = self._interval(share)
+        return np.where(np.isnan(self.y), np.nan, high - low)
+
+    def _interval(self, share: float) -> tuple[Array, Array]:
+        return self.quantile((1 - share) / 2), self.quantile((1 + share) / 2)
+
+
+class Normal(Case):
+    """Means `mu` and standard deviations `sigma`."""
+
+    offers = OF_ALL | {"crps", "error", "error2", "variance", "log_score"}
+    estimator = "normal"
+
+    @cached_property
+    def _checked(self) -> tuple[Array, Array]:
+        mu, sigma = self.arrays["mu"], self.arrays["sigma"]
+        check_sigma(sigma)
+        gaps = np.isnan(sigma)
+        return (np.where(gaps, np.nan, mu), sigma) if gaps.any() else (mu, sigma)
+
+    def crps(self) -> Array:
+        """CRPS in closed form."""
+        return crps_normal(*self._checked, self.y, check=False)
+
+    def error(self) -> Array:
+        """`mu` less the observation."""
+        error: Array = self._checked[0] - self.y
+        return error
+
+    def variance(self) -> Floats:
+        """Predicted variance, where the error is known."""
+        variance: Floats = self._checked[1].astype(np.float64) ** 2
+        return np.where(np.isnan(self.error()), np.nan, variance)
+
+    def log_score(self) -> Floats:
+        """Minus the logarithm of the density; infinite where sigma is 0."""
+        mu, sigma = (a.astype(np.float64) for a in self._checked)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = (self.y - mu) / sigma
+            score: Floats = 0.5 * z * z + np.log(sigma) + 0.5 * np.log(2 * np.pi)
+        return np.where(sigma == 0, np.where(self.y == mu, -np.inf, np.inf), score)
+
+    def above(self, threshold: float) -> Array:
+        """1 - Phi((threshold - mu) / sigma)."""
+        mu, sigma = self._checked
+        probability: Array = ndtr(standardised(*np.broadcast_arrays(mu - threshold, sigma)))
+        return np.where((sigma == 0) & (mu == threshold), 0.0, probability)
+
+    def quantile(self, level: float) -> Array:
+        """Mu + sigma Phi^-1(level)."""
+        mu, sigma = self._checked
+        value: Array = mu + sigma * sigma.dtype.type(ndtri(level))
+        return value
+
+    def histograms(self, bins: int) -> dict[str, Ints]:
+        """PIT counts."""
+        mu, sigma = self._checked
+        values = ndtr(standardised(*np.broadcast_arrays(self.y - mu, sigma)))
+        return {"pit_count": pit_counts(values, bins)}
+
+
+class Ensemble(Case):
+    """`members` along the first axis."""
+
+    offers = OF_ALL | {"crps", "crps_fair", "error", "error2", "variance"}
+    estimator = "plain"
+
+    @cached_property
+    def _swept(self) -> dict[str, Array]:
+        return scores_of_members(self.arrays["members"], self.y)
+
+    def crps(self) -> Array:
+        """CRPS of the members' step distribution."""
+        return self._swept["crps"]
+
+    def crps_fair(self) -> Array:
+        """CRPS unbiased for the distribution that the members are drawn from."""
+        return self._swept["crps_fair"]
+
+    def error(self) -> Array:
+        """Ensemble mean less the observation."""
+        return self._swept["error"]
+
+    def variance(self) -> Array:
+        """Unbiased variance of the members."""
+        return self._swept["variance"]
+
+    def above(self, threshold: float) -> Floats:
+        """Share of the members above the threshold."""
+        members = self.arrays["members"]
+        share: Floats = (members > threshold).mean(axis=0)
+        return np.where(self._swept["below"] < 0, np.nan, share)
+
+    def quantile(self, level: float) -> Array:
+        """Linear interpolation of order statistics (type 7 of Hyndman and Fan 1996)."""
+        value: Array = np.quantile(self.arrays["members"], level, axis=0)
+        return value.astype(self.y.dtype, copy=False)
+
+    def histograms(self, bins: int) -> dict[str, Ints]:
+        """Rank counts, and PIT counts with values drawn evenly within each rank."""
+        M = len(self.arrays["members"])
+        edges = np.arange(M + 2) / (M + 1)
+        swept: Any = self._swept
+        ranks, values = rank_counts(swept["below"], swept["equal"], edges, bins, self.key)
+        return {"rank_count": ranks, "pit_count": values}
+
+
+class Quantiles(Case):
+    """`values` at probabilities `levels` along the first axis."""
+
+    offers = OF_ALL | {"crps"}
+    estimator = "quantiles"
+
+    def crps(self) -> Array:
+        """Twice the integral of the quantile score over levels, each standing for its nearest."""
+        edges = np.concatenate([[0.0], (self.levels[1:] + self.levels[:-1]) / 2, [1.0]])
+        total: Array = np.zeros_like(self.y)
+        for level, share in zip(self.levels, np.diff(edges), strict=True):
+            total = total + self.y.dtype.type(2 * share) * self.quantile_score(float(level))
+        return total
+
+    def quantile(self, level: float) -> Array:
+        """Linear between the levels; the outermost ones beyond them."""
+        values = self.arrays["values"]
+        above = int(np.searchsorted(self.levels, level - 1e-9))
+        if above == len(self.levels) or above == 0:
+            outermost: Array = values[min(above, len(self.levels) - 1)]
+            return outermost
+        low, high = self.levels[above - 1 : above + 1]
+        share = values.dtype.type((level - low) / (high - low))
+        between: Array = values[above - 1] + share * (values[above] - values[above - 1])
+        return between
+
+    def above(self, threshold: float) -> Floats:
+        """1 - F, F linear between the levels, 0 and 1 beyond the outermost."""
+        values = self.arrays["values"]
+        below: Floats = np.where(threshold >= values[0], self.levels[0], 0.0)
+        for n, (low, high) in enumerate(pairwise(values)):
+            first, last = self.levels[n : n + 2]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                within = first + (last - first) * (threshold - low) / (high - low)
+            inside = (threshold >= low) & (threshold < high)
+            below = np.where(inside, within, np.where(threshold >= high, last, below))
+        below = np.where(threshold > values[-1], 1.0, below)
+        return np.where(np.isnan(values.sum(axis=0)), np.nan, 1.0 - below)
+
+    def histograms(self, bins: int) -> dict[str, Ints]:
+        """PIT counts with values drawn evenly between the levels around the observation."""
+        values = self.arrays["values"]
+        below = (values < self.y).sum(axis=0, dtype=np.int32)
+        equal = (values == self.y).sum(axis=0, dtype=np.int32)
+        below[np.isnan(values.sum(axis=0) + self.y)] = -1
+        edges = np.concatenate([[0.0], self.levels, [1.0]])
+        return {"pit_count": rank_counts(below, equal, edges, bins, self.key)[1]}
+
+
+CASES: dict[str, type[Case]] = {"normal": Normal, "ensemble": Ensemble, "quantiles": Quantiles}

@@ -1,0 +1,133 @@
+"""One pass over an ensemble that gives all its pointwise scores, compiled, the lock released.
+
+Each number is computed from its own point alone, so that results do not depend on which dates are
+read together. Members are centred on the observation first and sorted by a network of exchanges
+(Batcher 1968), many points at a time.
+"""
+
+from functools import lru_cache
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from ens10.compiled import OPTIONS
+from ens10.metrics._dispatch import Array
+
+LANES = 128  # points that are worked on together: their members stay in the nearest cache
+
+
+@lru_cache(maxsize=8)
+def network(M: int) -> npt.NDArray[np.int64]:
+    """Pairs (i, j), i < j, whose exchanges in this order sort M numbers: shape (pairs, 2).
+
+    Batcher's odd-even merge sort, whose exchanges beyond M fall out.
+    """
+    pairs = []
+    p = 1
+    while p < M:
+        k = p
+        while k >= 1:
+            for j in range(k % p, M - k, 2 * k):
+                for i in range(min(k, M - j - k)):
+                    if (i + j) // (2 * p) == (i + j + k) // (2 * p):
+                        pairs.append((i + j, i + j + k))
+            k //= 2
+        p *= 2
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+@numba.njit(**OPTIONS)
+def _add_spread(x, exchanges, spread):  # type: ignore[no-untyped-def]
+    """Sorts the members x, (M, LANES), and adds the sum over i < j of |x_i - x_j|.
+
+    With x_(m) in order, that is the sum over m of (2m - M + 1) x_(m).
+    """
+    M, n = x.shape
+    for e in range(exchanges.shape[0]):
+        low, high = x[exchanges[e, 0]], x[exchanges[e, 1]]
+        for i in range(n):
+            a, b = low[i], high[i]
+            low[i] = a if a < b else b
+            high[i] = b if a < b else a
+    for m in range(M):
+        row, share = x[m], x.dtype.type(2 * m - M + 1)
+        for i in range(n):
+            spread[i] += share * row[i]
+
+
+@numba.njit(**OPTIONS)
+def sweep(members, y, exchanges, crps, fair, error, variance, below, equal):  # type: ignore[no-untyped-def]
+    """Scores of the points of one date.
+
+    Args:
+        members: shape (M, points), contiguous.
+        y: shape (points,), of the same dtype.
+        exchanges: `network(M)`.
+        crps: written: the plain CRPS; shape (points,), as all that follow.
+        fair: written: the fair CRPS; NaN for one member.
+        error: written: mean of the members less the observation.
+        variance: written: unbiased variance of the members; NaN for one member.
+        below: written, int32: number of members below the observation; -1 where one is missing.
+        equal: written, int32: number of members equal to it.
+    """
+    M, points = members.shape
+    kind = members.dtype.type
+    x = np.zeros((M, LANES), members.dtype)
+    sums = np.empty((4, LANES), members.dtype)
+    distance, total, square, spread = sums[0], sums[1], sums[2], sums[3]
+    each, nan = kind(1.0) / kind(M), kind(np.nan)
+    pairs = kind(1.0) / kind(M * (M - 1)) if M > 1 else nan
+    freedom = kind(1.0) / kind(M - 1) if M > 1 else nan
+    for first in range(0, points, LANES):
+        n = min(LANES, points - first)
+        sums[:] = 0.0
+        under, same = below[first : first + n], equal[first : first + n]
+        under[:], same[:] = 0, 0
+        # Loops are kept short: those over many arrays at once do not become vector instructions.
+        for m in range(M):
+            row, given, observed = x[m], members[m, first : first + n], y[first : first + n]
+            for i in range(n):
+                d = given[i] - observed[i]
+                row[i] = d
+                distance[i] += abs(d)
+                total[i] += d
+            for i in range(n):
+                under[i] += np.int32(row[i] < 0)
+            for i in range(n):
+                same[i] += np.int32(row[i] == 0)
+        for m in range(M):
+            row = x[m]
+            for i in range(n):
+                from_mean = row[i] - total[i] * each
+                square[i] += from_mean * from_mean
+        _add_spread(x, exchanges, spread)
+        for i in range(n):
+            p = first + i
+            there = total[i] == total[i]
+            gap = spread[i] if there else nan
+            crps[p] = distance[i] * each - each * each * gap
+            fair[p] = distance[i] * each - pairs * gap
+            error[p] = total[i] * each
+            variance[p] = square[i] * freedom
+            below[p] = below[p] if there else -1
+
+
+def scores_of_members(members: Array, y: Array) -> dict[str, Array]:
+    """Plain and fair CRPS, error of the mean, unbiased variance, and members below and equal.
+
+    Args:
+        members: shape (M, ...), float32 or float64.
+        y: shape (...).
+
+    Returns:
+        `crps`, `crps_fair`, `error`, `variance` of the members' dtype and `below`, `equal`
+        (int32), each of shape (...). NaN (-1 for `below`) where a member or y is.
+    """
+    M, shape = members.shape[0], members.shape[1:]
+    x = np.ascontiguousarray(members).reshape(M, -1)
+    observed = np.ascontiguousarray(y, dtype=x.dtype).reshape(-1)
+    made = {name: np.empty_like(observed) for name in ("crps", "crps_fair", "error", "variance")}
+    made |= {name: np.empty(observed.size, np.int32) for name in ("below", "equal")}
+    sweep(x, observed, network(M), *made.values())
+    return {name: values.reshape(shape) for name, values in made.items()}

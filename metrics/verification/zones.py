@@ -1,0 +1,118 @@
+"""Parts of the grid that are scored apart: latitude bands, land and sea, regions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics.aggregation import land_sea, latitude_bands, region_boxes
+from ens10.metrics.verification.alignment import GRID, check_same_grid
+
+ZONES = ("latitude_band", "surface", "region")
+Box = tuple[float, float, float, float]
+# South, north, west, east: areas in which weather services exchange scores (WMO-No. 485, Manual
+# on the Global Data-processing and Forecasting System, appendix 2.2.34).
+REGIONS: Mapping[str, Box] = {
+    "north_america": (25.0, 60.0, -145.0, -50.0),
+    "europe_north_africa": (25.0, 70.0, -10.0, 28.0),
+    "asia": (25.0, 65.0, 60.0, 145.0),
+    "australia_new_zealand": (-55.0, -10.0, 90.0, 180.0),
+}
+
+
+@dataclass(frozen=True)
+class Zones:
+    """The smallest parts of a grid that no zone divides, and which zones they belong to.
+
+    Attributes:
+        labels: names of the zones, by dimension.
+        part: shape (H, W), the number of each point's part.
+        members: shape (zones of the first dimension, of the second, ..., parts), 0 or 1.
+    """
+
+    labels: Mapping[str, tuple[Any, ...]]
+    part: npt.NDArray[np.int64]
+    members: npt.NDArray[np.int64]
+
+    @property
+    def number(self) -> int:
+        """How many parts there are."""
+        return int(self.members.shape[-1])
+
+    def sums(self, parts: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """From sums over parts, (..., parts), to sums over zones, (..., zones, ...)."""
+        added: npt.NDArray[Any] = np.tensordot(parts, self.members, axes=(-1, -1))
+        return added
+
+
+def zones_of(
+    grid: xr.Dataset,
+    by: Sequence[str],
+    *,
+    bands: Any = None,
+    land: xr.DataArray | None = None,
+    regions: Mapping[str, Box] | None = None,
+) -> Zones | None:
+    """The zones of a grid.
+
+    Args:
+        grid: with the coordinates `latitude` and `longitude`.
+        by: some of `ZONES`, in the order of the dimensions; None is returned for none of them.
+        bands: as for `aggregation.latitude_bands`.
+        land: share of land (latitude, longitude) for "surface", as for `aggregation.land_sea`.
+        regions: as for `aggregation.region_boxes`; `REGIONS` if None.
+
+    Raises:
+        UnknownNameError: other zones.
+        ArgumentError: as the three functions; no share of land, or one of another grid.
+        MissingDataError: rows or columns that the share of land lacks.
+    """
+    shares: dict[str, xr.DataArray] = {}
+    for name in by:
+        if name == "latitude_band":
+            shares[name] = latitude_bands(grid["latitude"], bands)
+        elif name == "surface":
+            shares[name] = land_sea(_on_grid(land, grid))
+        elif name == "region":
+            shares[name] = region_boxes(
+                REGIONS if regions is None else regions, grid["latitude"], grid["longitude"]
+            )
+        else:
+            raise UnknownNameError("by", name, ZONES)
+    return _parts(shares, (grid.sizes["latitude"], grid.sizes["longitude"])) if shares else None
+
+
+def _on_grid(land: xr.DataArray | None, grid: xr.Dataset) -> xr.DataArray:
+    if land is None:
+        raise ArgumentError("by", "surface needs to know where land is", "Give land")
+    if set(land.dims) != set(GRID):
+        raise ArgumentError("land", f"dimensions {land.dims} instead of {GRID}")
+    check_same_grid("land", grid, land)
+    return land.transpose(*GRID)
+
+
+def _parts(shares: Mapping[str, xr.DataArray], shape: tuple[int, int]) -> Zones:
+    masks = {name: _masks(share, shape) for name, share in shares.items()}
+    together = np.concatenate([mask.reshape(len(mask), -1) for mask in masks.values()])
+    codes, part = np.unique(together, axis=1, return_inverse=True)
+    members = np.ones((1,) * len(masks) + (codes.shape[1],), dtype=np.int64)
+    first = 0
+    for place, mask in enumerate(masks.values()):
+        own = codes[first : first + len(mask)].astype(np.int64)
+        first += len(mask)
+        others = [1] * len(masks)
+        others[place] = len(mask)
+        members = members * own.reshape(*others, -1)
+    labels = {name: tuple(share[name].to_numpy().tolist()) for name, share in shares.items()}
+    return Zones(labels, part.reshape(shape).astype(np.int64), members)
+
+
+def _masks(share: xr.DataArray, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    inside = share.to_numpy() > 0
+    if inside.ndim == 2:  # bands depend on the row alone
+        inside = inside[:, :, None]
+    return np.broadcast_to(inside, (len(inside), *shape))
