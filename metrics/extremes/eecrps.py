@@ -36,11 +36,11 @@ def eecrps(
 
     With a fixed EFI both are proper. With that of the scored forecast they are not: the optimum
     moves to the climate. So the EFI must be a `FrozenEFI`, and one that was made from `forecast`
-    is refused. This is seen by the name, by the values of arrays in memory (in any order, library
-    or precision) and by the graph of lazy ones, of those arrays that `origin` was given. It is
-    not seen under another name for a part of the arrays, for arrays that one side had lazily, or
-    for members drawn or computed anew from a post-processed forecast: give every forecast one
-    name, and only `frozen_efi` the raw members.
+    is refused. That is seen by the name, and of the arrays that `origin` was given: by the values
+    of those in memory (in any order, library or precision; by dates if they have some) and by the
+    graph of lazy ones. It is not seen under another name if no arrays were given, if one side had
+    them lazily, for a part of the area, or for members drawn or computed anew from a
+    post-processed forecast. So give every forecast one name, and `frozen_efi` raw members only.
 
     Args:
         crps: the scores of points, of any kind; tensors keep their gradients.

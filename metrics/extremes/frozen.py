@@ -50,33 +50,35 @@ def origin(source: str, *arrays: Any) -> Origin:
         source: its name; what has the same name is the same forecast.
         *arrays: its members or parameters, if there is time to look at them: every value of
             arrays in memory is read. They are then known again under another name, in another
-            library, order of axes or members, or precision. Lazy arrays are not read but known by
-            how dask would compute them.
+            library, order of axes or members, or precision; DataArrays with a dimension `time` by
+            each of their dates. Lazy arrays are not read but known by how dask would compute them.
 
     Raises:
         ArgumentError: an empty name.
     """
     if not isinstance(source, str) or not source.strip():
         raise ArgumentError("source", f"{source!r} is no name", 'Give one, such as "raw"')
-    return Origin(source.strip(), tuple(_mark(array) for array in arrays))
+    return Origin(source.strip(), tuple(mark for array in arrays for mark in _marks(array)))
 
 
-def _mark(array: Any) -> str:
+def _marks(array: Any) -> list[str]:
     kind = backend_of({"array": array})
     lazy = array.chunks is not None if kind == "xarray" else kind == "dask"
     if lazy:
         data = array.data if kind == "xarray" else array
-        return "graph:" + "_".join(str(data.name).split())
+        return ["graph:" + "_".join(str(data.name).split())]
     values = array.detach().cpu().numpy() if kind == "torch" else np.asarray(array)
-    return f"values:{_fingerprint(values)}"
+    if kind == "xarray" and "time" in array.dims:  # dates that were cut out are known again
+        return [_fingerprint(date) for date in np.moveaxis(values, array.get_axis_num("time"), 0)]
+    return [_fingerprint(values)]
 
 
 def _fingerprint(values: npt.NDArray[Any]) -> str:
-    """A hash of the values in float32, the same in whatever order they are: sums of scrambled bits.
+    """A hash of the values in float32, in whatever order they are: a sum of scrambled bits.
 
     The scrambling is the finaliser of splitmix64 (Steele et al. 2014, doi:10.1145/2660193.2660195).
     """
-    flat, total, mixed = values.reshape(-1), np.uint64(0), np.uint64(0)
+    flat, total = values.reshape(-1), np.uint64(values.size)
     with np.errstate(over="ignore"):  # sums and products are modulo 2**64
         for first in range(0, flat.size, _PIECE):
             piece = flat[first : first + _PIECE].astype(np.float32) + np.float32(0)  # no -0
@@ -84,10 +86,8 @@ def _fingerprint(values: npt.NDArray[Any]) -> str:
             bits = (piece.view(np.uint32).astype(np.uint64) + _STEP) * _STEP
             for shift, factor in _SCRAMBLE:
                 bits = (bits ^ (bits >> shift)) * factor
-            bits ^= bits >> np.uint64(31)
-            total += bits.sum(dtype=np.uint64)
-            mixed ^= np.bitwise_xor.reduce(bits)
-    return f"{flat.size:x}.{int(total):016x}.{int(mixed):016x}"
+            total += (bits ^ (bits >> np.uint64(31))).sum(dtype=np.uint64)
+    return f"{int(total):016x}"
 
 
 @dataclass(frozen=True)

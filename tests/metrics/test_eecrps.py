@@ -47,7 +47,7 @@ def frozen(x, q, source="raw", **options):
     return frozen_efi(x, q, source=source, member_dim="number", quantile_dim="quantile", **options)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 999), method=st.sampled_from(["exact", "ecmwf"]))
 def test_both_normalisations(seed, method):
     raw, climate, scores = case(seed)

@@ -59,6 +59,18 @@ def test_marks_of_large_arrays_and_of_gaps():
     assert origin("a", gaps).same_as(origin("b", gaps.astype(float)))
 
 
+def test_dates_are_known_again():
+    members, climate, scores = case(1)
+    dims = ("number", "time", "latitude")
+    x = xr.DataArray(members, dims=dims, coords={"time": np.arange(3)})
+    made = frozen_efi(members, climate, source="raw", **AXES).map(lambda e: e[1:])
+    block = FrozenEFI(made.values, origin("raw", x), "exact")
+    assert len(set(block.origin.marks)) == 3
+    with pytest.raises(ArgumentError, match="which is improper"):
+        eecrps(scores[1:], block, forecast=origin("emos", x.isel(time=slice(1, None))))
+    eecrps(scores[1:], block, forecast=origin("emos", x.isel(time=slice(1, None)) + 1))
+
+
 def test_lazy_arrays_are_known_by_their_graph():
     members, climate, scores = case()
     lazy = da.from_array(members, chunks=-1)
