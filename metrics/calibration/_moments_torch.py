@@ -59,6 +59,8 @@ def _more_than_one(count: Any) -> Any:
 
 def inflated(members: Tensor, y: Tensor, skip: bool) -> Tensor:
     """The variance times (M + 1) / M; missing where y is."""
-    count: Any = (~members.isnan()).sum(dim=0).clamp(min=1) if skip else members.shape[0]
+    count: Any = members.shape[0]
+    if skip:  # in the members' dtype: torch divides whole numbers in float32
+        count = (~members.isnan()).sum(dim=0).clamp(min=1).to(members.dtype)
     found: Tensor = variance(members, skip) * ((count + 1) / count) + 0 * y
     return found

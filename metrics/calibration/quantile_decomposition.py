@@ -76,6 +76,7 @@ def quantile_score_sums(
         axes = {"forecast_bin": np.arange(bins), "observed_bin": np.arange(bins)}
         rows = [part.isel({STAT: slice(b * bins, (b + 1) * bins)}) for b in range(bins)]
         wide = xr.concat(rows, dim="forecast_bin").rename({STAT: "observed_bin"})
+        wide = wide.transpose(..., "forecast_bin", "observed_bin")
         parts[name] = wide.assign_coords(axes).assign_attrs(unit if i else {"units": "1"})
     parts["score_sum"] = sums.isel({STAT: -1}).assign_attrs(unit)
     parts |= {"count": count, "missing": missing}
@@ -133,7 +134,9 @@ def quantile_score_decomposition(sums: xr.Dataset) -> xr.Dataset:
     score = sums["score_sum"] / whole
     place = scores.fillna(0.0).argmin("edge")
     there = weight.where(weight > 0).notnull()
-    conditional = xr.DataArray(edges, dims="edge").isel(edge=place).where(there)
+    conditional = xr.apply_ufunc(
+        partial(np.take, edges), place, dask="parallelized", output_dtypes=[np.float64]
+    ).where(there)
     unit = {k: v for k, v in sums["score_sum"].attrs.items() if k == "units"}
     found = {
         "quantile_score": (score, "mean quantile score"),
