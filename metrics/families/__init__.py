@@ -12,7 +12,8 @@ To add a family:
    by y, finite at every valid parameter.
 2. Make `Formula`s of them with `crps_formula`, `log_score_formula`, `cdf_formula`,
    `mean_formula` and `variance_formula` (moments have neither y nor partials), and of those
-   `FAMILY = Family("student_t", ...)`. Options of `Formula`: `double` for what cancels in float32,
+   `FAMILY = Family("student_t", parameters, ...)`. Options of `Formula`: `double` for what
+   cancels in float32,
    `on_host` for functions that torch lacks, `ascending` for bounds, `unitless` for shapes.
 3. Add its name to `_NAMES` in `registry.py`. The tests over all `FAMILIES` then hold it to
    integrals, gradients and the four libraries.

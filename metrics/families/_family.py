@@ -18,8 +18,10 @@ class Family:
 
     Args:
         name: as users write it.
-        crps: the CRPS; a `Formula`, or a function that is called like one.
-        log_score: minus the logarithm of the density (of the probability on point masses).
+        parameters: the domain of each parameter, in the order that the functions take them.
+        crps: the CRPS; a `Formula`, or, like all the following, a function called like one.
+        log_score: minus the logarithm of the density (of the probability on point masses); None
+            where it has no closed form.
         cdf: P(Y <= y).
         cdf_below: P(Y < y), of families that have point masses; None for continuous ones.
         mean: of the parameters alone; None where it has no closed form.
@@ -28,18 +30,14 @@ class Family:
     """
 
     name: str
+    parameters: Mapping[str, Domain]
     crps: Function
-    log_score: Formula
-    cdf: Formula
-    cdf_below: Formula | None = None
-    mean: Formula | None = None
-    variance: Formula | None = None
+    log_score: Function | None
+    cdf: Function
+    cdf_below: Function | None = None
+    mean: Function | None = None
+    variance: Function | None = None
     defaults: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def parameters(self) -> Mapping[str, Domain]:
-        """The domain of each parameter, in order; a scale of 0 has no log score."""
-        return self.cdf.domains
 
 
 # What a score is called and whether it has a unit; the rest is each family's own.
@@ -78,6 +76,7 @@ def bounded_family(
     positive: Mapping[str, Domain] = {**BOUNDED, "sigma": "positive"}
     return Family(
         name,
+        BOUNDED,
         crps=made(crps_formula, *crps),
         log_score=log_score_formula(
             positive, *log_score, double=True, ascending=("lower", "upper")

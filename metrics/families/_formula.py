@@ -11,6 +11,7 @@ import numpy as np
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Score, apply
+from ens10.metrics._dispatch import common_dtype
 from ens10.metrics._labels import check_alike
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.families._ops import NUMPY
@@ -126,11 +127,13 @@ class Formula:
             return function(NUMPY, *arrays)
 
 
-def _on_numpy(formula: Formula, *arrays: Any, check: bool) -> Any:
+def _on_numpy(formula: Formula, *given: Any, check: bool) -> Any:
+    dtype = common_dtype(*given)  # plain numbers come beside DataArrays
+    arrays = [np.asarray(a, dtype=dtype) for a in given]
     if check:
         formula.check(*arrays)
     made = formula.on_arrays(formula.value, *np.broadcast_arrays(*arrays))
-    return made.astype(arrays[-1].dtype, copy=False)
+    return made.astype(dtype, copy=False)
 
 
 def _on_tensors(formula: Formula, *tensors: Any, check: bool) -> Any:

@@ -106,6 +106,11 @@ def tail(ops: Any, window: Window) -> Parts:
     )
 
 
+def far_slope(ops: Any, r: Any, _k: Any) -> tuple[Any, Any]:
+    """See `Shape.far_slope`: the rate of the exponential is 1 but for exp(-r)."""
+    return ops.full_like(r, 0.0), r > 50
+
+
 def is_narrow(_ops: Any, _middle: Any, h: Any) -> Any:
     """See `Shape.is_narrow`."""
     return h < 0.3

@@ -106,6 +106,11 @@ def tail(ops: Any, window: Window) -> Parts:
     )
 
 
+def far_slope(ops: Any, r: Any, k: Any) -> tuple[Any, Any]:
+    """See `Shape.far_slope`: the rate of the exponential is r, which mu lowers."""
+    return k / ops.maximum(r, 1.0), r > 1e4
+
+
 def is_narrow(ops: Any, middle: Any, h: Any) -> Any:
     """See `Shape.is_narrow`."""
     return (h * ops.abs(middle) < 0.3) & (h < 0.2)

@@ -21,6 +21,10 @@ class Ops(Protocol):
     def where(self, condition: Any, x: Any, y: Any) -> Any: ...
     def full_like(self, x: Any, value: float) -> Any: ...
     def isfinite(self, x: Any) -> Any: ...
+
+    def some(self, condition: Any) -> bool:
+        """Whether it holds anywhere; True where looking would wait for a device."""
+
     def tanh(self, x: Any) -> Any: ...
 
     def ndtr(self, x: Any) -> Any:
@@ -54,6 +58,10 @@ class _NumpyOps:
     ndtr, log_ndtr, erf, expit = special.ndtr, special.log_ndtr, special.erf, special.expit
     erfcx = special.erfcx
     gammaln, digamma, gammainc = special.gammaln, special.psi, special.gammainc
+
+    @staticmethod
+    def some(condition: Any) -> bool:
+        return bool(np.any(condition))
 
     @staticmethod
     def softplus(x: Any) -> Any:

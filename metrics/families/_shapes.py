@@ -92,6 +92,13 @@ class Shape(Protocol):
     def tail(self, ops: Any, window: Window, /) -> Parts:
         """The parts of a window above 0 that is not narrow."""
 
+    def far_slope(self, ops: Any, r: Any, k: Any, /) -> tuple[Any, Any]:
+        """The derivative by mu of a score in a tail, and where its exact form cancels.
+
+        There the distribution is an exponential one but for 1 / r^2, and k is the derivative by
+        the scale that the score would have if the bounds were at 0.
+        """
+
     def is_narrow(self, ops: Any, middle: Any, h: Any, /) -> Any:
         """Whether `TERMS` coefficients are enough for a window of half width h."""
 

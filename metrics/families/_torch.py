@@ -21,6 +21,10 @@ class _TorchOps:
     gammaln, digamma, gammainc = torch.lgamma, torch.digamma, torch.special.gammainc
 
     @staticmethod
+    def some(condition: Any) -> bool:
+        return condition.device.type != "cpu" or bool(condition.any())
+
+    @staticmethod
     def softplus(x: Any) -> Any:
         # torch's own is x above 20, which is 2e-9 off
         return torch.clamp(x, min=0) + torch.log1p(torch.exp(-torch.abs(x)))

@@ -56,16 +56,21 @@ def standard(ops: Any, shape: Shape, arguments: tuple[Any, ...]) -> Standard:
 
 def parts_of(ops: Any, shape: Shape, window: Window) -> Parts:
     """By series where the window is narrow, in closed form elsewhere."""
+    found = shape.central(ops, window)
     middle, h = window.lower + 0.5 * window.w, 0.5 * window.w
     small = shape.is_narrow(ops, middle, h)
-    series = narrow(ops, shape, window, middle, ops.where(small, h, ops.full_like(h, 0.01)))
-    above, around = shape.tail(ops, window), shape.central(ops, window)
-    chosen = [
-        None if second is None
-        else ops.where(small, first, ops.where(window.lower > 0, second, third))
-        for first, second, third in zip(series, above, around, strict=True)
-    ]  # fmt: skip
-    return Parts(*chosen)
+    beyond = ~small & (window.lower > 0)
+    if ops.some(beyond):
+        found = _chosen(ops, beyond, shape.tail(ops, window), found)
+    if ops.some(small):
+        h = ops.where(small, h, ops.full_like(h, 0.01))
+        found = _chosen(ops, small, narrow(ops, shape, window, middle, h), found)
+    return found
+
+
+def _chosen(ops: Any, where: Any, those: Parts, others: Parts) -> Parts:
+    pairs = zip(those, others, strict=True)
+    return Parts(*(None if b is None else ops.where(where, a, b) for a, b in pairs))
 
 
 def crps(shape: Shape, ops: Any, *arguments: Any) -> Any:
@@ -88,12 +93,22 @@ def crps_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
     by_l = 2 * times(ops, p.at_lower, above - p.gini)
     by_u = 2 * times(ops, p.at_upper, p.gini - below)
     by_z = 2 * p.cdf - 1
-    by_mu = -(by_z + by_l + by_u)
-    by_s = p.mean - 2 * p.below - p.gini + p.r * by_mu
-    by_s = by_s - times(ops, by_l, p.to_lower) - times(ops, by_u, p.to_upper)
+    k = p.mean - 2 * p.below - p.gini
+    by_mu, by_s = _by_location_and_scale(ops, shape, p, (by_z, by_l, by_u), k)
     by_y = ops.where(s.outside == 0, _mirrored(ops, s, by_z), ops.sign(s.outside))
     by_a, by_b = _swapped(ops, s, by_l, by_u)
     return _mirrored(ops, s, by_mu), by_s, by_a, by_b, by_y
+
+
+def _by_location_and_scale(
+    ops: Any, shape: Shape, p: Parts, slopes: tuple[Any, Any, Any], k: Any
+) -> tuple[Any, Any]:
+    """From the derivatives by z and the bounds; k is that by scale about z = r, bounds left out."""
+    _, by_l, by_u = slopes
+    about_r = k - times(ops, by_l, p.to_lower) - times(ops, by_u, p.to_upper)
+    far, where = shape.far_slope(ops, p.r, about_r)
+    by_mu = ops.where(where, far, -sum(slopes))
+    return by_mu, about_r + p.r * by_mu
 
 
 def cdf(shape: Shape, ops: Any, *arguments: Any) -> Any:
@@ -119,9 +134,8 @@ def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ..
     p = s.parts
     by_z = shape.slope(ops, s.window.z)
     by_l, by_u = -p.at_lower, p.at_upper
-    by_mu = -(by_z + by_l + by_u)
-    by_s = 1 - p.to_z * by_z + p.r * by_mu
-    by_s = by_s - times(ops, by_l, p.to_lower) - times(ops, by_u, p.to_upper)
+    k = 1 - p.to_z * by_z
+    by_mu, by_s = _by_location_and_scale(ops, shape, p, (by_z, by_l, by_u), k)
     by_a, by_b = _swapped(ops, s, by_l, by_u)
     partials = _mirrored(ops, s, by_mu), by_s, by_a, by_b, _mirrored(ops, s, by_z)
     return tuple(ops.where(s.outside == 0, x / s.scale, s.outside * 0) for x in partials)

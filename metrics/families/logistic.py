@@ -55,6 +55,7 @@ def _variance(_ops: Any, mu: Any, sigma: Any) -> Any:
 CRPS = crps_formula(LOCATION_SCALE, _value, _partials)
 FAMILY = Family(
     "logistic",
+    LOCATION_SCALE,
     crps=CRPS,
     log_score=log_score_formula(
         {**LOCATION_SCALE, "sigma": "positive"}, _log_score, _log_score_partials

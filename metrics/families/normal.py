@@ -67,6 +67,7 @@ def _variance(_ops: Any, mu: Any, sigma: Any) -> Any:
 
 FAMILY = Family(
     "normal",
+    LOCATION_SCALE,
     crps=_crps,
     log_score=log_score_formula(
         {**LOCATION_SCALE, "sigma": "positive"}, _log_score, _log_score_partials

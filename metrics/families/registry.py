@@ -6,8 +6,7 @@ from typing import Any
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.metrics._reduce import Over
-from ens10.metrics.families._family import Family
-from ens10.metrics.families._formula import Formula
+from ens10.metrics.families._family import Family, Function
 
 # A family is the FAMILY of a module of its own, which is imported when it is asked for.
 _NAMES = (
@@ -132,9 +131,12 @@ def log_score(
     Raises:
         UnknownNameError: an unknown family, parameter or NaN policy.
         MissingDataError: parameters that are not given.
-        ArgumentError: parameters outside their domain (a scale of 0 is), arrays that do not fit.
+        ArgumentError: parameters outside their domain (a scale of 0 is), arrays that do not
+            fit each other, a family whose density has no closed form.
     """
     found = family_of(family)
+    if found.log_score is None:
+        raise ArgumentError("family", f"the density of {family} is not in closed form here")
     return found.log_score(
         *_ordered(found, parameters),
         y,
@@ -243,7 +245,7 @@ def variance(family: str, parameters: Mapping[str, Any], *, check: bool = True) 
 
 
 def _moment(
-    family: Family, formula: Formula | None, name: str, parameters: Mapping[str, Any], check: bool
+    family: Family, formula: Function | None, name: str, parameters: Mapping[str, Any], check: bool
 ) -> Any:
     if formula is None:
         raise ArgumentError("family", f"the {name} of {family.name} is not in closed form here")

@@ -1,0 +1,192 @@
+"""Every family against integrals of its own distribution function, and in every library."""
+
+from itertools import pairwise
+
+import cloudpickle
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from scipy.integrate import quad
+
+from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
+from ens10.metrics.families import FAMILIES, crps, log_score, mean, pit, pit_interval, variance
+
+NAMES = list(FAMILIES)
+
+
+def case(name, n=12, seed=0):
+    """Parameters by their domains, and observations that some distributions cannot give."""
+    rng = np.random.default_rng(seed)
+    given = {
+        key: rng.normal(size=n) if domain == "real" else 0.4 + rng.random(n)
+        for key, domain in FAMILIES[name].parameters.items()
+    }
+    if "lower" in given:
+        given["lower"], given["upper"] = -0.5 - rng.random(n), 0.5 + rng.random(n)
+    y = given.get("mu", 0.0) + 1.5 * rng.normal(size=n)
+    return given, y
+
+
+def point(given, i):
+    return {key: float(values[i]) for key, values in given.items()}
+
+
+def integral(function, y, points=(), far=60.0):
+    """Over the line, in pieces between the places where the integrand has a kink."""
+    kinks = [-far, *sorted({*points, y - 3, y, y + 3, -5.0, 0.0, 5.0}), far]
+    return sum(quad(function, a, b, epsabs=1e-13, epsrel=1e-12)[0] for a, b in pairwise(kinks))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_crps_is_the_integral_of_the_squared_cdf_error(name):
+    given, y = case(name, 4)
+    found = crps(name, given, y)
+    for i in range(4):
+        one = point(given, i)
+        kinks = [one[k] for k in ("lower", "upper") if k in one]
+
+        def squared(x, one=one, at=y[i]):
+            return float(FAMILIES[name].cdf(*one.values(), x) - (x >= at)) ** 2
+
+        assert found[i] == pytest.approx(integral(squared, y[i], kinks), rel=1e-9, abs=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_log_score_is_of_the_slope_of_the_cdf(name):
+    given, y = case(name)
+    if "lower" in given:
+        y = np.clip(y, given["lower"] + 0.01, given["upper"] - 0.01)
+    h = 1e-4
+    ahead, behind = (pit_interval(name, given, y + d)[1] for d in (h, -h))
+    wanted = -np.log((ahead - behind) / (2 * h))
+    np.testing.assert_allclose(log_score(name, given, y), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_moments_are_integrals_of_the_cdf(name):
+    given, _ = case(name, 2)
+    for i in range(2):
+        one = point(given, i)
+        kinks = [one[k] for k in ("lower", "upper") if k in one]
+
+        def cdf(x, one=one):
+            return float(FAMILIES[name].cdf(*one.values(), x))
+
+        first = integral(lambda x: (x > 0) - cdf(x), 0.0, kinks)
+        second = integral(lambda x: 2 * x * ((x > 0) - cdf(x)), 0.0, kinks)
+        assert float(mean(name, one)) == pytest.approx(first, abs=1e-9)
+        if FAMILIES[name].variance is not None:
+            assert float(variance(name, one)) == pytest.approx(second - first**2, rel=1e-8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_are_those_of_the_values(name):
+    given, y = case(name, 4)
+    inside = np.clip(y, given["lower"] + 0.01, given["upper"] - 0.01) if "lower" in given else y
+    for score, observed in (("crps", y), ("log_score", inside)):
+        tensors = [torch.tensor(a, requires_grad=True) for a in (*given.values(), observed)]
+        function = getattr(FAMILIES[name], score)
+        assert torch.autograd.gradcheck(lambda *x, f=function: f(*x), tensors)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("score", [crps, log_score])
+def test_all_libraries_agree(name, score):
+    given, y = case(name, 12)
+    shape = {key: a.reshape(3, 4) for key, a in given.items()}, y.reshape(3, 4)
+    wanted = score(name, *shape)
+    makers = {
+        torch.Tensor: torch.tensor,
+        da.Array: lambda a: da.from_array(a, chunks=2),
+        xr.DataArray: lambda a: xr.DataArray(a, dims=("a", "b"), attrs={"units": "K"}),
+    }
+    for kind, make in makers.items():
+        arrays = {key: make(a) for key, a in shape[0].items()}
+        got = score(name, arrays, make(shape[1]))
+        assert isinstance(got, kind)
+        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-13)
+    assert got.attrs["units"] == ("K" if score is crps else "1")
+    assert got.attrs["family"] == name
+    lazy = {key: a.chunk(a=1) for key, a in arrays.items()}
+    assert dask.is_dask_collection(score(name, lazy, make(shape[1]).chunk(b=2)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("score", [crps, log_score])
+def test_means_over_dimensions(name, score):
+    given, y = case(name)
+    if "lower" in given:  # no infinite log score
+        y = np.clip(y, given["lower"], given["upper"])
+    points, weights = score(name, given, y), np.arange(12.0)
+    got = score(name, given, y, dim="all", weights=weights)
+    assert got == pytest.approx(np.average(points, weights=weights), rel=1e-13)
+    y[3] = np.nan
+    assert np.isnan(score(name, given, y, dim=0))
+    left = np.delete(points, 3).mean()
+    assert score(name, given, y, dim=0, nan="omit") == pytest.approx(left, rel=1e-13)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_number_gives_a_missing_score(name):
+    given, y = case(name, 6)
+    for i, key in enumerate([*given, "y"]):
+        hurt = {k: v.copy() for k, v in (given | {"y": y}).items()}
+        hurt[key][i] = np.nan
+        observed = hurt.pop("y")
+        for values in (crps(name, hurt, observed), log_score(name, hurt, observed)):
+            np.testing.assert_array_equal(np.isnan(values), np.arange(6) == i)
+        np.testing.assert_array_equal(
+            np.isnan(pit_interval(name, hurt, observed)[1]), np.arange(6) == i
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_single_precision_stays_and_is_right_at_large_values(name):
+    given, y = case(name, 400)
+    moved = {"mu", "lower", "upper"}
+    large = {k: (20 * v + 5e4 * (k in moved)).astype(np.float32) for k, v in given.items()}
+    observed = (20 * y + 5e4).astype(np.float32)
+    if "mu" not in large:
+        pytest.skip("no location")
+    single = crps(name, large, observed)
+    assert single.dtype == np.float32
+    double = crps(name, {k: v.astype(float) for k, v in large.items()}, observed.astype(float))
+    assert np.abs(single - double).max() < 1e-6 * double.mean()
+    tensors = {k: torch.tensor(v) for k, v in large.items()}
+    tensor = crps(name, tensors, torch.tensor(observed))
+    assert tensor.dtype == torch.float32
+    assert np.abs(tensor.numpy() - double).max() < 1e-6 * double.mean()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_families_travel_to_other_processes(name):
+    given, y = case(name)
+    family = cloudpickle.loads(cloudpickle.dumps(FAMILIES[name]))
+    np.testing.assert_array_equal(family.crps(*given.values(), y), crps(name, given, y))
+
+
+def test_names_that_are_not_known():
+    given, y = case("normal")
+    with pytest.raises(UnknownNameError, match="family: 'norml' is not known; did you mean 'norm"):
+        crps("norml", given, y)
+    with pytest.raises(UnknownNameError, match="parameters: 'sigm' is not known; did you mean"):
+        log_score("normal", {"mu": 0.0, "sigm": 1.0}, y)
+    with pytest.raises(MissingDataError, match=r"parameters of logistic: 1 part is missing: sigma"):
+        pit("logistic", {"mu": 0.0}, y)
+    with pytest.raises(ArgumentError, match="the variance of truncated_logistic is not in closed"):
+        variance("truncated_logistic", {"mu": 0.0, "sigma": 1.0})
+    with pytest.raises(UnknownNameError, match="nan: 'skip' is not known"):
+        crps("logistic", given, y, nan="skip")
+    assert len(FAMILIES) == len(set(FAMILIES))
+    assert "gauss" not in FAMILIES
+
+
+def test_units_that_differ():
+    kelvin = xr.DataArray([280.0], dims="x", attrs={"units": "K"})
+    celsius = xr.DataArray([7.0], dims="x", attrs={"units": "degC"})
+    for score in (crps, log_score, pit):
+        with pytest.raises(ArgumentError, match="units differ: mu in K, y in degC"):
+            score("logistic", {"mu": kelvin, "sigma": 1.0}, celsius)
