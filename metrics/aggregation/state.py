@@ -9,6 +9,9 @@ groups (`latitude_band`, `surface`, `region`, `season`, ...), whose coordinate h
 """
 
 from collections.abc import Sequence
+from functools import reduce
+from math import prod
+from operator import mul
 from typing import Literal, get_args
 
 import numpy as np
@@ -59,28 +62,65 @@ def mean_state(
         if dim not in score.dims:
             raise ArgumentError("keep", f"{name} has no dimension {dim!r}, only {score.dims}")
     dims = [str(d) for d in score.dims if d not in keep]
-    present = score.notnull()
-    w = present.astype(np.float64)
     if weights is not None:
         check_fits("weights", weights, score)
         _check_weights(weights)
-        w = w * weights
-    values = score.astype(np.float64)
     share = combined(by, score)
-    if share is None:
-        total = _product_sum(values, w, dims, nan)
-        parts = (total, w.sum(dims), present.sum(dims))
-    else:
-        weighted = (values.where(present, 0.0) if nan == "omit" else values) * w
-        parts = (
-            summed(weighted, share, dims),
-            summed(w, share, dims),
-            summed(present.astype(np.float64), share > 0, dims).round(),
-        )
-    total, weight, count = parts
+    total, weight, count = _complete(score, weights, share, dims) or _parts(
+        score, weights, share, dims, nan
+    )
     total.attrs = {k: v for k, v in score.attrs.items() if k in ("units", "estimator")}
     named = (total, weight.drop_attrs(), count.drop_attrs().astype(np.int64))
     return xr.Dataset({f"{name}_{part}": f for part, f in zip(PARTS, named, strict=True)})
+
+
+Parts = tuple[xr.DataArray, xr.DataArray, xr.DataArray]
+
+
+def _complete(
+    score: xr.DataArray,
+    weights: xr.DataArray | None,
+    share: xr.DataArray | None,
+    dims: list[str],
+) -> Parts | None:
+    """The parts where no point is missing or infinite, which is seen from the first sums.
+
+    What neither weights nor groups depend on is summed before all else, in one pass.
+    """
+    if score.chunks is not None:
+        return None
+    given = [array.drop_attrs() for array in (weights, share) if array is not None]
+    w = reduce(mul, given, xr.DataArray(1.0))
+    loose = [d for d in dims if d not in w.dims]
+    rest = [d for d in dims if d in w.dims]
+    rows = score.drop_attrs()
+    rows = rows.sum(loose, skipna=False, dtype=np.float64) if loose else rows.astype(np.float64)
+    if w.chunks is not None or not bool(np.isfinite(rows).all()):
+        return None
+    n = prod(score.sizes[d] for d in loose)
+    total = xr.dot(rows, w, dim=rest, optimize=True) if w.dims else rows
+    there = xr.ones_like(w) if share is None else (share > 0).broadcast_like(w).astype(np.float64)
+    weight, count = (n * part.sum(rest).broadcast_like(total) for part in (w, there))
+    return total, weight.transpose(*total.dims).copy(), count.transpose(*total.dims).copy()
+
+
+def _parts(
+    score: xr.DataArray,
+    weights: xr.DataArray | None,
+    share: xr.DataArray | None,
+    dims: list[str],
+    nan: NanPolicy,
+) -> Parts:
+    """The parts of lazy scores, or of those with missing points."""
+    present = score.notnull()
+    w = present.astype(np.float64)
+    w = w if weights is None else w * weights
+    values = score.astype(np.float64)
+    if share is None:
+        return _product_sum(values, w, dims, nan), w.sum(dims), present.sum(dims)
+    weighted = (values.where(present, 0.0) if nan == "omit" else values) * w
+    count = summed(present.astype(np.float64), share > 0, dims).round()
+    return summed(weighted, share, dims), summed(w, share, dims), count
 
 
 def _product_sum(
