@@ -8,7 +8,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError
-from ens10.metrics.events.decomposition import brier_of_sums, check_pooled, whole
+from ens10.metrics.events.decomposition import brier_of_sums, check_pooled, table, whole
 from ens10.metrics.events.reliability import check_band, checked_seed, effective_number
 
 Array = npt.NDArray[Any]
@@ -43,7 +43,7 @@ def corp_decomposition(sums: xr.Dataset) -> xr.Dataset:
         "discrimination": base * (1 - base) - after,
         "uncertainty": base * (1 - base),
     }
-    return xr.Dataset(terms, attrs={"bins": sums.attrs["bins"]})
+    return table(terms, {"bins": sums.attrs["bins"]})
 
 
 def corp_diagram(
@@ -95,7 +95,7 @@ def corp_diagram(
         output_dtypes=[np.float64, np.float64],
     )
     found = {
-        "forecast": sums["bin"].reset_coords(drop=True).where(w > 0),
+        "forecast": sums["bin"].reset_coords(drop=True).where(w > 0).transpose(*w.dims),
         "recalibrated": recalibrated(sums).where(w > 0),
         "band_lower": lower.where(w > 0),
         "band_upper": upper.where(w > 0),
@@ -103,7 +103,7 @@ def corp_diagram(
         "share": share,
     }
     attrs = {"bins": sums.attrs["bins"], "level": level, "independent": independent}
-    return xr.Dataset(found, attrs=attrs)
+    return table(found, attrs)
 
 
 def recalibrated(sums: xr.Dataset) -> xr.DataArray:

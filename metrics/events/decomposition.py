@@ -1,5 +1,6 @@
 """The Brier score taken apart: reliability, resolution, uncertainty."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def brier_decomposition(sums: xr.Dataset, *, bias_corrected: bool = False) -> xr
     terms["generalised_resolution"] = terms["resolution"] - variance + covariance
     attrs = {"bins": sums.attrs["bins"], "bias_corrected": int(bias_corrected)}
     lost = whole(w).isnull()  # a sum over bins leaves out NaN, which empty bins have too
-    return xr.Dataset({k: v.where(~lost) for k, v in terms.items()}, attrs=attrs)
+    return table({k: v.where(~lost) for k, v in terms.items()}, attrs)
 
 
 def brier_of_sums(sums: xr.Dataset) -> xr.DataArray:
@@ -92,6 +93,15 @@ def check_pooled(sums: xr.Dataset) -> None:
             f"their bins ({sums.attrs['bins']}) hold different probabilities",
             'Sum with members, digits or bins="unique"',
         )
+
+
+def table(found: Mapping[str, xr.DataArray], attrs: Mapping[str, Any]) -> xr.Dataset:
+    """What was found, each said by its name and without the attributes of sums."""
+    named = {
+        name: values.drop_attrs().assign_attrs(long_name=name.replace("_", " "), units="1")
+        for name, values in found.items()
+    }
+    return xr.Dataset(named, attrs=attrs)
 
 
 def whole(part: xr.DataArray) -> xr.DataArray:

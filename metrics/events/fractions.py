@@ -152,7 +152,11 @@ def _labelled(
         n, at = forecast.ndim, member
         of_observed = {k: _without(v, at, n) for k, v in plane.items()}
     arrays = {"forecast": forecast, "observed": observed}
-    return as_labelled(arrays, {"forecast": with_members, "observed": of_observed})
+    ready = as_labelled(arrays, {"forecast": with_members, "observed": of_observed})
+    sizes = [tuple(ready[name].sizes[d] for d in plane) for name in arrays]
+    if sizes[0] != sizes[1]:
+        raise ArgumentError("observed", f"a grid of {sizes[1]} cells, not {sizes[0]} as forecast")
+    return ready
 
 
 def _without(axis: Dim, member: int, ndim: int) -> Dim:

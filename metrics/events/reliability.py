@@ -9,7 +9,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics.events.decomposition import check_sums, whole
+from ens10.metrics.events.decomposition import check_sums, table, whole
 
 Array = npt.NDArray[Any]
 Band = Literal["binomial", "resampling"]
@@ -73,7 +73,7 @@ def reliability_diagram(
         "share": w / whole(w),
     }
     attrs = {"bins": sums.attrs["bins"], "band": band, "level": level, "independent": independent}
-    return xr.Dataset(found, attrs=attrs)
+    return table(found, attrs)
 
 
 def effective_number(sums: xr.Dataset, independent: float) -> xr.DataArray:

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from ens10.metrics.events.decomposition import check_sums
+from ens10.metrics.events.decomposition import check_sums, table
 
 
 def contingency_tables(sums: xr.Dataset) -> xr.Dataset:
@@ -31,7 +31,7 @@ def contingency_tables(sums: xr.Dataset) -> xr.Dataset:
         "false_alarms": _from_each_on(others),
         "correct_negatives": _before_each(others),
     }
-    return xr.Dataset(tables, attrs={"bins": sums.attrs["bins"]})
+    return table(tables, {"bins": sums.attrs["bins"]})
 
 
 def roc_curve(sums: xr.Dataset) -> xr.Dataset:
@@ -62,7 +62,7 @@ def roc_curve(sums: xr.Dataset) -> xr.Dataset:
         "false_alarm_rate": false_alarm_rate,
         "area": (width * height).sum("threshold", skipna=False),
     }
-    return xr.Dataset(found, attrs=tables.attrs)
+    return table(found, tables.attrs)
 
 
 def rates(tables: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:

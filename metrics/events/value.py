@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError
+from ens10.metrics.events.decomposition import table
 from ens10.metrics.events.roc import contingency_tables, rates
 
 
@@ -47,4 +48,4 @@ def relative_economic_value(
     saved = least - false_alarm_rate * a * (1 - s) + hit_rate * s * (1 - a) - s
     value = saved / (least - s * a)
     found = {"value": value, "envelope": value.max("threshold", skipna=False)}
-    return xr.Dataset(found, attrs=tables.attrs)
+    return table(found, tables.attrs)
