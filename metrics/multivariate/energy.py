@@ -35,8 +35,8 @@ def energy_score(
     A NaN anywhere in members or `y` gives NaN.
 
     Gradients of tensors are written out, and 0 for a norm that is 0 (members that coincide with
-    each other or with the observation). Besides a copy of the members, memory grows with neither
-    the number of pairs nor of variables (with gradients: two further copies).
+    each other or with the observation). Memory is that of a few copies of the members, however
+    many pairs and variables there are.
 
     Args:
         members: the ensemble; any shape with a member axis and variable axes.

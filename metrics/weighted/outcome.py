@@ -8,7 +8,7 @@ import numpy as np
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
-from ens10.metrics._reduce import Over, mean_over
+from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics.weighted._thresholds import ordered
 from ens10.metrics.weighted.threshold import check_members, refuse_thresholds
 
@@ -59,7 +59,8 @@ def owcrps_ensemble(
         dim: of a mean over scores: axis numbers or names without members; "all"; None for the
             scores of all points.
         weights: of that mean.
-        nan: "propagate" or "omit", in the mean.
+        nan: "propagate"; "omit" to leave NaN scores out of the mean; "skip-members" to leave out
+            members that are NaN as well.
 
     Returns:
         The scores, in the unit of `members`, as the kind of array that was given.
@@ -73,7 +74,7 @@ def owcrps_ensemble(
     check_members(members, member_dim, estimator, alpha)
     share = {"plain": 0.0, "fair": 1.0}.get(estimator, alpha)
     arrays, core = {"members": members, "y": y}, {"members": [member_dim]}
-    options: dict[str, Any] = {"share": share}
+    options: dict[str, Any] = {"share": share, "skip": nan == "skip-members"}
     attrs = {"estimator": estimator}
     if weight is None:
         arrays |= {"lower": lower, "upper": ordered(lower, upper, check)}
@@ -87,9 +88,9 @@ def owcrps_ensemble(
         arrays |= {"weight of members": weight(members), "weight of y": weight(y)}
         core["weight of members"] = [member_dim]
         unlike = list(arrays)[2:]
-        options = {"check": check}
+        options = {"check": check, "skip": nan == "skip-members"}
         score = apply(WEIGHTED, arrays, core, options=options, attrs=attrs, unlike=unlike)
-    return mean_over(score, dim, weights, nan)
+    return mean_over(score, dim, weights, nan, policies=EnsembleNan)
 
 
 def refuse_negative(*weights: Any) -> None:
@@ -102,22 +103,28 @@ def refuse_negative(*weights: Any) -> None:
         raise ArgumentError("weight", "gives negative weights", "Give 0 or more")
 
 
-def _between(members: Any, y: Any, lower: Any, upper: Any, *, share: float) -> Any:
+def _between(members: Any, y: Any, lower: Any, upper: Any, *, share: float, skip: bool) -> Any:
     inside = ((members >= lower) & (members <= upper)).astype(members.dtype)
     mark = ((y >= lower) & (y <= upper)).astype(members.dtype)
     unknown = np.isnan(lower) | np.isnan(upper)
-    return np.where(unknown, np.nan, _score(members - y, inside, mark, share))
+    return np.where(unknown, np.nan, _score(members - y, inside, mark, share, skip))
 
 
-def _weighted(members: Any, y: Any, member_weight: Any, y_weight: Any, *, check: bool) -> Any:
+def _weighted(
+    members: Any, y: Any, member_weight: Any, y_weight: Any, *, check: bool, skip: bool
+) -> Any:
     if check:
         refuse_negative(member_weight, y_weight)
-    return _score(members - y, member_weight, y_weight, 0.0)
+    return _score(members - y, member_weight, y_weight, 0.0, skip)
 
 
-def _score(x: Any, w: Any, mark: Any, share: float) -> Any:
+def _score(x: Any, w: Any, mark: Any, share: float, skip: bool) -> Any:
     """Scores of members less the observation with weights; `share` of the fair factor."""
-    x, w = np.broadcast_arrays(np.where((w == 0) & ~np.isnan(x), 0, x), w)
+    absent = np.isnan(x)
+    if skip:
+        x, w = np.where(absent | (w == 0), 0, x), np.where(absent, 0, w)
+    else:
+        x, w = np.broadcast_arrays(np.where((w == 0) & ~absent, 0, x), w)
     undefined = w.sum(axis=0) <= (1 if share else 0)
     # Only ratios count: the greatest weight becomes 1, so that weights of 1 and 0 stay exact
     w = np.where(undefined, 1, w / np.where(undefined, 1, w.max(axis=0)))
@@ -131,16 +138,16 @@ def _score(x: Any, w: Any, mark: Any, share: float) -> Any:
     return np.where(undefined, np.nan, mark * (distance - factor * spread))
 
 
-def _between_of_tensors(*tensors: Any, share: float) -> Any:
+def _between_of_tensors(*tensors: Any, share: float, skip: bool) -> Any:
     from ens10.metrics.weighted._outcome_torch import between
 
-    return between(*tensors, share=share)
+    return between(*tensors, share=share, skip=skip)
 
 
-def _weighted_of_tensors(*tensors: Any, check: bool) -> Any:
+def _weighted_of_tensors(*tensors: Any, check: bool, skip: bool) -> Any:
     from ens10.metrics.weighted._outcome_torch import weighted
 
-    return weighted(*tensors, check=check)
+    return weighted(*tensors, check=check, skip=skip)
 
 
 BETWEEN = Score("owcrps", "outcome-weighted CRPS", _between, _between_of_tensors)

@@ -8,8 +8,8 @@ import numpy as np
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
-from ens10.metrics._reduce import Over, mean_over
-from ens10.metrics.crps import crps_ensemble
+from ens10.metrics._reduce import EnsembleNan, Over, mean_over
+from ens10.metrics.crps import crps_ensemble, spread_factor
 from ens10.metrics.multivariate._variables import size_of
 from ens10.metrics.weighted._thresholds import ordered
 
@@ -53,7 +53,7 @@ def twcrps_ensemble(
         dim: of a mean over scores: axis numbers or names without members; "all"; None for the
             scores of all points.
         weights: of that mean.
-        nan: "propagate" or "omit", in the mean.
+        nan: "propagate", "omit" or "skip-members", as in `crps_ensemble`.
 
     Returns:
         The scores, in the unit of `members` (of v with `chaining`), as the kind of array given.
@@ -74,10 +74,10 @@ def twcrps_ensemble(
         TWCRPS,
         {"members": members, "y": y, **thresholds},
         {"members": [member_dim]},
-        options={"estimator": estimator, "alpha": alpha},
+        options={"estimator": estimator, "alpha": alpha, "nan": members_nan(nan)},
         attrs={"estimator": estimator},
     )
-    return mean_over(score, dim, weights, nan)
+    return mean_over(score, dim, weights, nan, policies=EnsembleNan)
 
 
 def refuse_thresholds(instead: str, lower: Any, upper: Any) -> None:
@@ -91,6 +91,11 @@ def refuse_thresholds(instead: str, lower: Any, upper: Any) -> None:
             raise ArgumentError(name, f"given together with {instead}", "Give one of the two")
 
 
+def members_nan(nan: str) -> str:
+    """What a policy for NaN means within a point; the rest of it is the mean's."""
+    return nan if nan == "skip-members" else "propagate"
+
+
 def check_members(members: Any, member_dim: Dim, estimator: str, alpha: float) -> None:
     """Look at the estimator and the number of members before anything lazy is built.
 
@@ -98,8 +103,6 @@ def check_members(members: Any, member_dim: Dim, estimator: str, alpha: float) -
         UnknownNameError: another estimator.
         ArgumentError: too few members.
     """
-    from ens10.metrics.crps import spread_factor
-
     try:
         M = size_of(members, member_dim)
     except (IndexError, ValueError, TypeError):

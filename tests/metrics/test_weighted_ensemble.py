@@ -211,6 +211,26 @@ def test_missing_values(score, make):
     np.testing.assert_array_equal(np.isnan(np.asarray(got)), [False, True, True, True, False])
 
 
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("score", BOTH)
+@pytest.mark.parametrize("estimator", ["plain", "fair"])
+def test_members_that_are_skipped(score, make, estimator):
+    x, y = case(12, 6, 5)
+    x[1, 2], x[2, :3], x[3, :4], x[4], y[5] = (np.nan,) * 5
+    call = {"estimator": estimator, "member_dim": 1, "lower": -9.0, "nan": "skip-members"}
+    got = np.asarray(score(make(x), make(y), **call))
+    for i in range(4):
+        there = x[i][~np.isnan(x[i])]
+        if len(there) == 1 and estimator == "fair":
+            assert np.isnan(got[i])
+            continue
+        wanted = crps_ensemble(there, y[i], estimator=estimator, member_dim=0)
+        assert got[i] == pytest.approx(wanted, abs=1e-14)
+    assert np.isnan(got[4:]).all()
+    mean = score(make(x), make(y), dim=0, **call)
+    np.testing.assert_allclose(mean, np.nanmean(got))
+
+
 def test_what_is_refused():
     x, y = case(11)
     call = {"estimator": "plain", "member_dim": 1}
