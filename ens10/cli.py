@@ -107,9 +107,38 @@ def _add_stages(commands: "Commands[_Parser]") -> None:
 
 
 def _add_score(commands: "Commands[_Parser]") -> None:
-    parser = commands.add_parser("score", help="score predictions, with confidence intervals")
-    parser.add_argument("paths", type=Path, nargs="+", metavar="RUN_OR_PREDICTIONS")
+    parser = commands.add_parser(
+        "score",
+        help="score forecasts, with confidence intervals",
+        description="Scores a forecast in one pass and writes scores.nc (sums that add), "
+        "scores.csv and, with --by, groups.csv beside it.",
+        epilog="Scores: crps, crps_fair, rmse, bias, spread_error, log_score, histogram, and with "
+        "a number brier_273.15 (threshold), quantile_score_0.9, coverage_0.8, width_0.8. "
+        "Groups: season, month, year, step, level, latitude_band, surface, region.",
+    )
+    parser.add_argument(
+        "paths", type=Path, nargs="+", metavar="RUN_OR_PREDICTIONS",
+        help="run folder, or forecast store or netCDF file with the attribute forecast_kind",
+    )  # fmt: skip
+    parser.add_argument("--truth", metavar="STORE", help="default: the one beside the forecast")
+    parser.add_argument("--variable", metavar="NAME", help="of the truth in that store")
+    parser.add_argument("--scores", nargs="+", metavar="SCORE", help="default: the usual ones")
+    parser.add_argument("--by", nargs="+", default=[], metavar="GROUP", help="scored apart")
     parser.add_argument("--weights", choices=("cell", "cos", "none"), help="default: the run's")
+    parser.add_argument("--reference", metavar="OTHER", help="run or store to compare with")
+    parser.add_argument("--land", metavar="FILE", help="share of land, for --by surface")
+    parser.add_argument(
+        "--join", choices=("exact", "inner"), default="exact",
+        help="inner leaves out dates that are not everywhere (default: exact, which refuses them)",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write into")
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="of a dask.distributed cluster; threads; processes"
+    )
+    parser.add_argument(
+        "--cross-check", type=int, nargs="?", const=1000, metavar="N",
+        help="compute the CRPS of N points (default: 1000) again with properscoring",
+    )  # fmt: skip
     parser.set_defaults(command=_score)
 
 
@@ -140,11 +169,43 @@ def _lightning(stage: str, arguments: Sequence[str]) -> int:
     return 0
 
 
-def _score(options: argparse.Namespace) -> None:
-    from ens10.experiments.score import in_words, score_run
+def _score(options: argparse.Namespace) -> int:
+    import warnings
 
+    from ens10.errors import ArgumentError
+    from ens10.experiments.score import score_forecast
+    from ens10.metrics.verification import LeftOutWarning
+
+    if options.out and len(options.paths) > 1:
+        raise ArgumentError("--out", "several forecasts would write the same files", "Give one")
+    agrees = True
     for path in options.paths:
-        print(f"{path}: {in_words(score_run(path, options.weights))}")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", LeftOutWarning)
+            scored = score_forecast(
+                path,
+                truth=options.truth,
+                variable=options.variable,
+                scores=options.scores,
+                by=options.by,
+                weights=options.weights,
+                reference=options.reference,
+                land=options.land,
+                join=options.join,
+                out=options.out,
+                points=options.cross_check,
+                scheduler=options.scheduler,
+                progress=sys.stderr.isatty(),
+            )
+        for told in caught:
+            print(f"ens10: {told.message}", file=sys.stderr)
+        print(f"{path}: {scored.in_words()}")
+        if options.by:
+            print(scored.table())
+        if scored.checked:
+            print(f"{path}: {scored.checked}")
+            agrees &= scored.checked.agrees
+    return int(not agrees)
 
 
 def _report(options: argparse.Namespace) -> None:

@@ -1,27 +1,72 @@
-"""Predictions to scores: a netCDF file of additive states and a CSV of final numbers."""
+"""Predictions to scores: a netCDF file of additive states and CSV files of final numbers."""
 
 import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from ens10.errors import FileError
 from ens10.experiments import provenance
-from ens10.experiments.reading import open_predictions
+from ens10.experiments.reading import open_forecast, open_truth
 from ens10.grid import Weighting
-from ens10.metrics import score_states, summarise
+from ens10.metrics import summarise
+from ens10.metrics.verification import paired_states
+from ens10.metrics.verification.alignment import Join
+from ens10.metrics.verification.crosscheck import CrossCheck, cross_check
 
-STATES, TABLE = "scores.nc", "scores.csv"
+STATES, TABLE, GROUPS = "scores.nc", "scores.csv", "groups.csv"
 SHOWN = ("crps", "crps_fair", "rmse", "spread_error")
 BOUNDS = ("", "_lower", "_upper")
 
 
-def score_run(path: Path | str, weights: Weighting | None = None) -> xr.Dataset:
+@dataclass(frozen=True)
+class Scored:
+    """What scoring gave.
+
+    Attributes:
+        folder: that the files are in.
+        states: as in `scores.nc`.
+        reference: the states of the reference, or None.
+        by: the groups in `groups.csv`.
+        checked: what came of the cross-check, or None.
+    """
+
+    folder: Path
+    states: xr.Dataset
+    reference: xr.Dataset | None
+    by: tuple[str, ...]
+    checked: CrossCheck | None
+
+    def in_words(self) -> str:
+        """The scores with their confidence intervals in one line."""
+        return in_words(self.states, self.reference)
+
+    def table(self) -> str:
+        """The groups' CRPS (or their first score) in lines."""
+        scores = summarise(self.states, self.reference, by=self.by)
+        shown = [n for n in (*SHOWN, "crpss") if n in scores] or _names(scores)[:4]
+        rows = [[*self.by, *shown, "dates"]]
+        for label, part in _cells(scores, self.by):
+            values = [f"{float(part[name]):.4g}" for name in shown]
+            rows.append([*label, *values, str(int(part["dates"]))])
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def score_run(
+    path: Path | str, weights: Weighting | None = None, *, join: Join = "exact"
+) -> xr.Dataset:
     """Scores a run folder or a predictions store, and writes the result beside it.
 
     Args:
         path: a run folder, or a predictions store (its folder then gets the files).
         weights: area weights; None for those of the run's protocol ("cell" without a run).
+        join: "inner" leaves out dates that have no truth, or no value at all.
 
     Returns:
         The additive states, as written to `scores.nc`.
@@ -29,42 +74,140 @@ def score_run(path: Path | str, weights: Weighting | None = None) -> xr.Dataset:
     Raises:
         FileError: no predictions there.
     """
+    return score_forecast(path, weights=weights, join=join).states
+
+
+def score_forecast(
+    path: Path | str,
+    *,
+    truth: Path | str | None = None,
+    variable: str | None = None,
+    scores: Sequence[str] | None = None,
+    by: Sequence[str] = (),
+    weights: Weighting | None = None,
+    reference: Path | str | None = None,
+    land: Path | str | None = None,
+    join: Join = "exact",
+    out: Path | str | None = None,
+    points: int | None = None,
+    scheduler: Any = None,
+    progress: bool = False,
+) -> Scored:
+    """Scores a forecast and writes `scores.nc`, `scores.csv` and, with groups, `groups.csv`.
+
+    The files are replaced when all of them are made: one that fails leaves the old ones.
+
+    Args:
+        path: a run folder, or a forecast store of any kind.
+        truth: store or file of the truth; None for the one beside the forecast.
+        variable: its name there; the run's target if None and it is there.
+        scores: as for `score_states`.
+        by: groups, as for `verify`.
+        weights: None for those of the run's protocol ("cell" without a run).
+        reference: run folder or forecast store to compare with.
+        land: store or file with the share of land, for groups by surface.
+        join: as for `score_states`.
+        out: folder to write into; that of the run, or of the store, if None.
+        points: how many to cross-check; none if None.
+        scheduler: as for `score_states`.
+        progress: whether to show a progress bar.
+
+    Raises:
+        FileError: no forecast, or no truth.
+        Ens10Error: as `verify` and `cross_check`.
+    """
     path = Path(path)
-    forecast, truth = open_predictions(path)
+    forecast, beside = open_forecast(path)
     folder = path if (path / provenance.FILE).exists() else path.parent
     known = provenance.read(folder) if (folder / provenance.FILE).exists() else {}
-    states = score_states(forecast, truth, weights=weights or known.get("weights", "cell"))
-    write_states(states, folder)
-    return states
+    observed = beside if truth is None else open_truth(truth, variable or known.get("target"))
+    if observed is None:
+        raise FileError(path, "holds no truth", "Give it with --truth STORE")
+    checked = None if points is None else cross_check(forecast, observed, points, join=join)
+    states, other = paired_states(
+        forecast,
+        observed,
+        scores,
+        reference=open_forecast(reference)[0] if reference is not None else None,
+        weights=weights or known.get("weights", "cell"),
+        by=by,
+        join=join,
+        land=open_truth(land) if land is not None else None,
+        scheduler=scheduler,
+        progress=progress,
+    )
+    target = folder if out is None else Path(out)
+    write_states(states, target, other, by)
+    return Scored(target, states, other, tuple(by), checked)
 
 
-def in_words(states: xr.Dataset) -> str:
+def in_words(states: xr.Dataset, reference: xr.Dataset | None = None) -> str:
     """The scores with their confidence intervals in one line."""
-    scores = summarise(states)
+    scores = summarise(states, reference)
     parts = []
-    for name in SHOWN:
-        if name in scores:
-            value, low, high = (float(scores[name + part]) for part in BOUNDS)
-            units = str(scores[name].attrs.get("units", "")).replace("1", "")
-            parts.append(f"{name} {value:.4g} [{low:.4g}, {high:.4g}] {units}".strip())
+    for name in [n for n in (*SHOWN, "crpss") if n in scores] or _names(scores):
+        value, low, high = (float(scores[name + part]) for part in BOUNDS)
+        units = str(scores[name].attrs.get("units", "")).replace("1", "")
+        parts.append(f"{name} {value:.4g} [{low:.4g}, {high:.4g}] {units}".strip())
+    if "dates" not in scores:
+        return f"histograms of {states.sizes['time']} dates"
     return f"{'; '.join(parts)}; {int(scores['dates'])} dates"
 
 
-def write_states(states: xr.Dataset, folder: Path) -> None:
-    """Writes `scores.nc` and `scores.csv`."""
-    partial = folder / f"{STATES}.partial"
-    states.to_netcdf(partial, engine="netcdf4")
-    partial.rename(folder / STATES)
-    scores = summarise(states)
-    with (folder / TABLE).open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["score", "value", "lower", "upper", "units"])
-        for name in SHOWN:
-            if name in scores:
-                row = [f"{float(scores[name + part]):.9g}" for part in BOUNDS]
-                writer.writerow([name, *row, scores[name].attrs.get("units", "")])
-        writer.writerow(["dates", int(scores["dates"]), "", "", ""])
-        writer.writerow(["count", int(scores["count"]), "", "", ""])
+def write_states(
+    states: xr.Dataset,
+    folder: Path,
+    reference: xr.Dataset | None = None,
+    by: Sequence[str] = (),
+) -> None:
+    """Writes `scores.nc`, `scores.csv` and, with groups, `groups.csv`; all of them or none."""
+    tables = {TABLE: _total_table(summarise(states, reference))}
+    if by:
+        tables[GROUPS] = _group_table(summarise(states, reference, by=by), by)
+    folder.mkdir(parents=True, exist_ok=True)
+    states.to_netcdf(folder / f"{STATES}.partial", engine="netcdf4")
+    for name, text in tables.items():
+        (folder / f"{name}.partial").write_text(text, encoding="utf-8", newline="\n")
+    for name in (STATES, *tables):
+        (folder / f"{name}.partial").rename(folder / name)
+    if not by:
+        (folder / GROUPS).unlink(missing_ok=True)  # of an earlier call
+
+
+def _names(scores: xr.Dataset) -> list[str]:
+    """The scores that have bounds, in their order."""
+    return [str(n) for n in scores.data_vars if f"{n}_lower" in scores]
+
+
+def _total_table(scores: xr.Dataset) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["score", "value", "lower", "upper", "units"])
+    for name in _names(scores):
+        row = [f"{float(scores[name + part]):.9g}" for part in BOUNDS]
+        writer.writerow([name, *row, scores[name].attrs.get("units", "")])
+    for name in ("dates", "count"):
+        if name in scores:
+            writer.writerow([name, int(scores[name]), "", "", ""])
+    return text.getvalue()
+
+
+def _group_table(scores: xr.Dataset, by: Sequence[str]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*by, "score", "value", "lower", "upper", "units", "dates", "count"])
+    for label, part in _cells(scores, by):
+        for name in _names(scores):
+            row = [f"{float(part[name + bound]):.9g}" for bound in BOUNDS]
+            numbers = [int(part["dates"]), int(part["count"])]
+            writer.writerow([*label, name, *row, part[name].attrs.get("units", ""), *numbers])
+    return text.getvalue()
+
+
+def _cells(scores: xr.Dataset, by: Sequence[str]) -> Iterator[tuple[list[str], xr.Dataset]]:
+    for place in np.ndindex(*(scores.sizes[name] for name in by)):
+        part = scores.isel(dict(zip(by, place, strict=True)))
+        yield [str(part[name].item()) for name in by], part
 
 
 def read_states(run: Path | str) -> xr.Dataset:

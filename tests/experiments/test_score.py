@@ -99,14 +99,19 @@ def test_a_sigma_of_zero_is_the_absolute_error(runs, tmp_path):
     assert float(table(tmp_path / "mlp")["crps"]["value"]) == pytest.approx(error, rel=1e-6)
 
 
-def test_truth_without_a_value_is_left_out_and_counted(runs, tmp_path):
+def test_truth_without_a_value_is_left_out_and_counted(runs, tmp_path, capsys):
     shutil.copytree(runs["mlp"], tmp_path / "mlp")
     truth = zarr.open_group(str(tmp_path / "mlp" / "predictions.zarr"), mode="r+")["truth"]
     truth[1] = np.full(truth.shape[1:], np.nan, np.float32)
     field = np.asarray(truth[2])
     field[0, :3] = np.nan
     truth[2] = field
-    score_run(tmp_path / "mlp")
+    before = (tmp_path / "mlp" / "scores.nc").read_bytes()
+    realruns.command("score", tmp_path / "mlp", status=1)
+    assert "all truth is NaN" in capsys.readouterr().err
+    assert (tmp_path / "mlp" / "scores.nc").read_bytes() == before
+    realruns.command("score", tmp_path / "mlp", "--join", "inner")
+    assert "1 of 8 dates left out" in capsys.readouterr().err
     rows = table(tmp_path / "mlp")
     assert rows["count"]["value"] == str(7 * 8 * 16 - 3)
     assert rows["dates"]["value"] == "7"

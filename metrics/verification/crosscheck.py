@@ -1,0 +1,118 @@
+"""The CRPS of a sample of points computed again with properscoring."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ens10.errors import ArgumentError
+from ens10.metrics.verification.alignment import Join, matched
+from ens10.metrics.verification.cases import CASES
+from ens10.metrics.verification.kinds import kind_of
+from ens10.metrics.verification.working import load
+
+_DATES = 8  # most dates that are read
+_TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
+
+
+@dataclass(frozen=True)
+class CrossCheck:
+    """What came of it.
+
+    Attributes:
+        points: how many were compared.
+        largest: absolute difference over the mean CRPS of the sample.
+        tolerance: for the precision of the forecast.
+    """
+
+    points: int
+    largest: float
+    tolerance: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the difference is within the tolerance."""
+        return self.largest <= self.tolerance
+
+    def __str__(self) -> str:
+        """In words."""
+        return (
+            f"cross-check with properscoring: {self.points} points, largest difference "
+            f"{self.largest:.2g} of the mean CRPS (at most {self.tolerance:g})"
+        )
+
+
+def cross_check(
+    forecast: xr.Dataset,
+    truth: xr.DataArray,
+    points: int = 1000,
+    *,
+    seed: int = 0,
+    join: Join = "exact",
+) -> CrossCheck:
+    """Compares the CRPS of points drawn at random with properscoring's, in float64.
+
+    Args:
+        forecast: of normals or of members.
+        truth: as for `score_states`.
+        points: how many are drawn, from at most eight dates.
+        seed: of the draw.
+        join: as for `score_states`.
+
+    Raises:
+        ArgumentError: properscoring is not installed or has no score for this kind; fewer than
+            one point; no point that has truth and forecast.
+    """
+    kind = kind_of(forecast).name
+    if kind not in ("normal", "ensemble"):
+        raise ArgumentError("cross-check", f"properscoring has no CRPS of {kind} forecasts")
+    if points < 1:
+        raise ArgumentError("cross-check", f"expected one point or more, got {points}")
+    try:
+        oracle: Any = import_module("properscoring")
+    except ModuleNotFoundError as error:
+        raise ArgumentError(
+            "cross-check",
+            "properscoring is not installed",
+            "Install it with: pip install properscoring==0.1",
+        ) from error
+    whole = matched(forecast, truth, join)
+    rng = np.random.default_rng(seed)
+    n = whole.forecast.sizes["time"]
+    dates = np.sort(rng.permutation(n)[: min(n, points, _DATES)])
+    share = -(-points // len(dates))
+    ours, theirs = [], []
+    for i, date in enumerate(dates):
+        number = min(share, points - i * share)
+        mine, other = _of_date(whole.part(slice(date, date + 1)), kind, number, rng, oracle)
+        ours.append(mine)
+        theirs.append(other)
+    mine, other = np.concatenate(ours).astype(np.float64), np.concatenate(theirs)
+    if not mine.size:
+        raise ArgumentError("cross-check", "no point of the sample has truth and forecast")
+    largest = np.abs(mine - other).max() / max(float(other.mean()), np.finfo(np.float64).tiny)
+    dtype = str(np.concatenate(ours).dtype)
+    return CrossCheck(mine.size, float(largest), _TOLERANCE.get(dtype, 1e-5))
+
+
+def _of_date(one: Any, kind: str, number: int, rng: np.random.Generator, oracle: Any) -> Any:
+    """Our CRPS and properscoring's at some points of one date."""
+    block = load([one])
+    place = (0, *(int(rng.integers(size)) for size in block.truth.shape[1:3]))
+    arrays = {name: values[place] for name, values in block.arrays[0].items()}
+    y = block.truth[place].astype(next(iter(arrays.values())).dtype, copy=False)
+    score = CASES[kind](arrays, y, np.uint64(0)).field("crps")
+    there = np.flatnonzero(~np.isnan(score))
+    chosen = rng.permutation(there)[: max(number, 0)]
+    flat = {k: v.reshape(*v.shape[:-2], -1)[..., chosen] for k, v in arrays.items()}
+    wide = {k: v.astype(np.float64) for k, v in flat.items()}
+    observed = y.ravel()[chosen].astype(np.float64)
+    if kind == "ensemble":
+        return score.ravel()[chosen], oracle.crps_ensemble(observed, wide["members"].T)
+    mu, sigma = wide["mu"], wide["sigma"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        closed = oracle.crps_gaussian(observed, mu, sigma)
+    # properscoring gives NaN where sigma is 0
+    return score.ravel()[chosen], np.where(sigma == 0, np.abs(observed - mu), closed)

@@ -1,0 +1,159 @@
+"""`ens10 score` of stores that no run made: other truth, groups, a reference, files that stay."""
+
+import csv
+import sys
+
+import numpy as np
+import pytest
+import xarray as xr
+from fakeruns import world
+from realruns import command
+
+from ens10.errors import FileError, UnknownNameError
+from ens10.experiments.reading import open_forecast, open_truth
+from ens10.experiments.score import read_states, score_forecast
+from ens10.metrics import verify
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Stores of an ensemble and of normals, with the truth apart."""
+    path = tmp_path_factory.mktemp("stores")
+    truth, forecasts = world(dates=20)
+    truth.rename("t2m").to_dataset().to_netcdf(path / "truth.nc")
+    for name in ("raw", "emos"):
+        forecasts[name].chunk(time=3).to_zarr(path / f"{name}.zarr", consolidated=False)
+    forecasts["emos"].to_netcdf(path / "emos.nc")
+    land = (truth["longitude"] < 180) + 0.0 * truth.isel(time=0)
+    land.drop_vars(("time", "valid_time", "step")).rename("lsm").to_netcdf(path / "land.nc")
+    return path
+
+
+def rows(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_store_with_the_truth_elsewhere(folder, tmp_path, capsys):
+    options = ("--truth", folder / "truth.nc", "--out", tmp_path)
+    command("score", folder / "raw.zarr", *options)
+    truth, forecasts = world(dates=20)
+    wanted = verify(forecasts["raw"], truth)
+    got = {row["score"]: row for row in rows(tmp_path / "scores.csv")}
+    assert float(got["crps"]["value"]) == pytest.approx(float(wanted["crps"]), rel=1e-8)
+    assert float(got["rmse"]["upper"]) == pytest.approx(float(wanted["rmse_upper"]), rel=1e-8)
+    assert "20 dates" in capsys.readouterr().out
+    command("score", folder / "emos.nc", *options)
+    from_file = (tmp_path / "scores.csv").read_bytes()
+    command("score", folder / "emos.zarr", *options)
+    assert (tmp_path / "scores.csv").read_bytes() == from_file
+
+
+def test_groups_a_reference_and_a_cross_check(folder, tmp_path, capsys):
+    options = ("--truth", folder / "truth.nc", "--land", folder / "land.nc", "--out", tmp_path)
+    groups = ("--by", "surface", "month", "--cross-check", "50")
+    command("score", folder / "emos.zarr", *options, *groups, "--reference", folder / "raw.zarr")
+    out = capsys.readouterr().out
+    assert "crpss" in out
+    assert "50 points" in out
+    truth, forecasts = world(dates=20)
+    half = truth["longitude"] < 180
+    alone = verify(forecasts["emos"], truth.where(half), reference=forecasts["raw"], by=("month",))
+    for row in rows(tmp_path / "groups.csv"):
+        if row["surface"] == "land":
+            value = float(alone[row["score"]].sel(month=int(row["month"])))
+            assert float(row["value"]) == pytest.approx(value, rel=1e-8)
+            assert int(row["count"]) == int(alone["count"].sel(month=int(row["month"])))
+    assert {row["surface"] for row in rows(tmp_path / "groups.csv")} == {"land", "sea"}
+    command("score", folder / "emos.zarr", *options)
+    assert not (tmp_path / "groups.csv").exists()
+
+
+def test_what_fails_leaves_the_files(folder, tmp_path, capsys):
+    options = ("--truth", folder / "truth.nc", "--out", tmp_path)
+    command("score", folder / "raw.zarr", *options)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    for bad, told in (
+        (("--scores", "crsp"), "did you mean 'crps'"),
+        (("--by", "seasons"), "did you mean 'season'"),
+        (("--by", "surface"), "Give land"),
+        (("--scheduler", "thread"), "did you mean 'threads'"),
+        (("--reference", folder / "none.zarr"), "holds no predictions"),
+        (("--cross-check", "0"), "one point or more"),
+    ):
+        command("score", folder / "raw.zarr", *options, *bad, status=1)
+        error = capsys.readouterr().err
+        assert told in error
+        assert error.count("\n") == 1
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    command("score", folder / "raw.zarr", folder / "emos.zarr", "--out", tmp_path, status=1)
+    assert "several forecasts" in capsys.readouterr().err
+
+
+def test_truth_is_found_or_asked_for(folder, tmp_path, capsys):
+    command("score", folder / "raw.zarr", status=1)
+    assert "--truth STORE" in capsys.readouterr().err
+    two = xr.load_dataset(folder / "truth.nc")
+    two.assign(d2m=two["t2m"]).to_netcdf(tmp_path / "two.nc")
+    with pytest.raises(FileError, match="holds 2 variables: t2m, d2m"):
+        open_truth(tmp_path / "two.nc")
+    with pytest.raises(UnknownNameError, match="did you mean 't2m'"):
+        open_truth(tmp_path / "two.nc", "t2")
+    states = score_forecast(
+        folder / "raw.zarr", truth=tmp_path / "two.nc", variable="t2m", out=tmp_path / "new"
+    ).states
+    xr.testing.assert_identical(read_states(tmp_path / "new")["crps_sum"], states["crps_sum"])
+    (tmp_path / "bad.nc").write_bytes(b"no netCDF")
+    with pytest.raises(FileError, match="cannot be read as netCDF"):
+        open_forecast(tmp_path / "bad.nc")
+
+
+def test_truth_of_a_prepared_store(store, runs, tmp_path):
+    beside = score_forecast(runs["raw"], out=tmp_path / "a").states
+    apart = score_forecast(runs["raw"], truth=store, out=tmp_path / "b").states
+    np.testing.assert_allclose(apart["crps_sum"], beside["crps_sum"], rtol=1e-5)
+
+
+def test_a_cross_check_without_properscoring_says_what_to_install(folder, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "properscoring", None)
+    options = ("--truth", folder / "truth.nc", "--cross-check")
+    command("score", folder / "raw.zarr", *options, status=1)
+    assert "pip install properscoring" in capsys.readouterr().err
+
+
+def test_scores_only_of_histograms(folder, tmp_path, capsys):
+    options = ("--truth", folder / "truth.nc", "--out", tmp_path, "--scores", "histogram")
+    command("score", folder / "raw.zarr", *options)
+    assert "histograms of 20 dates" in capsys.readouterr().out
+    assert int(read_states(tmp_path)["rank_count"].sum()) == 20 * 6 * 12
+
+
+@pytest.mark.slow
+def test_on_a_cluster_the_same_bits(folder, tmp_path):
+    from distributed import LocalCluster
+
+    options = ("--truth", folder / "truth.nc", "--by", "latitude_band")
+    command("score", folder / "raw.zarr", *options, "--out", tmp_path / "here")
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True
+    ) as cluster:
+        address = cluster.scheduler_address
+        command(
+            "score", folder / "raw.zarr", *options, "--out", tmp_path / "there",
+            "--scheduler", address,
+        )  # fmt: skip
+    xr.testing.assert_identical(read_states(tmp_path / "here"), read_states(tmp_path / "there"))
+    for name in ("scores.csv", "groups.csv"):
+        here, there = ((tmp_path / d / name).read_bytes() for d in ("here", "there"))
+        assert here == there
+
+
+def test_a_scheduler_that_is_not_there(folder, tmp_path, capsys, monkeypatch):
+    import dask
+
+    options = ("--truth", folder / "truth.nc", "--out", tmp_path)
+    with dask.config.set({"distributed.comm.timeouts.connect": "300ms"}):
+        command(
+            "score", folder / "raw.zarr", *options, "--scheduler", "tcp://127.0.0.1:9", status=1
+        )
+    assert "no scheduler answers at tcp://127.0.0.1:9" in capsys.readouterr().err
