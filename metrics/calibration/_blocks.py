@@ -138,4 +138,4 @@ def _flat(
     flat = (*front, int(np.prod(full[len(front) : len(front) + len(kept)], dtype=int)), -1)
     if not reduced:
         flat = (*flat[:-1], 1)
-    return np.broadcast_to(array.reshape(*front, *have), full).reshape(flat)
+    return np.broadcast_to(np.reshape(array, (*front, *have)), full).reshape(flat)
