@@ -102,6 +102,19 @@ def test_dates_alone_have_the_ties_that_they_have_among_others():
     assert (other["count"] != whole["count"].sum("latitude")).any()
 
 
+@pytest.mark.parametrize("values", [1, 37, 200])
+@pytest.mark.parametrize("dim", ["all", 0, (0, 2), (1,)])
+def test_parts_that_fit_the_cache_sum_to_the_whole(monkeypatch, values, dim):
+    wanted = rank_histogram(X, Y, member_dim=1, seed=0, dim=dim)
+    monkeypatch.setattr("ens10.metrics.calibration._blocks._VALUES", values)
+    xr.testing.assert_identical(rank_histogram(X, Y, member_dim=1, seed=0, dim=dim), wanted)
+
+
+def test_one_point_and_none():
+    assert counts(np.array([1.0, 2.0]), 1.5, member_dim=0).tolist() == [0, 1, 0]
+    assert counts(np.zeros((2, 0)), np.zeros(0), member_dim=0).tolist() == [0, 0, 0]
+
+
 def test_random_numbers_are_uniform_and_independent():
     keys = dimension_keys({"a": xr.DataArray(np.zeros((300, 400)), dims=("a", "b"))}, seed=9)
     u = uniform(keys[0].values, keys[1].values[:, None], keys[2].values)
