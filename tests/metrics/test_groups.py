@@ -96,6 +96,10 @@ def test_land_and_sea():
     assert finish_mean(shared, "s").values == pytest.approx(
         [(1 + 1.53 + 5) / 2.01, (1 + 1 + 1.47) / 1.99]
     )
+    gap = mean_state("s", score.where(score != 2.0), by=land_sea(land, fractional=True))
+    assert gap["s_count"].values.tolist() == [2, 2]
+    assert gap["s_weight"].values == pytest.approx([1.51, 1.49])
+    assert gap["s_sum"].values == pytest.approx([1.53 + 5, 1 + 1.47])
     lower = mean_state("s", score, by=land_sea(land, threshold=0.4))
     assert lower["s_count"].values.tolist() == [3, 1]
 
@@ -141,6 +145,8 @@ def test_dates_are_grouped_when_all_are_merged(by):
     got = finish_mean(group_state(merged, date_groups(merged, by)), "s")
     wanted = score.weighted(ROWS).mean(("latitude", "longitude")).groupby(f"time.{by}").mean()
     np.testing.assert_allclose(got, wanted.sel({by: got[by]}), rtol=1e-12)
+    maps = mean_state("map", score[0].drop_vars("time"), keep=("latitude", "longitude"))
+    assert "map_sum" not in group_state(xr.merge([merged, maps]), date_groups(merged, by))
     if by == "season":
         assert got["season"].values.tolist() == ["DJF", "MAM", "JJA", "SON"]
 
@@ -208,6 +214,12 @@ def test_groups_that_do_not_fit_are_refused():
                 mean_state("s", score, keep=("latitude",)), by
             )
     state = mean_state("s", score, keep=("time",))
+    by_step = date_groups(state.assign_coords(valid_time=state.time + xr.DataArray(
+        np.arange(2) * np.timedelta64(1, "D"), dims="step")), "month")  # fmt: skip
+    with pytest.raises(ArgumentError, match=r"has not kept \['step'\]"):
+        group_state(state, by_step, over=("time",))
+    with pytest.raises(ArgumentError, match=r"its time .6. is not that of the score .5."):
+        group_state(state.isel(time=slice(5)), date_groups(state, "month"))
     with pytest.raises(ArgumentError, match="no variable has kept"):
         group_state(state, bands)
     with pytest.raises(ArgumentError, match="no groups"):
