@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._call import RechunkWarning
 from ens10.metrics.crps import crps_ensemble
 from ens10.metrics.multivariate import energy_score
 
@@ -213,6 +214,15 @@ def test_missing_values(make):
     np.testing.assert_array_equal(np.isnan(got), [False, True, False, True, False])
     mean = energy_score(make(x), make(y), dim=0, nan="omit", **call)
     np.testing.assert_allclose(mean, np.nanmean(got))
+
+
+def test_joining_chunks_of_variables_is_said():
+    x, y = case(12, (4, 6, 8))
+    wanted = energy_score(x, y, estimator="fair", member_dim=1, variable_dim=2)
+    lazy = da.from_array(x, chunks=(2, -1, 4)), da.from_array(y, chunks=(2, -1))
+    with pytest.warns(RechunkWarning, match="energy_score needs all of an axis of members"):
+        got = energy_score(*lazy, estimator="fair", member_dim=1, variable_dim=2)
+    np.testing.assert_array_equal(got, wanted)
 
 
 def test_infinite_members_give_no_finite_score():
