@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.compiled import OPTIONS
-from ens10.metrics.ensemble._lines import LINE, slopes_line, terms_line
+from ens10.metrics.ensemble._lines import LINE, terms_line
 from ens10.metrics.ensemble._network import exchanges
 from ens10.metrics.ensemble._walk import held, walk
 
@@ -46,6 +46,8 @@ def take(memory, first, step, out):  # type: ignore[no-untyped-def]
     """Copies what lies `step` numbers apart, from `first` on."""
     if step == 1:
         _copy(memory[first : first + out.size], out)
+    elif step == 0:
+        out[:] = memory[first]
     else:
         for p in range(out.size):
             out[p] = memory[first + p * step]

@@ -19,7 +19,7 @@ from ens10.compiled import OPTIONS
 from ens10.metrics.ensemble._compiled import begin, put, take
 from ens10.metrics.ensemble._walk import held, walk
 
-_BLOCK = 256  # points at a time, always all of them: no rest that is computed in another way
+_BLOCK = 512  # points at a time, always all of them: no rest that is computed in another way
 _FUSED: dict[str, Any] = {**OPTIONS, "fastmath": {"contract"}}
 Array = npt.NDArray[np.floating[Any]]
 
@@ -61,7 +61,7 @@ def _power(typing, shifted):  # type: ignore[no-untyped-def]  # noqa: ARG001
 
 @numba.njit(**_FUSED)
 def _exp4(x):  # type: ignore[no-untyped-def]
-    """exp of float32 in [-87, 0]."""
+    """The exponential of float32 in [-87, 0]."""
     c = _TAYLOR4
     shifted = x * _LOG2E4 + _ROUND4
     r = (x * _LOG2E4 - (shifted - _ROUND4)) * _LN2_4
@@ -72,7 +72,7 @@ def _exp4(x):  # type: ignore[no-untyped-def]
 
 @numba.njit(**_FUSED)
 def _exp8(x):  # type: ignore[no-untyped-def]
-    """exp of float64 in [-708, 0]."""
+    """The exponential of float64 in [-708, 0]."""
     c = _TAYLOR8
     shifted = x * _LOG2E8 + _ROUND8
     r = (x * _LOG2E8 - (shifted - _ROUND8)) * _LN2_8
@@ -83,116 +83,110 @@ def _exp8(x):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**_FUSED)
-def _slopes4(d, s, by_d, by_s):  # type: ignore[no-untyped-def]
+def _partials4(d, s):  # type: ignore[no-untyped-def]
+    """Derivatives by d = y - mu and by sigma; finite for all numbers."""
     c, zero, one, two = _ERFCX4, np.float32(0), np.float32(1), np.float32(2)
-    for p in range(_BLOCK):
-        size = abs(d[p])
-        t = size / abs(s[p]) * _HALF4
-        t = t if t < _END4 else _END4  # s = 0, too
-        t = t if size > zero else zero
-        w = two / (t + two)
-        q = ((c[7] * w + c[6]) * w + c[5]) * w + c[4]
-        q = ((((q * w + c[3]) * w + c[2]) * w + c[1]) * w + c[0]) * w
-        e = _exp4(-t * t)
-        side = one if d[p] > zero else zero
-        side = -one if d[p] < zero else side
-        by_d[p] = side * (one - q * e)
-        by_s[p] = _PEAK4 * e - _REST4
+    size = abs(d)
+    t = size / abs(s) * _HALF4
+    t = t if t < _END4 else _END4  # s = 0, too
+    t = t if size > zero else zero
+    w = two / (t + two)
+    q = ((c[7] * w + c[6]) * w + c[5]) * w + c[4]
+    q = ((((q * w + c[3]) * w + c[2]) * w + c[1]) * w + c[0]) * w
+    e = _exp4(-t * t)
+    side = one if d > zero else zero
+    side = -one if d < zero else side
+    return side * (one - q * e), _PEAK4 * e - _REST4
 
 
 @numba.njit(**_FUSED)
-def _slopes8(d, s, by_d, by_s):  # type: ignore[no-untyped-def]
+def _partials8(d, s):  # type: ignore[no-untyped-def]
     c = _ERFCX8
-    for p in range(_BLOCK):
-        size = abs(d[p])
-        t = size / abs(s[p]) * _HALF8
-        t = t if t < _END8 else _END8
-        t = t if size > 0.0 else 0.0
-        w = 3.0 / (t + 3.0)
-        q = ((((c[14] * w + c[13]) * w + c[12]) * w + c[11]) * w + c[10]) * w + c[9]
-        q = ((((q * w + c[8]) * w + c[7]) * w + c[6]) * w + c[5]) * w + c[4]
-        q = ((((q * w + c[3]) * w + c[2]) * w + c[1]) * w + c[0]) * w
-        e = _exp8(-t * t)
-        side = 1.0 if d[p] > 0.0 else 0.0
-        side = -1.0 if d[p] < 0.0 else side
-        by_d[p] = side * (1.0 - q * e)
-        by_s[p] = _PEAK8 * e - _REST8
+    size = abs(d)
+    t = size / abs(s) * _HALF8
+    t = t if t < _END8 else _END8
+    t = t if size > 0.0 else 0.0
+    w = 3.0 / (t + 3.0)
+    q = ((((c[14] * w + c[13]) * w + c[12]) * w + c[11]) * w + c[10]) * w + c[9]
+    q = ((((q * w + c[8]) * w + c[7]) * w + c[6]) * w + c[5]) * w + c[4]
+    q = ((((q * w + c[3]) * w + c[2]) * w + c[1]) * w + c[0]) * w
+    e = _exp8(-t * t)
+    side = 1.0 if d > 0.0 else 0.0
+    side = -1.0 if d < 0.0 else side
+    return side * (1.0 - q * e), _PEAK8 * e - _REST8
 
 
 @numba.njit(**OPTIONS)
-def _subtract(values, less):  # type: ignore[no-untyped-def]
-    for p in range(values.size):
-        values[p] -= less[p]
+def _fetch(memory, first, step, n, kept):  # type: ignore[no-untyped-def]
+    """A block of numbers: where they are if they lie side by side, else copied."""
+    if step == 1 and n == _BLOCK:
+        return memory[first : first + _BLOCK]
+    take(memory, first, step, kept[:n])
+    return kept
 
 
-@numba.njit(**OPTIONS)
-def _keep_lowest(values, lowest):  # type: ignore[no-untyped-def]
-    for p in range(values.size):
-        lowest[p] = values[p] if values[p] < lowest[p] else lowest[p]
+def _score_loop(partials: Any) -> Any:
+    """Scores, block by block, and the lowest sigma or 0."""
 
-
-@numba.njit(**OPTIONS)
-def _block(mu, sigma, y, places, steps, start, n, d, s):  # type: ignore[no-untyped-def]
-    """Distances and deviations of a block."""
-    take(mu, places[0] + start * steps[0, -1], steps[0, -1], s[:n])
-    take(y, places[2] + start * steps[2, -1], steps[2, -1], d[:n])
-    _subtract(d[:n], s[:n])
-    take(sigma, places[1] + start * steps[1, -1], steps[1, -1], s[:n])
-
-
-@numba.njit(**OPTIONS)
-def _sum(d, s, by_d, by_s):  # type: ignore[no-untyped-def]
-    for p in range(d.size):
-        by_d[p] = d[p] * by_d[p] + s[p] * by_s[p]
-
-
-@numba.njit(**OPTIONS)
-def _multiply(grad, values, sign):  # type: ignore[no-untyped-def]
-    for p in range(grad.size):
-        values[p] = sign * (grad[p] * values[p])
-
-
-def _loops(slopes: Any) -> tuple[Any, Any]:
-    """The loops over blocks for one dtype."""
+    @numba.njit(**_FUSED)
+    def values(mu, sigma, y, out, lowest):  # type: ignore[no-untyped-def]
+        for p in range(_BLOCK):
+            d, s = y[p] - mu[p], sigma[p]
+            by_d, by_s = partials(d, s)
+            out[p] = d * by_d + s * by_s  # the score is homogeneous of degree 1
+            lowest[p] = s if s < lowest[p] else lowest[p]
 
     @numba.njit(**OPTIONS)
     def score(mu, sigma, y, shape, steps, firsts, out):  # type: ignore[no-untyped-def]
-        places, lowest = np.zeros(4, np.int64), np.zeros(_BLOCK, mu.dtype)
-        d, s = np.zeros(_BLOCK, mu.dtype), np.zeros(_BLOCK, mu.dtype)
-        by_d, by_s = np.zeros(_BLOCK, mu.dtype), np.zeros(_BLOCK, mu.dtype)
+        places, kept = np.zeros(4, np.int64), np.zeros((4, _BLOCK), mu.dtype)
+        lowest = np.zeros(_BLOCK, mu.dtype)
         for row in range(np.prod(shape[:-1])):
             begin(row, shape, steps, firsts, places)
             for start in range(0, shape[-1], _BLOCK):
-                n = min(_BLOCK, shape[-1] - start)
-                _block(mu, sigma, y, places, steps, start, n, d, s)
-                _keep_lowest(s[:n], lowest[:n])
-                slopes(d, s, by_d, by_s)
-                _sum(d, s, by_d, by_s)
-                put(by_d[:n], out, places[3] + start * steps[3, -1], steps[3, -1])
+                n, at = min(_BLOCK, shape[-1] - start), places + start * steps[:, -1]
+                if n < _BLOCK:
+                    kept[1] = 0  # what an earlier block left counts as seen
+                a = _fetch(mu, at[0], steps[0, -1], n, kept[0])
+                b = _fetch(sigma, at[1], steps[1, -1], n, kept[1])
+                c = _fetch(y, at[2], steps[2, -1], n, kept[2])
+                values(a, b, c, kept[3], lowest)
+                put(kept[3, :n], out, at[3], steps[3, -1])
         return lowest.min()
+
+    return score
+
+
+def _gradient_loop(partials: Any) -> Any:
+    """Derivatives by mu and sigma, block by block."""
+
+    @numba.njit(**_FUSED)
+    def slopes(mu, sigma, y, grad, by_mu, by_sigma):  # type: ignore[no-untyped-def]
+        for p in range(_BLOCK):
+            by_d, by_s = partials(y[p] - mu[p], sigma[p])
+            by_mu[p] = -grad[p] * by_d
+            by_sigma[p] = grad[p] * by_s
 
     @numba.njit(**OPTIONS)
     def gradient(mu, sigma, y, grad, shape, steps, firsts, by_mu, by_sigma):  # type: ignore[no-untyped-def]
-        places = np.zeros(6, np.int64)
-        d, s = np.zeros(_BLOCK, mu.dtype), np.zeros(_BLOCK, mu.dtype)
-        by_d, by_s = np.zeros(_BLOCK, mu.dtype), np.zeros(_BLOCK, mu.dtype)
-        one = s[0] + np.int8(1)
+        places, kept = np.zeros(6, np.int64), np.zeros((6, _BLOCK), mu.dtype)
         for row in range(np.prod(shape[:-1])):
             begin(row, shape, steps, firsts, places)
             for start in range(0, shape[-1], _BLOCK):
-                n = min(_BLOCK, shape[-1] - start)
-                _block(mu, sigma, y, places, steps, start, n, d, s)
-                slopes(d, s, by_d, by_s)
-                take(grad, places[3] + start * steps[3, -1], steps[3, -1], d[:n])
-                _multiply(d[:n], by_d[:n], -one)
-                _multiply(d[:n], by_s[:n], one)
-                put(by_d[:n], by_mu, places[4] + start * steps[4, -1], steps[4, -1])
-                put(by_s[:n], by_sigma, places[5] + start * steps[5, -1], steps[5, -1])
+                n, at = min(_BLOCK, shape[-1] - start), places + start * steps[:, -1]
+                a = _fetch(mu, at[0], steps[0, -1], n, kept[0])
+                b = _fetch(sigma, at[1], steps[1, -1], n, kept[1])
+                c = _fetch(y, at[2], steps[2, -1], n, kept[2])
+                d = _fetch(grad, at[3], steps[3, -1], n, kept[3])
+                slopes(a, b, c, d, kept[4], kept[5])
+                put(kept[4, :n], by_mu, at[4], steps[4, -1])
+                put(kept[5, :n], by_sigma, at[5], steps[5, -1])
 
-    return score, gradient
+    return gradient
 
 
-_LOOPS = {np.dtype(np.float32): _loops(_slopes4), np.dtype(np.float64): _loops(_slopes8)}
+_PARTIALS = {np.dtype(np.float32): _partials4, np.dtype(np.float64): _partials8}
+_SCORES = {dtype: _score_loop(partials) for dtype, partials in _PARTIALS.items()}
+_GRADIENTS = {dtype: _gradient_loop(partials) for dtype, partials in _PARTIALS.items()}
 
 
 def scores(mu: Array, sigma: Array, y: Array) -> tuple[Array, bool]:
@@ -203,7 +197,7 @@ def scores(mu: Array, sigma: Array, y: Array) -> tuple[Array, bool]:
     given = [held(a) for a in (mu, sigma, y)]
     way = walk(mu.shape, [*given, held(out)])
     memory = (*(a.memory for a in given), way.shape, way.steps, way.firsts)
-    lowest = _LOOPS[mu.dtype][0](*memory, out.reshape(-1))
+    lowest = _SCORES[mu.dtype](*memory, out.reshape(-1))
     return out, bool(lowest < 0)
 
 
@@ -214,5 +208,5 @@ def gradients(mu: Array, sigma: Array, y: Array, grad: Array) -> tuple[Array, Ar
         given = [held(a) for a in (mu, sigma, y, grad)]
         way = walk(mu.shape, [*given, held(by_mu), held(by_sigma)])
         memory = (*(a.memory for a in given), way.shape, way.steps, way.firsts)
-        _LOOPS[mu.dtype][1](*memory, by_mu.reshape(-1), by_sigma.reshape(-1))
+        _GRADIENTS[mu.dtype](*memory, by_mu.reshape(-1), by_sigma.reshape(-1))
     return by_mu, by_sigma
