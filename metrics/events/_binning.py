@@ -23,14 +23,18 @@ class Binning:
         lower: ends of the bins, or the probabilities themselves.
         upper: the other ends, or again the probabilities.
         told: what the bins are, in words; sums over different bins must not be added.
-        place: from probabilities to the numbers of their bins, and the probabilities that count
-            (in float64).
+        place: from probabilities to the numbers of their bins.
     """
 
     lower: Array
     upper: Array
     told: str
-    place: Callable[[Array], tuple[Array, Array]]
+    place: Callable[[Array], Array]
+
+    @property
+    def pooled(self) -> bool:
+        """Whether each bin is one probability, for which those that fall into it are taken."""
+        return self.lower is self.upper
 
 
 def binning(bins: Any, members: int | None, digits: int | None, p: xr.DataArray) -> Binning:
@@ -90,22 +94,24 @@ def _unique(p: xr.DataArray) -> Binning:
     return Binning(exact, exact, "unique probabilities", partial(_place_known, known=exact))
 
 
-def _place_share(p: Array, *, n: int, exact: bool) -> tuple[Array, Array]:
+def _place_share(p: Array, *, n: int, exact: bool) -> Array:
     scaled = p.astype(np.float64) * n
     index = np.rint(scaled).astype(np.int64)
     if exact and bool((abs(scaled - index) > 1e-3).any()):
         raise ArgumentError(
             "members", f"some probabilities are no shares of {n}", "Give bins or digits instead"
         )
-    return index, index / n
+    return index
 
 
-def _place_between(p: Array, *, edges: Array) -> tuple[Array, Array]:
+def _place_between(p: Array, *, edges: Array) -> Array:
     # in the precision of the probabilities: 0.7 in float32 is below 0.7 in float64
     index = np.searchsorted(edges.astype(p.dtype), p, side="right") - 1
-    return np.minimum(index, len(edges) - 2), p.astype(np.float64)
+    placed: Array = np.minimum(index, len(edges) - 2)
+    return placed
 
 
-def _place_known(p: Array, *, known: Array) -> tuple[Array, Array]:
-    exact = p.astype(np.float64)
-    return np.minimum(np.searchsorted(known, exact), len(known) - 1), exact
+def _place_known(p: Array, *, known: Array) -> Array:
+    index = np.searchsorted(known, p.astype(np.float64))
+    placed: Array = np.minimum(index, len(known) - 1)
+    return placed

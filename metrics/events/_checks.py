@@ -27,7 +27,7 @@ def check_probability(name: str, values: Any) -> None:
         raise ArgumentError(
             name,
             f"{int(outside.sum())} values are not between 0 and 1, "
-            f"from {float(worst.min()):.6g} to {float(worst.max()):.6g}",
+            f"from {float(worst.min()):.9g} to {float(worst.max()):.9g}",
             "Give probabilities, not per cent",
         )
 

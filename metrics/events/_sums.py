@@ -12,6 +12,7 @@ import xarray as xr
 from ens10.metrics._dispatch import dask_array
 
 Array = npt.NDArray[Any]
+_SLAB = 2**17  # points at a time: temporary arrays then stay in the cache
 
 
 def sums_over(
@@ -59,7 +60,9 @@ def _of_block(
     wide = list(np.broadcast_arrays(*wide))
     shape = wide[0].shape
     rows = [b.reshape(math.prod(shape[:kept]), math.prod(shape[kept:])) for b in wide]
-    sums = kernel(*rows)
+    step = max(1, _SLAB // max(rows[0].shape[0], 1))
+    slabs = range(0, max(rows[0].shape[1], 1), step)
+    sums = np.asarray(sum(kernel(*(row[:, i : i + step] for row in rows)) for i in slabs))
     return sums.reshape(*shape[:kept], *(1,) * (ndim - kept), *sums.shape[1:])
 
 
@@ -93,9 +96,9 @@ def binned(index: Array, weights: Iterable[Array], n: int) -> Array:
         n: number of bins.
 
     Returns:
-        (points that stay, number of weights, n), float64.
+        (number of weights, points that stay, n), float64.
     """
     rows = index.shape[0]
     flat = (np.arange(rows)[:, None] * n + index).ravel()
     sums = [np.bincount(flat, w.ravel(), minlength=rows * n) for w in weights]
-    return np.stack([s.reshape(rows, n) for s in sums], axis=1)
+    return np.stack([s.reshape(rows, n) for s in sums])

@@ -98,18 +98,17 @@ def _sums(p: Array, o: Array, w: Array, *, bins: Binning, omit: bool) -> Array:
     check_probability("probability", p)
     check_event("event", o)
     missing = np.isnan(p) | np.isnan(o) | np.isnan(w)
-    index, q = bins.place(np.where(missing, 0, p).astype(common_dtype(p), copy=False))
+    p = np.where(missing, 0, p).astype(common_dtype(p), copy=False)
     w, o = (np.where(missing, 0, a).astype(np.float64) for a in (w, o))
-    parts = (
-        lambda: ~missing,
-        lambda: w,
-        lambda: w * w,
-        lambda: w * q,
-        lambda: w * q * q,
-        lambda: w * o,
-        lambda: w * q * o,
-    )
-    sums = binned(index, (part() for part in parts), len(bins.lower))
+    index, n = bins.place(p), len(bins.lower)
+    count, weight, square, event = binned(index, (~missing, w, w * w, w * o), n)
+    if bins.pooled:
+        q = bins.lower
+        moments = np.stack([q * weight, q * q * weight, q * event])
+    else:
+        wq = w * p
+        moments = binned(index, (wq, wq * p, wq * o), n)
+    sums = np.stack([count, weight, square, moments[0], moments[1], event, moments[2]], axis=1)
     if not omit:
         sums[missing.any(axis=1), 1:] = np.nan
     return sums

@@ -44,7 +44,7 @@ def identity(terms):
     return sum(sign * terms[name] for sign, name in zip(signs, TERMS, strict=True))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 999),
     binning=st.sampled_from(BINNINGS),

@@ -19,7 +19,7 @@ def case(seed=0, shape=(8, 40), members=10):
     return p, (rng.random(shape) < 0.2 + 0.6 * p).astype(float)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 999), members=st.integers(1, 20))
 def test_the_area_is_that_of_mann_and_whitney(seed, members):
     p, o = case(seed, members=members)
@@ -32,7 +32,7 @@ def test_the_area_is_that_of_mann_and_whitney(seed, members):
         assert float(curve["area"]) == pytest.approx(wanted, rel=1e-12)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 999))
 def test_beside_another_library(seed):
     scores = pytest.importorskip("scores.probability")
