@@ -13,10 +13,10 @@ To add a family:
 2. Make `Formula`s of them with `crps_formula`, `log_score_formula`, `cdf_formula`,
    `mean_formula` and `variance_formula` (moments have neither y nor partials), and of those
    `FAMILY = Family("student_t", parameters, ...)`. Options of `Formula`: `double` for what
-   cancels in float32,
-   `on_host` for functions that torch lacks, `ascending` for bounds, `unitless` for shapes.
-3. Add its name to `_NAMES` in `registry.py`. The tests over all `FAMILIES` then hold it to
-   integrals, gradients and the four libraries.
+   cancels in float32, `on_host` for functions that torch lacks, `ascending` for bounds,
+   `unitless` for shapes.
+3. Add its name to `_NAMES` in `registry.py`, and to `NAMES` in tests/metrics/test_families.py,
+   which holds it to integrals, gradients and the four libraries.
 
 `logistic.py` is the shortest one; the bounded ones are made by `truncated` and `censored` of what
 `_shapes.Shape` asks of a standard distribution.

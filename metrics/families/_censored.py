@@ -8,7 +8,7 @@ bounds are -F(l)^2 and (1 - F(u))^2, that by y is 2 F(z) - 1; and it is homogene
 from functools import partial
 from typing import Any, NamedTuple
 
-from ens10.metrics.families._family import Family, bounded_family
+from ens10.metrics.families._family import Family, Function, bounded_family
 from ens10.metrics.families._shapes import Shape, times
 
 FAR = 1e6  # of a standard variable: 0 or 1 in probability
@@ -149,13 +149,13 @@ def variance_normal(shape: Shape, ops: Any, *arguments: Any) -> Any:
     return sigma**2 * ops.maximum(second - first**2, 0.0)
 
 
-def censored(name: str, shape: Shape, *, variance: Any = None) -> Family:
+def censored(name: str, shape: Shape, *, variance: Function) -> Family:
     """The family of a shape's censored distributions.
 
     Args:
         name: of the family.
         shape: the standard distribution.
-        variance: a function like `variance_normal`, where there is one.
+        variance: of mu, sigma, lower and upper, in the form of `Formula`.
     """
     return bounded_family(
         name,
@@ -164,5 +164,5 @@ def censored(name: str, shape: Shape, *, variance: Any = None) -> Family:
         cdf=partial(cdf, shape),
         cdf_below=partial(cdf_below, shape),
         mean=partial(mean, shape),
-        variance=None if variance is None else partial(variance, shape),
+        variance=variance,
     )

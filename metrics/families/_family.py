@@ -55,7 +55,7 @@ def bounded_family(
     log_score: tuple[Function, Function],
     cdf: Function,
     mean: Function,
-    variance: Function | None = None,
+    variance: Function,
     cdf_below: Function | None = None,
 ) -> Family:
     """A family of mu, sigma and two bounds, computed in float64.
@@ -66,7 +66,7 @@ def bounded_family(
         log_score: likewise.
         cdf: P(Y <= y).
         mean: of the parameters.
-        variance: of the parameters, if there is a closed form.
+        variance: of the parameters.
         cdf_below: P(Y < y), if there are point masses.
     """
 
@@ -84,6 +84,6 @@ def bounded_family(
         cdf=made(cdf_formula, cdf),
         cdf_below=None if cdf_below is None else made(cdf_formula, cdf_below),
         mean=made(mean_formula, mean),
-        variance=None if variance is None else made(variance_formula, variance),
+        variance=made(variance_formula, variance),
         defaults={"lower": -float("inf"), "upper": float("inf")},
     )

@@ -87,7 +87,7 @@ def tail(ops: Any, window: Window) -> Parts:
     v_d, v_w = ops.exp(-d), ops.exp(-w)
     q, e = (v * (1 + c) / (1 + c * v) for v in (v_d, v_w))
     p = -ops.expm1(-w) / (1 + c * v_w)
-    survival, to_z = ((1 + c) * (_log_over(ops, c) - v * _log_over(ops, c * v)) for v in (v_w, v_d))
+    survival, to_z = ((1 + c) * (log_over(ops, c) - v * log_over(ops, c * v)) for v in (v_w, v_d))
     squared = (1 + c) ** 2 * (_rest_over(ops, c) - v_w**2 * _rest_over(ops, c * v_w))
     at_l = 1 / ((1 + c) * p)
     return Parts(
@@ -127,7 +127,7 @@ def taylor(ops: Any, middle: Any, h: Any) -> list[Any]:
     return found
 
 
-def _log_over(ops: Any, x: Any) -> Any:
+def log_over(ops: Any, x: Any) -> Any:
     """log(1 + x) / x, and 1 at 0."""
     safe = ops.maximum(x, 1e-300)
     return ops.where(x > 1e-300, ops.log1p(safe) / safe, ops.full_like(x, 1.0))

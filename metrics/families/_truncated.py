@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ens10.metrics.families._family import Family, bounded_family
+from ens10.metrics.families._family import Family, Function, bounded_family
 from ens10.metrics.families._quadrature import narrow
 from ens10.metrics.families._shapes import Parts, Shape, Window, times
 
@@ -151,8 +151,8 @@ def mean(shape: Shape, ops: Any, *arguments: Any) -> Any:
     return ops.where(sigma == 0, middle, middle + sigma * _mirrored(ops, s, z))
 
 
-def variance(shape: Shape, ops: Any, *arguments: Any) -> Any:
-    """Var Y, from mu, sigma, lower and upper."""
+def variance_normal(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """Var Y of a normal, from mu, sigma, lower and upper."""
     mu, sigma, a, b = arguments
     s = standard(ops, shape, (*arguments, ops.minimum(ops.maximum(mu, a), b)))
     return sigma**2 * (s.parts.square - s.parts.mean**2)
@@ -166,13 +166,13 @@ def _swapped(ops: Any, s: Standard, by_l: Any, by_u: Any) -> tuple[Any, Any]:
     return ops.where(s.flip, -by_u, by_l), ops.where(s.flip, -by_l, by_u)
 
 
-def truncated(name: str, shape: Shape, *, has_variance: bool) -> Family:
+def truncated(name: str, shape: Shape, *, variance: Function) -> Family:
     """The family of a shape's truncated distributions.
 
     Args:
         name: of the family.
         shape: the standard distribution.
-        has_variance: whether the shape gives the second moments of its parts.
+        variance: of mu, sigma, lower and upper, in the form of `Formula`.
     """
     return bounded_family(
         name,
@@ -180,5 +180,5 @@ def truncated(name: str, shape: Shape, *, has_variance: bool) -> Family:
         log_score=(partial(log_score, shape), partial(log_score_partials, shape)),
         cdf=partial(cdf, shape),
         mean=partial(mean, shape),
-        variance=partial(variance, shape) if has_variance else None,
+        variance=variance,
     )

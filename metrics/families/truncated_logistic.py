@@ -1,6 +1,7 @@
-"""The logistic distribution truncated to an interval; its variance needs a dilogarithm."""
+"""The logistic distribution truncated to an interval."""
 
 from ens10.metrics.families import _logistic_shape
+from ens10.metrics.families._logistic_moments import variance_truncated
 from ens10.metrics.families._truncated import truncated
 
-FAMILY = truncated("truncated_logistic", _logistic_shape, has_variance=False)
+FAMILY = truncated("truncated_logistic", _logistic_shape, variance=variance_truncated)

@@ -21,7 +21,7 @@ from ens10.metrics.parametric import (
 )
 
 INF = float("inf")
-BOUNDED = [name for name in FAMILIES if "lower" in FAMILIES[name].parameters]
+BOUNDED = ["truncated_normal", "censored_normal", "truncated_logistic", "censored_logistic"]
 FUNCTIONS = [getattr(parametric, f"crps_{name}") for name in BOUNDED]
 
 
@@ -116,6 +116,24 @@ def test_truncated_normal_is_scipys(window):
 
 
 @pytest.mark.parametrize("name", BOUNDED)
+@pytest.mark.parametrize("window", [(0.2, 0.6), (-1.0, 3.0), (5.0, 9.0), (-0.2, INF), (-INF, -3.0)])
+def test_moments_are_those_of_draws(name, window):
+    """Of evenly spaced quantiles, which are draws without noise."""
+    frozen = stats.norm() if "normal" in name else stats.logistic()
+    lower, upper = window
+    even = (np.arange(200_000) + 0.5) / 200_000
+    if "truncated" in name:
+        first, last = frozen.sf(lower), frozen.sf(upper)
+        y = frozen.isf(first + (last - first) * even)
+    else:
+        y = np.clip(frozen.ppf(even), lower, upper)
+    given = {"mu": 3.0, "sigma": 2.0, "lower": 3 + 2 * lower, "upper": 3 + 2 * upper}
+    assert float(mean(name, given)) == pytest.approx(3 + 2 * y.mean(), rel=1e-4)
+    assert float(variance(name, given)) == pytest.approx(4 * y.var(), rel=1e-2, abs=1e-6)
+    assert float(variance(name, given | {"sigma": 0.0})) == 0
+
+
+@pytest.mark.parametrize("name", BOUNDED)
 def test_without_bounds_it_is_the_plain_family(name):
     mu, sigma, y, _, _ = case(30)
     given = {"mu": mu, "sigma": sigma}
@@ -123,6 +141,7 @@ def test_without_bounds_it_is_the_plain_family(name):
     np.testing.assert_allclose(crps(name, given, y), crps(plain, given, y), rtol=1e-12)
     np.testing.assert_allclose(log_score(name, given, y), log_score(plain, given, y), rtol=1e-12)
     np.testing.assert_allclose(mean(name, given), mu, rtol=1e-14)
+    np.testing.assert_allclose(variance(name, given), variance(plain, given), rtol=1e-13)
     assert np.isfinite(crps(name, {"mu": 0.0, "sigma": 1.0}, 1e6))
     assert crps(name, {"mu": 0.0, "sigma": 1.0}, INF) == INF
 

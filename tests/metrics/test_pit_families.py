@@ -14,7 +14,7 @@ from ens10.metrics.families import FAMILIES, pit, pit_interval
 BOUNDS = {"lower": -1.0, "upper": 2.0}
 GIVEN = {"mu": 0.4, "sigma": 1.3}
 CENSORED = ["censored_normal", "censored_logistic"]
-CONTINUOUS = [n for n in FAMILIES if FAMILIES[n].cdf_below is None]
+CONTINUOUS = ["normal", "truncated_normal", "logistic", "truncated_logistic"]
 
 
 def observed(name, n, seed=0):
@@ -31,7 +31,7 @@ def given_of(name):
     return GIVEN | (BOUNDS if "lower" in FAMILIES[name].parameters else {})
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", [*CONTINUOUS, *CENSORED])
 def test_it_is_uniform_under_the_truth(name):
     y = observed(name, 20_000)
     values = pit(name, given_of(name), y, seed=7)
@@ -78,7 +78,7 @@ def test_a_seed_is_asked_for_where_it_is_needed():
         np.testing.assert_array_equal(pit(name, given_of(name), np.array([0.0, 1.0])), upto)
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
+@pytest.mark.parametrize("name", [*CONTINUOUS, *CENSORED])
 def test_without_spread(name):
     given = given_of(name) | {"sigma": 0.0}
     below, upto = pit_interval(name, given, np.array([0.3, 0.4, 0.5]))
