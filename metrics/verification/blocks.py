@@ -1,7 +1,7 @@
 """Blocks of dates: how many are read together, and where they are worked on."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -53,7 +53,7 @@ def _chunks(forecast: xr.Dataset, n: int) -> tuple[int, ...]:
 
 
 def in_order(
-    read: Callable[[A], B], work: Callable[[B], C], blocks: Sequence[A], scheduler: Any = None
+    read: Callable[[A], B], work: Callable[[B], C], blocks: Iterable[A], scheduler: Any = None
 ) -> Iterator[C]:
     """The results of work on blocks, in order, a bounded number of them at a time.
 
@@ -81,7 +81,7 @@ def _both(read: Callable[[A], B], work: Callable[[B], C], block: A) -> C:
 
 
 def _ahead(
-    submit: Callable[..., "Future[C]"], task: Callable[[A], C], blocks: Sequence[A], number: int
+    submit: Callable[..., "Future[C]"], task: Callable[[A], C], blocks: Iterable[A], number: int
 ) -> Iterator[C]:
     """Results in order, with so many tasks begun before they are asked for."""
     left, running = iter(blocks), deque[Any]()

@@ -130,7 +130,8 @@ def states_of(
     rows = area_weights(first["latitude"].to_numpy(), weights)
     plan = Plan(tuple(means), histograms, rows, zones, nan, bins, seed)
     slices = list(blocks.blocks_of(first))
-    todo = [[one.part(dates) for one in forecasts] for dates in slices]
+    # One by one: a part keeps what was read of it.
+    todo = ([one.part(dates) for one in forecasts] for dates in slices)
     collected = [_Collected(one.forecast, plan, n) for n, one in enumerate(forecasts)]
     results = blocks.in_order(load, partial(work, plan), todo, scheduler)
     for parts in track(results, "blocks", len(slices), progress):
