@@ -170,11 +170,12 @@ def crps_truncated_logistic(
 ) -> Any:
     """CRPS of logistic distributions truncated to an interval, elementwise.
 
-    The forecast is that of a logistic variable given that it lies in [lower, upper] (Moeller &
-    Scheuerer 2013 and Taillardat et al. 2016, doi:10.1175/MWR-D-15-0260.1, for lower = 0; Jordan,
-    Krueger & Lerch 2019, doi:10.18637/jss.v090.i12, appendix A): E|Z - y| less the integral of
-    G (1 - G), with G(x) = (F(x) - F(l)) / (F(u) - F(l)). Outside the bounds, at sigma = 0, and
-    for gradients what `crps_truncated_normal` says holds.
+    The forecast is that of a logistic variable given that it lies in [lower, upper] (for lower = 0
+    Scheuerer & Moeller 2015, doi:10.1214/15-AOAS843, and Taillardat et al. 2016,
+    doi:10.1175/MWR-D-15-0260.1; Jordan, Krueger & Lerch 2019, doi:10.18637/jss.v090.i12,
+    appendix A): sigma times E|Z - z| less the integral of G (1 - G), with z = (y - mu) / sigma
+    and Z distributed as G(x) = (F(x) - F(l)) / (F(u) - F(l)). Outside the bounds, at sigma = 0,
+    and for gradients what `crps_truncated_normal` says holds.
 
     Args:
         mu: location of the logistic before truncation; any shape.

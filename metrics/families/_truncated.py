@@ -13,7 +13,7 @@ from ens10.metrics.families._family import Family, Function, bounded_family
 from ens10.metrics.families._quadrature import narrow
 from ens10.metrics.families._shapes import Parts, Shape, Window, times
 
-TINY = 1e-150  # stands for a scale of 0; its inverse times any value has a finite square root
+TINY = 1e-150  # stands for a scale of 0; distances in units of it are finite
 
 
 @dataclass(frozen=True)
