@@ -75,3 +75,18 @@ def check_units(arrays: Mapping[str, Any]) -> None:
     """
     if any(isinstance(array, xr.DataArray) for array in arrays.values()):
         check_alike(arrays, list(arrays))
+
+
+def check_sizes(arrays: Mapping[str, xr.DataArray]) -> None:
+    """Refuse dimensions of several lengths, which nothing else sees where there are no coordinates.
+
+    Raises:
+        ArgumentError: such a dimension.
+    """
+    known: dict[str, tuple[str, int]] = {}
+    for name, array in arrays.items():
+        for dim, size in array.sizes.items():
+            first, other = known.setdefault(str(dim), (name, size))
+            if size != other:
+                told = str(dim).lstrip("_")
+                raise ArgumentError(name, f"{told} is {size} long, and {other} in {first}")

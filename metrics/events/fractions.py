@@ -13,6 +13,7 @@ from ens10.metrics._call import Dim, RechunkWarning
 from ens10.metrics._labels import check_alike, joined_message
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
+from ens10.metrics.events._checks import check_sizes
 from ens10.metrics.events._windows import field_sums
 
 Edges = Literal["cut", "inside"]
@@ -153,9 +154,7 @@ def _labelled(
         of_observed = {k: _without(v, at, n) for k, v in plane.items()}
     arrays = {"forecast": forecast, "observed": observed}
     ready = as_labelled(arrays, {"forecast": with_members, "observed": of_observed})
-    sizes = [tuple(ready[name].sizes[d] for d in plane) for name in arrays]
-    if sizes[0] != sizes[1]:
-        raise ArgumentError("observed", f"a grid of {sizes[1]} cells, not {sizes[0]} as forecast")
+    check_sizes(ready)
     return ready
 
 

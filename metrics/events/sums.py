@@ -17,7 +17,7 @@ from ens10.metrics._dispatch import common_dtype
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.events._binning import Binning, binning
-from ens10.metrics.events._checks import check_event, check_probability
+from ens10.metrics.events._checks import check_event, check_probability, check_sizes
 from ens10.metrics.events._sums import binned, sums_over
 
 Array = npt.NDArray[Any]
@@ -78,6 +78,7 @@ def event_sums(
     names = names_of(arrays, dim, next((v for v in given.values() if not np.isscalar(v)), None))
     if weights is not None:
         arrays["weights"] = _fitted(weights, given, arrays)
+    check_sizes(arrays)
     ready = [arrays["probability"], arrays["event"], arrays.get("weights", xr.DataArray(1.0))]
     if isinstance(bins, str) and set(names) != set(names_of(arrays, "all", None)):
         raise ArgumentError("bins", '"unique" needs dim="all"', "Give members or digits instead")

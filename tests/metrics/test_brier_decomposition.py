@@ -252,5 +252,7 @@ def test_refused():
         event_sums(x, y, dim="all", bins=5, weights=xr.DataArray(np.ones(3), dims="z"))
     with pytest.raises(ArgumentError, match="event: other time than probability"):
         event_sums(x, y.assign_coords(time=y.time + 1), dim="all", bins=5)
+    with pytest.raises(ArgumentError, match="event: time is 5 long, and 6 in probability"):
+        event_sums(x.drop_vars("time"), y.drop_vars("time")[1:], dim="all", bins=5)
     with pytest.raises(ArgumentError, match="sums: no sums of events, without count, event"):
         brier_decomposition(xr.Dataset())
