@@ -153,6 +153,8 @@ def test_trained_with(normalisation):
     raw.requires_grad_()
     made = frozen_efi(raw, climate, source="raw", **AXES)
     assert not made.values.requires_grad
+    assert not made.map(lambda e: e * raw[0]).values.requires_grad
+    frozen_efi(raw, climate, source="raw", method="ecmwf", **AXES)  # whose index has no gradient
     mu, sigma, y = raw.detach()[:3]
     parameters = mu.clone().requires_grad_(), sigma.abs().add(0.1).requires_grad_()
 
