@@ -102,6 +102,14 @@ def test_paper_is_the_sum_over_19_levels(seed, M, shift):
     np.testing.assert_allclose(got, wanted, atol=1e-12)
 
 
+def test_paper_counts_a_quantile_that_is_equal_as_reached():
+    p = LEVELS[::5][1:-1]
+    F = np.where(np.arange(1, 20) <= 5, 0.0, 1.0)  # five levels of the climate are at most 5
+    wanted = 2 / np.pi * 0.05 * ((p - F) / np.sqrt(p * (1 - p))).sum()
+    got = efi(np.full(4, 5.0), np.arange(21.0), method="ens10-paper", levels=LEVELS[::5], **AXES)
+    assert got == pytest.approx(wanted, abs=1e-14)
+
+
 @pytest.mark.parametrize(
     ("method", "most"), [("exact", 1.0), ("ecmwf", 1.0), ("ens10-paper", 0.7913716912277595)]
 )
