@@ -25,7 +25,8 @@ def crps_normal(mu: Array, sigma: Array, y: Array, *, check: bool = True) -> Arr
     if mu.dtype == np.float16:
         wide = [a.astype(np.float32) for a in (mu, sigma, y)]
         return crps_normal(*wide, check=check).astype(np.float16)
-    mu, s, y = np.broadcast_arrays(mu, sigma, y)
+    shape = np.broadcast_shapes(mu.shape, sigma.shape, y.shape)
+    mu, s, y = (np.broadcast_to(a, shape) for a in (mu, sigma, y))
     if mu.dtype in COMPILED and mu.size >= SMALL:
         from ens10.metrics.ensemble import _normal_compiled as compiled
 
@@ -96,7 +97,8 @@ def crps_ensemble(
 
         return compiled.scores(members, y, factor)
     distance, spread = _plain_terms(members - y)
-    return distance - members.dtype.type(factor) * spread
+    with np.errstate(invalid="ignore"):
+        return distance - members.dtype.type(factor) * spread
 
 
 def crps_terms(x: Array) -> tuple[Array, Array]:
@@ -121,6 +123,7 @@ def _plain_terms(x: Array) -> tuple[Array, Array]:
         distance = distance + np.abs(member)
     ordered = np.sort(x, axis=0)
     spread: Array = np.zeros_like(distance)
-    for k in range(M // 2):  # the sum of (2k - M + 1) x_(k), in pairs so that less cancels
-        spread = spread + (ordered[M - 1 - k] - ordered[k]) * x.dtype.type(M - 1 - 2 * k)
+    with np.errstate(invalid="ignore"):  # of infinite members, as in the compiled loops
+        for k in range(M // 2):  # the sum of (2k - M + 1) x_(k), in pairs so that less cancels
+            spread = spread + (ordered[M - 1 - k] - ordered[k]) * x.dtype.type(M - 1 - 2 * k)
     return distance / x.dtype.type(M), spread / x.dtype.type(M**2)

@@ -73,13 +73,13 @@ def crps_normal(mu: Tensor, sigma: Tensor, y: Tensor, *, check: bool) -> Tensor:
         _check_sigma(sigma)
     shared = torch.broadcast_tensors(mu, sigma, y)  # type: ignore[no-untyped-call]
     if mu.dtype in _HALF:
-        score = crps_normal(*(t.float() for t in shared), check=False)
-        return score.to(mu.dtype)
+        return crps_normal(*(t.float() for t in shared), check=False).to(mu.dtype)
     if torch.compiler.is_compiling():
         d = shared[2] - shared[0]
         with torch.no_grad():
             by_d, by_s = _partials(d, shared[1])
-        return d * by_d + shared[1] * by_s  # its derivatives are by_d and by_s (Euler)
+        traced: Tensor = d * by_d + shared[1] * by_s  # with the derivatives by_d, by_s (Euler)
+        return traced
     function: Any = EagerNormal
     if _compiled_here(shared[0]):
         from ens10.metrics.ensemble import _autograd_torch as compiled
@@ -120,8 +120,8 @@ def crps_ensemble(
         from ens10.metrics.ensemble import _autograd_torch as compiled
 
         function = compiled.CompiledEnsemble
-    score = function.apply(members, y, factor)
-    return score.to(dtype)
+    found: Tensor = function.apply(members, y, factor)
+    return found.to(dtype)
 
 
 def _compiled_here(tensor: Tensor) -> bool:

@@ -84,8 +84,8 @@ def _exchange(low, high, origin, other):  # type: ignore[no-untyped-def]
 def _hand_back(sorted_, origin, rank, by, slopes):  # type: ignore[no-untyped-def]
     """The derivative of one order statistic, to the member that it is."""
     for p in range(sorted_.size):
-        side = by[0] if sorted_[p] > 0 else -by[0]
-        side = side if sorted_[p] != 0 else by[2]
+        side = by[0] if sorted_[p] > 0 else by[2]
+        side = -by[0] if sorted_[p] < 0 else side
         slopes[origin[p], p] = side - rank * by[1]
 
 

@@ -31,7 +31,7 @@ class Held:
 
 def held(array: npt.NDArray[Any], *, writeable: bool = False) -> Held:
     """The memory of an array that is not empty; a copy if its numbers are not aligned."""
-    if array.flags.carray and array.dtype.isnative:
+    if array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative:
         memory = array.reshape(-1)
         memory.flags.writeable = writeable
         counts = [1, *np.cumprod(array.shape[:0:-1]).tolist()][: array.ndim]
