@@ -77,24 +77,24 @@ def _rank_counts(x: Array, y: Array, *keys: Any, skip: bool) -> npt.NDArray[np.f
     M = x.shape[0]
     below, equal, present = members_below(x, y)
     short = (present < M) & (present > 0) & skip
+    ranks = below.astype(np.int64)
     at = np.nonzero((equal > 0) | short)  # elsewhere the rank is sure
-    random = np.zeros(y.shape)
     if at[0].size:
-        random[at] = uniform(*(key[at] for key in keys))
-    place = below + random * (equal + 1)
-    if short.any():
-        place[short] *= (M + 1) / (present[short] + 1)
-    ranks = place.astype(np.int64)
+        random = uniform(*(key[at] for key in keys))
+        # ranks among m members are stretched over those among M
+        stretch = np.where(short[at], (M + 1) / (present[at] + 1), 1.0)
+        ranks[at] = ((below[at] + random * (equal[at] + 1)) * stretch).astype(np.int64)
     ranks[(present < M) & ~short] = -1
     return counts_of(ranks, M + 1)
 
 
 def counts_of(index: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.float64]:
     """Counts of 0 .. size - 1 in each row, and last of what is none of them (-1)."""
-    K = index.shape[0]
-    flat = np.where(index < 0, size, index) + np.arange(K)[:, None] * (size + 1)
-    found = np.bincount(flat.ravel(), minlength=K * (size + 1))
-    return found.reshape(K, size + 1).astype(np.float64)
+    from ens10.metrics.calibration._compiled import add_counts
+
+    counts = np.zeros((index.shape[0], size + 1))
+    add_counts(index, counts)
+    return counts
 
 
 def members_below(x: Array, y: Array) -> tuple[Any, Any, Any]:
