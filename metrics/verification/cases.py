@@ -5,7 +5,7 @@ observation is missing.
 """
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -15,7 +15,10 @@ from scipy.special import ndtr, ndtri
 
 from ens10.metrics._dispatch import Array
 from ens10.metrics._kernels_numpy import check_sigma, crps_normal, standardised
-from ens10.metrics.calibration import pit_counts
+from ens10.metrics.calibration import hersbach_sums, pit_counts
+from ens10.metrics.families import registry
+from ens10.metrics.families._family import Family
+from ens10.metrics.families.registry import FAMILIES
 from ens10.metrics.verification.sums import rank_counts
 from ens10.metrics.verification.sweep import scores_of_members
 
@@ -55,6 +58,10 @@ class Case:
 
     def histograms(self, bins: int) -> dict[str, Ints]:
         """Counts: `pit_count` and, of members, `rank_count`."""
+        raise NotImplementedError
+
+    def hersbach(self, rows: Floats) -> dict[str, Floats]:
+        """Sums over points, weighted by row, from which the CRPS is decomposed."""
         raise NotImplementedError
 
     def error(self) -> Array:
@@ -159,7 +166,7 @@ class Normal(Case):
 class Ensemble(Case):
     """`members` along the first axis."""
 
-    offers = OF_ALL | {"crps", "crps_fair", "error", "error2", "variance"}
+    offers = OF_ALL | {"crps", "crps_fair", "error", "error2", "variance", "hersbach"}
     estimator = "plain"
 
     @cached_property
@@ -200,6 +207,13 @@ class Ensemble(Case):
         swept: Any = self._swept
         ranks, values = rank_counts(swept["below"], swept["equal"], edges, bins, self.key)
         return {"rank_count": ranks, "pit_count": values}
+
+    def hersbach(self, rows: Floats) -> dict[str, Floats]:
+        """Weighted sums from which the CRPS is decomposed; see `calibration.hersbach_sums`."""
+        members = self.arrays["members"]
+        weights = np.broadcast_to(rows[:, None], self.y.shape)
+        sums = hersbach_sums(members, self.y, member_dim=0, weights=weights, nan="omit")
+        return {f"hersbach_{name}": values.to_numpy() for name, values in sums.items()}
 
 
 class Quantiles(Case):
@@ -251,4 +265,56 @@ class Quantiles(Case):
         return {"pit_count": rank_counts(below, equal, edges, bins, self.key)[1]}
 
 
+class OfFamily(Case):
+    """Parameters of a family of `families.registry`."""
+
+    family: ClassVar[Family]
+
+    def crps(self) -> Array:
+        """CRPS of the family."""
+        score: Array = registry.crps(self.family.name, self.arrays, self.y)
+        return score
+
+    def log_score(self) -> Array:
+        """Minus the logarithm of the density."""
+        score: Array = registry.log_score(self.family.name, self.arrays, self.y)
+        return score
+
+    def error(self) -> Array:
+        """Expectation less the observation."""
+        error: Array = registry.mean(self.family.name, self.arrays) - self.y
+        return error
+
+    def variance(self) -> Array:
+        """Predicted variance, where the observation is known."""
+        variance: Array = registry.variance(self.family.name, self.arrays)
+        return np.where(np.isnan(self.y), np.nan, variance)
+
+    def above(self, threshold: float) -> Floats:
+        """1 - F(threshold)."""
+        at = np.full_like(self.y, threshold)
+        probability: Floats = 1.0 - registry.pit_interval(self.family.name, self.arrays, at)[1]
+        return probability
+
+    def histograms(self, bins: int) -> dict[str, Ints]:
+        """PIT counts; at a point mass the value is drawn."""
+        seed = int(self.key >> np.uint64(1))
+        values = registry.pit(self.family.name, self.arrays, self.y, seed=seed)
+        return {"pit_count": pit_counts(values, bins)}
+
+
 CASES: dict[str, type[Case]] = {"normal": Normal, "ensemble": Ensemble, "quantiles": Quantiles}
+
+
+@lru_cache(maxsize=64)
+def case_of(kind: str) -> type[Case]:
+    """The class of the cases of a kind."""
+    if kind in CASES:
+        return CASES[kind]
+    family = FAMILIES[kind]
+    offers = {"crps", "brier", "histogram"}
+    offers |= {"log_score"} if family.log_score is not None else set()
+    offers |= {"error", "error2"} if family.mean is not None else set()
+    offers |= {"variance"} if family.variance is not None else set()
+    told = {"family": family, "offers": frozenset(offers), "estimator": kind}
+    return type(f"Of_{kind}", (OfFamily,), told)

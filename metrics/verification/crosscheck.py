@@ -9,7 +9,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics.verification.alignment import Join, matched
-from ens10.metrics.verification.cases import CASES
+from ens10.metrics.verification.cases import case_of
 from ens10.metrics.verification.kinds import kind_of
 from ens10.metrics.verification.working import load
 
@@ -103,7 +103,7 @@ def _of_date(one: Any, kind: str, number: int, rng: np.random.Generator, oracle:
     place = (0, *(int(rng.integers(size)) for size in block.truth.shape[1:3]))
     arrays = {name: values[place] for name, values in block.arrays[0].items()}
     y = block.truth[place].astype(next(iter(arrays.values())).dtype, copy=False)
-    score = CASES[kind](arrays, y, np.uint64(0)).field("crps")
+    score = case_of(kind)(arrays, y, np.uint64(0)).field("crps")
     there = np.flatnonzero(~np.isnan(score))
     chosen = rng.permutation(there)[: max(number, 0)]
     flat = {k: v.reshape(*v.shape[:-2], -1)[..., chosen] for k, v in arrays.items()}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import xarray as xr
 
 from ens10.errors import UnknownNameError
+from ens10.metrics.families.registry import FAMILIES
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,18 @@ KINDS = {
 
 
 def kind_of(forecast: xr.Dataset) -> Kind:
-    """The kind of a forecast.
+    """The kind of a forecast: one of `KINDS`, or a family of `families.registry`.
+
+    Of a family, the variables are its parameters; those that have a default may be absent.
 
     Raises:
         UnknownNameError: no known `forecast_kind` in its attributes.
     """
-    name = forecast.attrs.get("forecast_kind")
-    if name not in KINDS:
-        raise UnknownNameError("forecast_kind", name, KINDS)
-    return KINDS[str(name)]
+    name = str(forecast.attrs.get("forecast_kind"))
+    if name in KINDS:
+        return KINDS[name]
+    if name not in FAMILIES:
+        raise UnknownNameError("forecast_kind", name, dict.fromkeys((*KINDS, *FAMILIES)))
+    family = FAMILIES[name]
+    wanted = [p for p in family.parameters if p in forecast or p not in family.defaults]
+    return Kind(name, tuple(wanted))

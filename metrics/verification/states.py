@@ -13,7 +13,7 @@ from ens10.grid import Weighting, area_weights
 from ens10.metrics.aggregation import PARTS, NanPolicy
 from ens10.metrics.verification import blocks
 from ens10.metrics.verification.alignment import APART, GRID, Join, Matched, left_out, matched
-from ens10.metrics.verification.cases import CASES
+from ens10.metrics.verification.cases import case_of
 from ens10.metrics.verification.kinds import kind_of
 from ens10.metrics.verification.sums import add_map
 from ens10.metrics.verification.table import MEANS, available, mean_of_name, wanted
@@ -22,6 +22,7 @@ from ens10.metrics.verification.zones import ZONES, Box, Zones, zones_of
 from ens10.progress import track
 
 PIT_BINS = 20
+_TABLE_DIMS = {"rank_count": ("rank",), "pit_count": ("pit_bin",)}
 
 
 def score_states(
@@ -51,11 +52,12 @@ def score_states(
         forecast: dimensions time [, step] [, level], latitude, longitude and those of its
             `attrs["forecast_kind"]`: "normal" with `mu` and `sigma`; "ensemble" with `members`
             over `number`; "quantiles" with `values` over `quantile`, whose coordinate is their
-            probabilities.
+            probabilities; or a family of `families.registry` with its parameters.
         truth: matched to it by `alignment.matched`.
         scores: some of `table.SCORES` ("crps", "crps_fair", "rmse", "bias", "spread_error",
             "log_score", "brier_T", "quantile_score_P", "coverage_P", "width_P" with numbers T
-            and P) and "histogram"; None for the usual ones that the forecast has.
+            and P), "histogram", and of ensembles "hersbach"; None for the usual ones that the
+            forecast has.
         weights: of the rows of the grid: "cell" areas, "cos" or "none".
         by: zones that are summed apart beside the whole: "latitude_band", "surface", "region".
         nan: "omit" leaves out points where truth or forecast is missing (they are not counted);
@@ -74,7 +76,8 @@ def score_states(
         For each mean that the scores are made of (`crps`, `error2`, ...) its `_sum`, `_weight`
         and `_count` over time [, step] [, level], and `_zone_sum`, ... with the dimensions of
         `by`; `crps_map_sum`, `_weight` and `_count` over latitude and longitude, unweighted;
-        `pit_count(pit_bin)` and, of ensembles, `rank_count(rank)`, unweighted counts.
+        `pit_count(pit_bin)` and, of ensembles, `rank_count(rank)`, unweighted counts;
+        `hersbach_alpha(bin)`, ... of all dates.
 
     Raises:
         UnknownNameError: another kind of forecast, score, weighting, policy, zone or scheduler.
@@ -126,13 +129,13 @@ def states_of(
         for names, one in zip(scores, forecasts, strict=True)
     ]
     means = [tuple(dict.fromkeys(m for s in named for m in s.means)) for named, _ in asked]
-    histograms = tuple(counted for _, counted in asked)
+    tables = tuple(named for _, named in asked)
     rows = area_weights(first["latitude"].to_numpy(), weights)
-    plan = Plan(tuple(means), histograms, rows, zones, nan, bins, seed)
+    plan = Plan(tuple(means), tables, rows, zones, nan, bins, seed)
     slices = list(blocks.blocks_of(first))
     # One by one: a part keeps what was read of it.
     todo = ([one.part(dates) for one in forecasts] for dates in slices)
-    collected = [_Collected(one.forecast, plan, n) for n, one in enumerate(forecasts)]
+    collected = [_Collected(one, plan, n) for n, one in enumerate(forecasts)]
     results = blocks.in_order(load, partial(work, plan), todo, scheduler)
     for parts in track(results, "blocks", len(slices), progress):
         for one, part in zip(collected, parts, strict=True):
@@ -145,11 +148,11 @@ def states_of(
 class _Collected:
     """The sums of one forecast, block after block."""
 
-    def __init__(self, forecast: xr.Dataset, plan: Plan, n: int) -> None:
-        self.forecast, self.means = forecast, plan.means[n]
+    def __init__(self, one: Matched, plan: Plan, n: int) -> None:
+        self.forecast, self.truth, self.means = one.forecast, one.truth, plan.means[n]
         self.parts: list[Part] = []
         self.counts: dict[str, npt.NDArray[np.int64]] = {}
-        shape = tuple(forecast.sizes[d] for d in GRID)
+        shape = tuple(one.forecast.sizes[d] for d in GRID)
         on_map = [name for name in self.means if MEANS[mean_of_name(name)[0]].on_map]
         self.maps = {name: (np.zeros(shape), np.zeros(shape, np.int64)) for name in on_map}
 
@@ -157,9 +160,10 @@ class _Collected:
         for name, fields in part.maps.items():
             for field in fields:
                 add_map(field, *self.maps[name])
-        for name, counts in part.counts.items():
-            self.counts[name] = self.counts.get(name, 0) + counts
-        part.maps = {}
+        for table in part.tables:
+            for name, counts in table.items():
+                self.counts[name] = self.counts.get(name, 0) + counts
+        part.maps, part.tables = {}, []
         self.parts.append(part)
 
     def empty(self) -> npt.NDArray[np.int64]:
@@ -186,7 +190,8 @@ class _Collected:
                 for part, grid in zip(PARTS, (total, count.astype(float), count), strict=True):
                     found[f"{name}_map_{part}"] = (GRID, grid, _only(part, attrs))
         for name, counts in self.counts.items():
-            found[name] = (name.replace("_count", "").replace("pit", "pit_bin"), counts)
+            dims = _TABLE_DIMS.get(name, ("bin",) if np.ndim(counts) else ())
+            found[name] = (dims, counts)
         states = xr.Dataset(found).assign_coords(self._coordinates(plan))
         kind = {"forecast_kind": kind_of(self.forecast).name, **settings}
         members = self.forecast.sizes.get("number")
@@ -194,11 +199,12 @@ class _Collected:
 
     def _attributes(self, name: str) -> dict[str, str]:
         kind, base = kind_of(self.forecast), mean_of_name(name)[0]
-        units = self.forecast[kind.united[0]].attrs.get("units") if kind.united else None
+        like = self.forecast[kind.united[0]] if kind.united else self.truth
+        units = like.attrs.get("units")
         attrs = {"truth": units, "truth2": f"({units})2" if units else None, "1": "1"}
         found = {"units": attrs[MEANS[base].units]} if attrs[MEANS[base].units] else {}
         if base in ("crps", "crps_fair"):
-            found["estimator"] = "fair" if base == "crps_fair" else CASES[kind.name].estimator
+            found["estimator"] = "fair" if base == "crps_fair" else case_of(kind.name).estimator
         return {k: str(v) for k, v in found.items()}
 
     def _coordinates(self, plan: Plan) -> dict[str, Any]:
@@ -210,6 +216,8 @@ class _Collected:
             coords["rank"] = np.arange(self.counts["rank_count"].size)
         if "pit_count" in self.counts:
             coords["pit_bin"] = (np.arange(plan.bins) + 0.5) / plan.bins
+        if "hersbach_alpha" in self.counts:
+            coords["bin"] = np.arange(self.counts["hersbach_alpha"].size)
         if plan.zones is not None:
             coords |= {name: list(labels) for name, labels in plan.zones.labels.items()}
         return coords

@@ -11,6 +11,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics.aggregation import PARTS, finish_mean
+from ens10.metrics.calibration import hersbach_decomposition
 from ens10.metrics.uncertainty import (
     REPLICATES,
     Floats,
@@ -284,6 +285,13 @@ def _maps(states: xr.Dataset, reference: xr.Dataset | None) -> xr.Dataset:
 
 
 def _histograms(states: xr.Dataset) -> xr.Dataset:
-    return states[[name for name in ("rank_count", "pit_count") if name in states]].reset_coords(
-        drop=True
-    )
+    """Histograms as they are, and the decomposition of the CRPS from its sums."""
+    counts = [name for name in ("rank_count", "pit_count") if name in states]
+    found = states[counts].reset_coords(drop=True)
+    prefix = "hersbach_"
+    sums = states[[str(v) for v in states if str(v).startswith(prefix)]].reset_coords(drop=True)
+    if not sums:
+        return found
+    bare = sums.rename({v: str(v).removeprefix(prefix) for v in sums})
+    made = hersbach_decomposition(bare)
+    return found.merge(made.rename({v: f"{prefix}{v}" for v in made.data_vars}))

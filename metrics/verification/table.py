@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics.calibration import spread_inflation
-from ens10.metrics.verification.cases import CASES
+from ens10.metrics.verification.cases import case_of
 
 Floats = npt.NDArray[np.float64]
 Units = Literal["truth", "truth2", "1"]
@@ -116,6 +116,8 @@ SCORES: dict[str, Score] = {
     ),
 }  # fmt: skip
 HISTOGRAM = "histogram"  # counts of ranks and PIT values, which are no mean
+HERSBACH = "hersbach"  # sums from which the CRPS is decomposed, of ensembles
+TABLES = (HISTOGRAM, HERSBACH)
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ def named(name: str) -> Named:
     base, _, number = name.rpartition("_")
     if base not in SCORES or not SCORES[base].number:
         known = [k + (f"_{v.number.upper()}" if v.number else "") for k, v in SCORES.items()]
-        raise UnknownNameError("scores", name, [*known, HISTOGRAM])
+        raise UnknownNameError("scores", name, [*known, *TABLES])
     try:
         value = float(number)
     except ValueError:
@@ -189,14 +191,15 @@ def named(name: str) -> Named:
 
 def undefined(score: str, kind: str, members: int | None) -> str:
     """Why a score is undefined for a forecast, or ""."""
-    offered = CASES[kind].offers
+    offered = case_of(kind).offers
     entry = SCORES.get(score)
-    if score == HISTOGRAM:
-        return ""
-    if entry is None or not {*entry.means} <= offered:
-        what = {"normal": "a normal forecast", "ensemble": "an ensemble"}.get(kind, kind)
+    needed = {score} if entry is None else {*entry.means}
+    if not needed <= offered:
+        what = {"normal": "a normal forecast", "ensemble": "an ensemble"}.get(
+            kind, f"forecasts of kind {kind!r}"
+        )
         return f"{score} is undefined for {what}"
-    if members is not None and members < entry.least_members:
+    if entry is not None and members is not None and members < entry.least_members:
         return f"{score} is undefined for an ensemble of {members} member"
     return ""
 
@@ -209,8 +212,8 @@ def available(kind: str, members: int | None) -> tuple[str, ...]:
 
 def wanted(
     scores: Sequence[str] | None, kind: str, members: int | None
-) -> tuple[list[Named], bool]:
-    """The scores that are asked for, and whether histograms are.
+) -> tuple[list[Named], tuple[str, ...]]:
+    """The scores that are asked for, and the tables.
 
     Raises:
         UnknownNameError: no such score.
@@ -219,11 +222,10 @@ def wanted(
     names = available(kind, members) if scores is None else scores
     found = []
     for name in names:
-        if name == HISTOGRAM:
-            continue
-        one = named(name)
-        base = name if one.number is None else name.rpartition("_")[0]
+        one = None if name in TABLES else named(name)
+        base = name if one is None or one.number is None else name.rpartition("_")[0]
         if reason := undefined(base, kind, members):
             raise ArgumentError("scores", reason)
-        found.append(one)
-    return found, HISTOGRAM in names
+        if one is not None:
+            found.append(one)
+    return found, tuple(name for name in TABLES if name in names)

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from ens10.metrics._dispatch import Array
 from ens10.metrics.aggregation import PARTS, NanPolicy
 from ens10.metrics.verification.alignment import GRID, Matched
-from ens10.metrics.verification.cases import CASES
+from ens10.metrics.verification.cases import case_of
 from ens10.metrics.verification.kinds import kind_of
 from ens10.metrics.verification.sums import date_key, field_sums
-from ens10.metrics.verification.table import MEANS, mean_of_name
+from ens10.metrics.verification.table import HERSBACH, HISTOGRAM, MEANS, mean_of_name
 from ens10.metrics.verification.zones import Zones
 
 Numbers = npt.NDArray[Any]
@@ -26,7 +26,7 @@ class Plan:
 
     Attributes:
         means: names of the means of each forecast.
-        histograms: whether each forecast's are counted.
+        tables: names of the tables (histograms, sums for a decomposition) of each forecast.
         rows: weights of the rows of the grid.
         zones: parts of the grid that are summed apart.
         nan: what a missing point makes of a sum.
@@ -35,7 +35,7 @@ class Plan:
     """
 
     means: tuple[tuple[str, ...], ...]
-    histograms: tuple[bool, ...]
+    tables: tuple[tuple[str, ...], ...]
     rows: npt.NDArray[np.float64]
     zones: Zones | None
     nan: NanPolicy
@@ -70,14 +70,14 @@ class Part:
         sums: by name of the mean: (dates, steps, levels) of each of `PARTS`.
         zones: the same with a last axis of parts of the grid.
         maps: by name of the mean, the fields of the cases in order.
-        counts: by name of the histogram.
+        tables: of each case in turn, sums by name.
         empty: (dates, steps, levels): TRUTH or FORECAST where that has no value at all, else 0.
     """
 
     sums: dict[str, tuple[Numbers, ...]] = field(default_factory=dict)
     zones: dict[str, tuple[Numbers, ...]] = field(default_factory=dict)
     maps: dict[str, list[Array]] = field(default_factory=dict)
-    counts: dict[str, Numbers] = field(default_factory=dict)
+    tables: list[dict[str, Numbers]] = field(default_factory=list)
     empty: Numbers = field(default_factory=lambda: np.zeros((0, 1, 1), np.int64))
 
 
@@ -149,7 +149,7 @@ def _part(plan: Plan, block: Loaded, n: int, truth: Array) -> Part:
         arrays = {name: values[case] for name, values in block.arrays[n].items()}
         y = truth[case].astype(next(iter(arrays.values())).dtype, copy=False)
         key = date_key(plan.seed, *block.labels[case])
-        one = CASES[block.kinds[n]](arrays, y, key, block.quantiles[n])
+        one = case_of(block.kinds[n])(arrays, y, key, block.quantiles[n])
         found = 0
         for name in plan.means[n]:
             base, number = mean_of_name(name)
@@ -157,10 +157,14 @@ def _part(plan: Plan, block: Loaded, n: int, truth: Array) -> Part:
             found = max(found, _add_sums(plan, part, name, values, case))
             if MEANS[base].on_map:
                 part.maps.setdefault(name, []).append(values)
-        if plan.histograms[n]:
-            for name, counts in one.histograms(plan.bins).items():
-                part.counts[name] = part.counts.get(name, 0) + counts
-                found = max(found, int(counts.sum()))
+        if HISTOGRAM in plan.tables[n]:
+            counted = one.histograms(plan.bins)
+            found = max(found, int(counted["pit_count"].sum()))
+            part.tables.append(counted)
+        if HERSBACH in plan.tables[n]:
+            sums = one.hersbach(plan.rows)
+            found = max(found, int(sums["hersbach_count"]))
+            part.tables.append(sums)
         if not found:
             part.empty[case] = TRUTH if np.isnan(block.truth[case]).all() else FORECAST
     return part
