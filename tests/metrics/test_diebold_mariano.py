@@ -99,6 +99,11 @@ def test_automatic_lags_are_newey_and_wests():
     got = diebold_mariano(np.random.default_rng(0).normal(size=100))
     assert got.attrs["lags"] == 4
     assert got.attrs["kernel"] == "bartlett"
+    d = walk(np.random.default_rng(8), 0.4, (30,))
+    got = diebold_mariano(d, horizon=4)
+    assert got.attrs["lags"] == 3
+    wanted = by_loops(d, 3, "bartlett", True)
+    assert float(got["standard_error"]) == pytest.approx(wanted[1], rel=1e-12)
 
 
 @pytest.mark.parametrize(
