@@ -9,7 +9,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics.verification.alignment import Join, matched
-from ens10.metrics.verification.cases import case_of
+from ens10.metrics.verification.distributions import case_of
 from ens10.metrics.verification.kinds import kind_of
 from ens10.metrics.verification.working import load
 

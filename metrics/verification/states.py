@@ -13,7 +13,7 @@ from ens10.grid import Weighting, area_weights
 from ens10.metrics.aggregation import PARTS, NanPolicy
 from ens10.metrics.verification import blocks
 from ens10.metrics.verification.alignment import APART, GRID, Join, Matched, left_out, matched
-from ens10.metrics.verification.cases import case_of
+from ens10.metrics.verification.distributions import case_of
 from ens10.metrics.verification.kinds import kind_of
 from ens10.metrics.verification.sums import add_map
 from ens10.metrics.verification.table import MEANS, available, mean_of_name, wanted

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics.calibration import spread_inflation
-from ens10.metrics.verification.cases import case_of
+from ens10.metrics.verification.distributions import case_of
 
 Floats = npt.NDArray[np.float64]
 Units = Literal["truth", "truth2", "1"]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ens10.metrics._dispatch import Array
 from ens10.metrics.aggregation import PARTS, NanPolicy
 from ens10.metrics.verification.alignment import GRID, Matched
-from ens10.metrics.verification.cases import case_of
+from ens10.metrics.verification.distributions import case_of
 from ens10.metrics.verification.kinds import kind_of
 from ens10.metrics.verification.sums import date_key, field_sums
 from ens10.metrics.verification.table import HERSBACH, HISTOGRAM, MEANS, mean_of_name

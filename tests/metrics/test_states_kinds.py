@@ -9,7 +9,7 @@ from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import area_weights
 from ens10.metrics import score_states, summarise, verify
 from ens10.metrics.verification import SCORES
-from ens10.metrics.verification.cases import case_of
+from ens10.metrics.verification.distributions import case_of
 from ens10.metrics.verification.table import MEANS
 
 N, M, H, W = 30, 5, 6, 8
