@@ -46,7 +46,7 @@ def test_means_over_all_but_the_quantiles():
     np.testing.assert_allclose(quantile_score(Q, Y, **OPTIONS, dim="all", weights=w), wanted)
     np.testing.assert_allclose(quantile_score(Q, Y, **OPTIONS, dim=0), scores.mean(axis=0))
     x = xr.DataArray(Q, dims=("time", "quantile", "x"), coords={"quantile": list(LEVELS)})
-    y = xr.DataArray(Y, dims=("time", "x"))
+    y = xr.DataArray(Y.copy(), dims=("time", "x"))
     found = quantile_score(x, y, levels=LEVELS, quantile_dim="quantile", dim="all")
     assert found.dims == ("quantile",)
     np.testing.assert_allclose(found, scores.mean(axis=(0, 2)))
