@@ -80,3 +80,34 @@ def _computed(formula: Any, function: Any, tensors: tuple[Tensor, ...]) -> Any:
     if isinstance(made, tuple):
         return tuple(torch.as_tensor(m, dtype=like.dtype, device=like.device) for m in made)
     return torch.as_tensor(made, dtype=like.dtype, device=like.device)
+
+
+def safe_root(x: Tensor) -> Tensor:
+    """The square root, whose gradient at 0 is 0."""
+    positive = x > 0
+    return torch.where(positive, torch.where(positive, x, 1).sqrt(), 0)
+
+
+class _Bernstein(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, y: Tensor, check: bool) -> Tensor:
+        from ens10.metrics.families.bernstein import value_and_slopes
+
+        arrays = (t.detach().cpu().numpy() for t in (a, y))
+        value, by_a, by_y = map(a.new_tensor, value_and_slopes(*arrays, check))
+        ctx.save_for_backward(by_a, by_y)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        by_a, by_y = ctx.saved_tensors
+        return grad * by_a, grad * by_y, None
+
+
+def bernstein(a: Tensor, y: Tensor, check: bool) -> Tensor:
+    """CRPS of Bernstein quantile functions, coefficients first; computed on the host."""
+    shape = torch.broadcast_shapes(a.shape[1:], y.shape)  # type: ignore[no-untyped-call]
+    wide = a.expand(a.shape[0], *shape), y.expand(shape)
+    value: Tensor = _Bernstein.apply(*wide, check)  # type: ignore[no-untyped-call]
+    return value

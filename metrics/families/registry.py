@@ -16,6 +16,11 @@ _NAMES = (
     "logistic",
     "truncated_logistic",
     "censored_logistic",
+    "lognormal",
+    "gamma",
+    "csgd",
+    "gev",
+    "student_t",
 )
 
 

@@ -1,0 +1,190 @@
+"""The generalised extreme value distribution of a location, a scale and a shape.
+
+With z = (y - mu) / sigma its distribution function is exp(-t), t = (1 + shape z)^(-1/shape), or
+exp(-z) at shape 0: a positive shape has the heavy tail above, a negative one a bound.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from ens10.metrics.families._family import (
+    Family,
+    cdf_formula,
+    crps_formula,
+    log_score_formula,
+    mean_formula,
+    variance_formula,
+)
+from ens10.metrics.families._formula import Domain
+from ens10.metrics.families._incomplete import gammainc_by_shape
+
+PARAMETERS: Mapping[str, Domain] = {"mu": "real", "sigma": "nonnegative", "shape": "real"}
+_POSITIVE: Mapping[str, Domain] = {**PARAMETERS, "sigma": "positive"}
+# Formulas that divide by the shape cancel near 0; there the part that does is interpolated.
+_NEAR = 0.05
+_NODES = 0.015 * np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
+_MOST_Z = 1e300
+
+
+def _exponent(z: Any, shape: Any) -> Any:
+    """-log t: 0 or more of it is inf at and beyond the end of the support."""
+    near = np.abs(shape) < 1e-12
+    safe = np.where(near, 1.0, shape)
+    inside = shape * z > -1
+    with np.errstate(all="ignore"):
+        found = np.where(near, z, np.log1p(np.where(inside, shape * z, 0.0)) / safe)
+    beyond = np.where(shape > 0, -math.inf, math.inf)  # below the support, or above it
+    return np.where(inside | np.isnan(z * shape), found, beyond)
+
+
+def _z(mu: Any, sigma: Any, y: Any) -> Any:
+    d = y - mu
+    with np.errstate(all="ignore"):
+        return np.where(sigma == 0, np.sign(d) * _MOST_Z, d / np.where(sigma == 0, 1.0, sigma))
+
+
+def _parts(t: Any, xi: Any) -> tuple[Any, Any]:
+    """The CRPS less z (2 F - 1) at given t, and its derivative by the shape, far from shape 0.
+
+    It is 2 E[X; S < t] - E[X] - (E max(X, X') - E[X]) of X = (S^-shape - 1) / shape with an
+    exponential S.
+    """
+    a = 1 - xi
+    full, slope = special.gamma(a), special.psi(a)
+    below, by_a = special.gammainc(a, t), gammainc_by_shape(a, t)
+    doubled = 2.0**xi * full
+    partial = (full * below + np.expm1(-t)) / xi
+    value = 2 * partial - (doubled - 1) / xi
+    by_partial = -(full * (slope * below + by_a) + partial) / xi
+    by_double = (doubled * (math.log(2) - slope) - (doubled - 1) / xi) / xi
+    return value, 2 * by_partial - by_double
+
+
+def _rest(t: Any, xi: Any) -> tuple[Any, Any]:
+    """The same for every shape below 1."""
+    far = np.abs(xi) >= _NEAR
+    value, by_shape = map(np.asarray, _parts(t, np.where(far & (xi < 1), xi, 0.5)))
+    near = ~far & ~np.isnan(xi + t)
+    if near.any():
+        at, where = np.broadcast_to(t, value.shape)[near], np.broadcast_to(xi, value.shape)[near]
+        nodes = np.stack([_parts(at, np.full_like(at, node))[0] for node in _NODES])
+        value[near], by_shape[near] = _interpolated(nodes, where)
+    undefined = np.isnan(xi + t)
+    return np.where(undefined, np.nan, value), np.where(undefined, np.nan, by_shape)
+
+
+def _interpolated(values: Any, x: Any) -> tuple[Any, Any]:
+    """The polynomial through values at the nodes, and its slope."""
+    found, slope = np.zeros_like(x), np.zeros_like(x)
+    for i, node in enumerate(_NODES):
+        others = np.delete(_NODES, i)
+        polynomial = np.poly1d(others, r=True) / np.prod(node - others)
+        found += values[i] * polynomial(x)
+        slope += values[i] * polynomial.deriv()(x)
+    return found, slope
+
+
+def _terms(mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
+    exponent = _exponent(_z(mu, sigma, y), shape)
+    with np.errstate(over="ignore"):
+        t = np.exp(-exponent)
+    by_y = 2 * np.exp(-t) - 1
+    rest, by_shape = _rest(np.asarray(t, np.float64), np.asarray(shape, np.float64))
+    return by_y, rest, by_shape
+
+
+def _value(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
+    by_y, rest, _ = _terms(mu, sigma, shape, y)
+    score = np.where(sigma == 0, np.abs(y - mu), (y - mu) * by_y + sigma * rest)
+    return np.where((shape >= 1) & (sigma > 0), math.inf, score)
+
+
+def _partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
+    by_y, rest, by_shape = _terms(mu, sigma, shape, y)
+    by_y = np.where(sigma == 0, np.sign(y - mu), by_y)
+    undefined = shape >= 1  # where the score is infinite, it has no slope
+    found = (-by_y, rest, sigma * by_shape, by_y)
+    return tuple(np.where(undefined, 0.0, part) for part in found)
+
+
+def _cdf(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
+    with np.errstate(over="ignore"):
+        found = np.exp(-np.exp(-_exponent(_z(mu, sigma, y), shape)))
+    return np.where((sigma == 0) & (y == mu), 0.5, found) + 0 * shape
+
+
+def _log_score(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
+    exponent = _exponent(_z(mu, sigma, y), shape)
+    with np.errstate(over="ignore", invalid="ignore"):
+        score = np.log(sigma) + (1 + shape) * exponent + np.exp(-exponent)
+    return np.where(np.isinf(exponent), math.inf, score)
+
+
+def _log_score_partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
+    z = _z(mu, sigma, y)
+    exponent = _exponent(z, shape)
+    outside = np.isinf(exponent)
+    exponent = np.where(outside, 0.0, exponent)
+    with np.errstate(over="ignore"):
+        t = np.exp(-exponent)
+    inverse = 1 / np.where(outside, 1.0, 1 + shape * z)
+    by_z = (1 + shape - t) * inverse
+    tiny = np.abs(shape * z) < 1e-3
+    safe = np.where(tiny, 1.0, shape)
+    # d exponent / d shape; its series where z shape is small
+    series = -(z**2) / 2 + 2 * shape * z**3 / 3 - 3 * shape**2 * z**4 / 4
+    series = series + 4 * shape**3 * z**5 / 5 - 5 * shape**4 * z**6 / 6
+    by_shape = np.where(tiny, series, (z * inverse - exponent) / safe)
+    found = (
+        -by_z / sigma,
+        (1 - z * by_z) / sigma,
+        exponent + (1 + shape - t) * by_shape,
+        by_z / sigma,
+    )
+    return tuple(np.where(outside, 0.0, part) for part in found)
+
+
+def _moments(shape: Any) -> tuple[Any, Any]:
+    """Mean and variance of the standard distribution, by their limits near shape 0."""
+    near = np.abs(shape) < 1e-5
+    safe = np.where(near, 1e-5, shape)
+    first = np.expm1(special.gammaln(1 - np.where(safe < 1, safe, 0.5))) / safe
+    mean = np.where(near, np.euler_gamma + shape * (np.euler_gamma**2 + math.pi**2 / 6) / 2, first)
+    low = np.abs(shape) < 1e-3
+    half = np.where(low, 1e-3, np.where(shape < 0.5, shape, 0.25))
+    square = special.gamma(1 - 2 * half) - special.gamma(1 - half) ** 2
+    variance = np.where(low, _small_variance(shape), square / half**2)
+    return np.where(shape < 1, mean, math.inf), np.where(shape < 0.5, variance, math.inf)
+
+
+def _small_variance(shape: Any) -> Any:
+    """(Gamma(1 - 2 s) - Gamma(1 - s)^2) / s^2, which cancels near 0, to second order."""
+    g, z2, z3, z4 = np.euler_gamma, *(special.zeta(k) for k in (2, 3, 4))
+    second = 3.5 * z4 + 1.5 * z2**2 + 4 * g * z3 + 2 * g**2 * z2
+    return z2 + (2 * z3 + 2 * g * z2) * shape + second * shape**2
+
+
+def _mean(_ops: Any, mu: Any, sigma: Any, shape: Any) -> Any:
+    return mu + sigma * _moments(shape)[0]
+
+
+def _variance(_ops: Any, mu: Any, sigma: Any, shape: Any) -> Any:
+    return sigma**2 * _moments(shape)[1] + 0 * mu
+
+
+_SHAPES = ("shape",)
+FAMILY = Family(
+    "gev",
+    PARAMETERS,
+    crps=crps_formula(PARAMETERS, _value, _partials, unitless=_SHAPES, on_host=True, double=True),
+    log_score=log_score_formula(
+        _POSITIVE, _log_score, _log_score_partials, unitless=_SHAPES, on_host=True, double=True
+    ),
+    cdf=cdf_formula(PARAMETERS, _cdf, unitless=_SHAPES, on_host=True, double=True),
+    mean=mean_formula(PARAMETERS, _mean, unitless=_SHAPES, double=True),
+    variance=variance_formula(PARAMETERS, _variance, unitless=_SHAPES, double=True),
+)

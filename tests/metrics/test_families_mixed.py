@@ -1,0 +1,114 @@
+"""Mixtures of normals, and Bernstein quantile functions."""
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.stats import binom, norm
+
+from ens10.errors import ArgumentError
+from ens10.metrics import crps_normal
+from ens10.metrics.families.bernstein import crps_bernstein
+from ens10.metrics.families.mixture import crps_normal_mixture
+
+RNG = np.random.default_rng(0)
+MU, SIGMA = RNG.normal(size=(3, 50)), RNG.uniform(0.1, 2, (3, 50))
+SHARES = RNG.dirichlet(np.ones(3), 50).T
+Y = 2 * RNG.normal(size=50)
+COEFFICIENTS = np.cumsum(RNG.gamma(1, 1, (6, 50)), axis=0) - 3
+
+
+def test_mixtures_equal_scoringrules():
+    sr = pytest.importorskip("scoringrules")
+    wanted = sr.crps_mixnorm(Y, MU.T, SIGMA.T, SHARES.T)
+    got = crps_normal_mixture(MU, SIGMA, SHARES, Y, component_dim=0)
+    assert np.abs(got - wanted).max() < 1e-12 * wanted.mean()
+
+
+def test_one_component_is_a_normal():
+    got = crps_normal_mixture(MU[:1], SIGMA[:1], np.ones(1), Y, component_dim=0)
+    np.testing.assert_allclose(got, crps_normal(MU[0], SIGMA[0], Y), rtol=1e-12)
+
+
+def test_mixture_is_the_integral_of_the_squared_cdf_error():
+    def squared(x):
+        cdf = (SHARES[:, 0] * norm.cdf(x, MU[:, 0], SIGMA[:, 0])).sum()
+        return (cdf - (x >= Y[0])) ** 2
+
+    wanted = quad(squared, -30, Y[0], epsabs=1e-12)[0] + quad(squared, Y[0], 30, epsabs=1e-12)[0]
+    got = crps_normal_mixture(MU[:, 0], SIGMA[:, 0], SHARES[:, 0], Y[0], component_dim=0)
+    assert float(got) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_mixture_in_every_library_and_its_gradient():
+    wanted = crps_normal_mixture(MU, SIGMA, SHARES, Y, component_dim=0)
+    named = [xr.DataArray(v, dims=("k", "x")).chunk(x=20) for v in (MU, SIGMA, SHARES)]
+    lazy = crps_normal_mixture(*named, xr.DataArray(Y, dims="x"), component_dim="k")
+    np.testing.assert_array_equal(lazy, wanted)
+    tensors = [torch.tensor(v[..., :8], requires_grad=True) for v in (MU, SIGMA, SHARES, Y)]
+    call = lambda *t: crps_normal_mixture(*t, component_dim=0, check=False)  # noqa: E731
+    np.testing.assert_allclose(call(*tensors).detach(), wanted[:8], rtol=1e-12)
+    assert torch.autograd.gradcheck(call, tensors)
+    still = [t.detach().clone().requires_grad_() for t in tensors]
+    call(still[0], still[1] * 0, *still[2:]).sum().backward()
+    assert all(bool(torch.isfinite(t.grad).all()) for t in still)
+
+
+def test_what_is_no_mixture():
+    with pytest.raises(ArgumentError, match=r"component_weights: they add up to 3\."):
+        crps_normal_mixture(MU, SIGMA, np.ones(3), Y, component_dim=0)
+    with pytest.raises(ArgumentError, match="component_weights: the lowest is -"):
+        crps_normal_mixture(MU, SIGMA, np.array([-1.0, 1, 1]), Y, component_dim=0)
+    with pytest.raises(ArgumentError, match="sigma: the lowest is -"):
+        crps_normal_mixture(MU, -SIGMA, SHARES, Y, component_dim=0)
+
+
+def quantile(a, u):
+    d = len(a) - 1
+    return (a * binom.pmf(np.arange(d + 1), d, u)).sum()
+
+
+def test_bernstein_is_the_integral_of_quantile_scores():
+    got = crps_bernstein(COEFFICIENTS, Y, coefficient_dim=0)
+    for i in range(8):
+        a, y = COEFFICIENTS[:, i], Y[i]
+
+        def pinball(u, a=a, y=y):
+            q = quantile(a, u)
+            return 2 * ((y <= q) - u) * (q - y)
+
+        at = 0.5 if not a[0] < y < a[-1] else brentq(lambda u, a=a, y=y: quantile(a, u) - y, 0, 1)
+        wanted = sum(quad(pinball, *ends, epsabs=1e-12)[0] for ends in ((0, at), (at, 1)))
+        assert got[i] == pytest.approx(wanted, rel=1e-9)
+
+
+def test_a_straight_line_is_the_uniform_distribution():
+    sr = pytest.importorskip("scoringrules")
+    y = np.array([-2.0, 0.3, 0.9, 4.0])
+    line = np.broadcast_to(np.array([0.0, 0.5, 1.0])[:, None], (3, 4))
+    got = crps_bernstein(line, y, coefficient_dim=0)
+    np.testing.assert_allclose(got, sr.crps_uniform(y, 0.0, 1.0), rtol=1e-12)
+    point = crps_bernstein(np.ones((4, 4)), y, coefficient_dim=0)
+    np.testing.assert_allclose(point, np.abs(y - 1), rtol=1e-12)
+
+
+def test_bernstein_in_every_library_and_its_gradient():
+    wanted = crps_bernstein(COEFFICIENTS, Y, coefficient_dim=0)
+    named = xr.DataArray(COEFFICIENTS, dims=("k", "x")).chunk(x=20)
+    lazy = crps_bernstein(named, xr.DataArray(Y, dims="x"), coefficient_dim="k")
+    np.testing.assert_array_equal(lazy, wanted)
+    tensors = [torch.tensor(v[..., :8], requires_grad=True) for v in (COEFFICIENTS, Y)]
+    call = lambda a, y: crps_bernstein(a, y, coefficient_dim=0, check=False)  # noqa: E731
+    np.testing.assert_allclose(call(*tensors).detach(), wanted[:8])
+    assert torch.autograd.gradcheck(call, tensors)
+    single = crps_bernstein(COEFFICIENTS.astype("f4"), Y.astype("f4"), coefficient_dim=0)
+    assert single.dtype == np.float32
+    missing = crps_bernstein(COEFFICIENTS, np.where(Y > 0, np.nan, Y), coefficient_dim=0)
+    assert (np.isnan(missing) == (Y > 0)).all()
+
+
+def test_coefficients_that_fall():
+    with pytest.raises(ArgumentError, match="coefficients: 50 quantile functions have"):
+        crps_bernstein(COEFFICIENTS[::-1], Y, coefficient_dim=0)
