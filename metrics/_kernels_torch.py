@@ -57,7 +57,7 @@ def _parts(*tensors: Tensor) -> Any:
     """Flat pieces that stay in the cache of a CPU; elsewhere all at once."""
     flat = [t.reshape(-1) for t in tensors]
     size = _PART if tensors[0].device.type == "cpu" else max(flat[0].numel(), 1)
-    return zip(*(t.split(size) for t in flat), strict=True)
+    return zip(*(torch.split(t, size) for t in flat), strict=True)
 
 
 def _partials(d: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:

@@ -56,8 +56,7 @@ class _Line:
         return found
 
 
-@intrinsic
-def terms_line(typing, x, first, between, y, at, distance, spread, members):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def _terms_line(typing, x, first, between, y, at, distance, spread, members):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """Sum of |x_i - y| and sum over pairs of |x_i - x_j| for a line of points.
 
     Args:
@@ -93,8 +92,7 @@ def terms_line(typing, x, first, between, y, at, distance, spread, members):  # 
     return types.void(x, first, between, y, at, distance, spread, members), generate
 
 
-@intrinsic
-def slopes_line(typing, x, first, between, y, at, slopes, row, by, members):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def _slopes_line(typing, x, first, between, y, at, slopes, row, by, members):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """Derivatives of the score by each member for a line of points; 0 where members are equal.
 
     sign(x_i - y) by[0] - (members below less members above) by[1], written to `slopes`, whose
@@ -135,3 +133,7 @@ def slopes_line(typing, x, first, between, y, at, slopes, row, by, members):  # 
         return context.get_dummy_value()
 
     return types.void(x, first, between, y, at, slopes, row, by, members), generate
+
+
+terms_line: Any = intrinsic(_terms_line)
+slopes_line: Any = intrinsic(_slopes_line)

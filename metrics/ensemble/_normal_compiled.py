@@ -45,8 +45,7 @@ _PEAK8, _PEAK4 = (2 / np.pi) ** 0.5, np.float32((2 / np.pi) ** 0.5)
 _END8, _END4 = 26.0, np.float32(9.0)  # exp(-t^2) is nothing beside 1, and not yet subnormal
 
 
-@intrinsic
-def _power(typing, shifted):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def _low_bits_power(typing, shifted):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """2 to the power of the integer in the low bits of a number: moved to where exponents are."""
     bits, low, bias = {32: (32, 23, 127), 64: (64, 52, 1023)}[shifted.bitwidth]
 
@@ -57,6 +56,9 @@ def _power(typing, shifted):  # type: ignore[no-untyped-def]  # noqa: ARG001
         return builder.bitcast(number, context.get_value_type(signature.return_type))
 
     return shifted(shifted), generate
+
+
+_power: Any = intrinsic(_low_bits_power)
 
 
 @numba.njit(**_FUSED)
