@@ -48,7 +48,7 @@ class Scored:
 
     def table(self) -> str:
         """The groups' CRPS (or their first score) in lines."""
-        scores = summarise(self.states, self.reference, by=self.by)
+        scores = summarise(self.states, self.reference, by=self.by, maps=False)
         shown = [n for n in (*SHOWN, "crpss") if n in scores] or _names(scores)[:4]
         rows = [[*self.by, *shown, "dates"]]
         for label, part in _cells(scores, self.by):
@@ -143,7 +143,7 @@ def score_forecast(
 
 def in_words(states: xr.Dataset, reference: xr.Dataset | None = None) -> str:
     """The scores with their confidence intervals in one line."""
-    scores = summarise(states, reference)
+    scores = summarise(states, reference, maps=False)
     parts = []
     for name in [n for n in (*SHOWN, "crpss") if n in scores] or _names(scores):
         value, low, high = (float(scores[name + part]) for part in BOUNDS)
@@ -161,9 +161,9 @@ def write_states(
     by: Sequence[str] = (),
 ) -> None:
     """Writes `scores.nc`, `scores.csv` and, with groups, `groups.csv`; all of them or none."""
-    tables = {TABLE: _total_table(summarise(states, reference))}
+    tables = {TABLE: _total_table(summarise(states, reference, maps=False))}
     if by:
-        tables[GROUPS] = _group_table(summarise(states, reference, by=by), by)
+        tables[GROUPS] = _group_table(summarise(states, reference, by=by, maps=False), by)
     folder.mkdir(parents=True, exist_ok=True)
     states.to_netcdf(folder / f"{STATES}.partial", engine="netcdf4")
     for name, text in tables.items():

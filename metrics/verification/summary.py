@@ -43,6 +43,7 @@ def summarise(
     seed: int = 0,
     replicates: int = REPLICATES,
     block_length: int | None = None,
+    maps: bool = True,
 ) -> xr.Dataset:
     """Scores with confidence bounds over dates, from the states of `score_states`.
 
@@ -58,6 +59,7 @@ def summarise(
         seed: of the bootstrap.
         replicates: of the bootstrap.
         block_length: dates in a block of the bootstrap; None for the cube root of their number.
+        maps: False leaves out the maps.
 
     Returns:
         Each score that the states hold all means of (see `table.SCORES`), with `_lower` and
@@ -88,7 +90,9 @@ def summarise(
     held = _Held(states.sortby("time"), by)
     other = None if reference_states is None else _Held(reference_states.sortby("time"), by)
     result = _grouped(held, other, bounds)
-    result = result.merge(_maps(states, reference_states)).merge(_histograms(states))
+    if maps:
+        result = result.merge(_maps(states, reference_states))
+    result = result.merge(_histograms(states))
     told: dict[str, Any] = {"confidence": confidence, "interval": method}
     if method == "bootstrap":
         length = block_length or default_block_length(states.sizes["time"])
@@ -178,11 +182,9 @@ def _grouped(held: _Held, other: _Held | None, bounds: Any) -> xr.Dataset:
                 blank = np.full(sizes, np.nan if dtype.kind == "f" else 0, dtype)
                 found[name] = xr.Variable(held.by, blank, variable.attrs)
             found[name].values[place] = variable.values
-    return xr.Dataset(found, coords={k: (k, v, _attrs(held, k)) for k, v in held.labels.items()})
-
-
-def _attrs(held: _Held, name: str) -> dict[str, Any]:
-    return dict(held.states[name].attrs) if name in held.states.coords else {}
+    known = held.states.coords
+    attrs = {k: dict(known[k].attrs) if k in known else {} for k in held.by}
+    return xr.Dataset(found, coords={k: (k, v, attrs[k]) for k, v in held.labels.items()})
 
 
 @dataclass(frozen=True)
