@@ -15,8 +15,6 @@ from scipy.special import ndtr, ndtri
 from ens10.metrics._dispatch import Array
 from ens10.metrics._kernels_numpy import check_sigma, crps_normal, standardised
 from ens10.metrics.calibration import hersbach_sums, pit_counts
-from ens10.metrics.verification.sums import rank_counts
-from ens10.metrics.verification.sweep import scores_of_members
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -167,6 +165,8 @@ class Ensemble(Case):
 
     @cached_property
     def _swept(self) -> dict[str, Array]:
+        from ens10.metrics.verification.sweep import scores_of_members
+
         return scores_of_members(self.arrays["members"], self.y)
 
     def crps(self) -> Array:
@@ -198,6 +198,8 @@ class Ensemble(Case):
 
     def histograms(self, bins: int) -> dict[str, Ints]:
         """Rank counts, and PIT counts with values drawn evenly within each rank."""
+        from ens10.metrics.verification.sums import rank_counts
+
         M = len(self.arrays["members"])
         edges = np.arange(M + 2) / (M + 1)
         swept: Any = self._swept

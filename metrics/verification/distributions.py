@@ -12,7 +12,6 @@ from ens10.metrics.families import registry
 from ens10.metrics.families._family import Family
 from ens10.metrics.families.registry import FAMILIES
 from ens10.metrics.verification.cases import OF_ALL, Case, Ensemble, Floats, Ints, Normal
-from ens10.metrics.verification.sums import rank_counts
 
 
 class Quantiles(Case):
@@ -56,6 +55,8 @@ class Quantiles(Case):
 
     def histograms(self, bins: int) -> dict[str, Ints]:
         """PIT counts with values drawn evenly between the levels around the observation."""
+        from ens10.metrics.verification.sums import rank_counts
+
         values = self.arrays["values"]
         below = (values < self.y).sum(axis=0, dtype=np.int32)
         equal = (values == self.y).sum(axis=0, dtype=np.int32)

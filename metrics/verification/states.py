@@ -15,7 +15,6 @@ from ens10.metrics.verification import blocks
 from ens10.metrics.verification.alignment import APART, GRID, Join, Matched, left_out, matched
 from ens10.metrics.verification.distributions import case_of
 from ens10.metrics.verification.kinds import kind_of
-from ens10.metrics.verification.sums import add_map
 from ens10.metrics.verification.table import MEANS, available, mean_of_name, wanted
 from ens10.metrics.verification.working import TRUTH, Part, Plan, joined, load, work
 from ens10.metrics.verification.zones import ZONES, Box, Zones, zones_of
@@ -157,6 +156,8 @@ class _Collected:
         self.maps = {name: (np.zeros(shape), np.zeros(shape, np.int64)) for name in on_map}
 
     def add(self, part: Part) -> None:
+        from ens10.metrics.verification.sums import add_map
+
         for name, fields in part.maps.items():
             for field in fields:
                 add_map(field, *self.maps[name])

@@ -220,7 +220,8 @@ def _scores(
         found["count"] = xr.Variable((), int(counted.sum()))
         found["dates"] = xr.Variable((), int((counted > 0).sum()))
     for name, statistic in made.items():
-        scored = statistic.sums["weight"] != 0  # dates without truth say nothing about bounds
+        missing = np.isnan(np.sum([*statistic.sums.values()], axis=0))
+        scored = (statistic.sums["weight"] != 0) | missing  # dates left out say nothing of bounds
         value = bounds({k: v[scored] for k, v in statistic.sums.items()}, statistic.of)
         for suffix, number in (("", value.value), ("_lower", value.lower), ("_upper", value.upper)):
             found[f"{name}{suffix}"] = xr.Variable((), np.float64(number), statistic.attrs)

@@ -12,7 +12,6 @@ from ens10.metrics.aggregation import PARTS, NanPolicy
 from ens10.metrics.verification.alignment import GRID, Matched
 from ens10.metrics.verification.distributions import case_of
 from ens10.metrics.verification.kinds import kind_of
-from ens10.metrics.verification.sums import date_key, field_sums
 from ens10.metrics.verification.table import HERSBACH, HISTOGRAM, MEANS, mean_of_name
 from ens10.metrics.verification.zones import Zones
 
@@ -143,6 +142,8 @@ def _common(block: Loaded) -> Array:
 
 
 def _part(plan: Plan, block: Loaded, n: int, truth: Array) -> Part:
+    from ens10.metrics.verification.sums import date_key
+
     shape = truth.shape[:3]
     part = Part(empty=np.zeros(shape, np.int64))
     for case in np.ndindex(shape):
@@ -172,6 +173,8 @@ def _part(plan: Plan, block: Loaded, n: int, truth: Array) -> Part:
 
 def _add_sums(plan: Plan, part: Part, name: str, values: Array, case: tuple[int, ...]) -> int:
     """Puts the sums of a field in their places; gives the number of its points."""
+    from ens10.metrics.verification.sums import field_sums
+
     shape = part.empty.shape
     made = field_sums(values, plan.rows)
     count = int(made[2][0])

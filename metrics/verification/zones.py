@@ -45,7 +45,11 @@ class Zones:
 
     def sums(self, parts: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """From sums over parts, (..., parts), to sums over zones, (..., zones, ...)."""
-        added: npt.NDArray[Any] = np.tensordot(parts, self.members, axes=(-1, -1))
+        zones = self.members.shape[:-1]
+        added: npt.NDArray[Any] = np.zeros((*parts.shape[:-1], *zones), parts.dtype)
+        for zone in np.ndindex(zones):
+            # No product with 0 or 1: a NaN belongs to its own zones alone.
+            added[(..., *zone)] = parts[..., self.members[zone] > 0].sum(axis=-1)
         return added
 
 

@@ -206,6 +206,16 @@ def test_zones_are_scored_apart(world):
         verify(normal, truth, by=("surface",), land=land.isel(latitude=slice(3)))
 
 
+def test_missing_truth_propagates_in_its_zone_alone(world):
+    _, normal, truth = world  # rows 2 and 3 of one date have no truth: 30N and the equator
+    settings = {"by": ("latitude_band",), "bands": [-90, -10, 10, 90]}
+    got = verify(normal, truth, nan="propagate", **settings)
+    assert np.isnan(got["crps"]).values.tolist() == [False, True, True]
+    omitted = verify(normal, truth, **settings)
+    assert float(got["crps"][0]) == float(omitted["crps"][0])
+    assert not bool(np.isnan(omitted["crps"]).any())
+
+
 def test_units_and_grids_that_differ_are_refused(world):
     ensemble, normal, truth = world
     with pytest.raises(ArgumentError, match="units differ: members in K, truth in degC"):
