@@ -32,11 +32,14 @@ def plainly(x, y, factor=1.0):
         return distance - x.dtype.type(factor) * spread
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("M", [1, 2, 10, 16, 23])
+SLOW = [(1, "f4"), (2, "f4"), (16, "f4"), (23, "f8")]  # each is compiled
+
+
+@pytest.mark.parametrize(
+    ("M", "dtype"),
+    [(10, "f4"), (10, "f8"), (23, "f4"), *(pytest.param(*c, marks=pytest.mark.slow) for c in SLOW)],
+)
 def test_compiled_and_plain_ensembles_have_the_same_bits(M, dtype):
-    if M in (1, 2, 16) and dtype == "f8":
-        pytest.skip("the number of lanes is that of M = 10")
     x, y = ensembles(M, dtype, n=40_000 // M)
     y[7], x[0, 9], x[-1, 11] = np.nan, np.nan, np.inf
     got = crps_ensemble(x, y, estimator="plain", member_dim=0)
