@@ -17,7 +17,14 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._dispatch import backend_of, common_dtype, dask_array
-from ens10.metrics._labels import check_alike, checked_core, joined_message, labelled
+from ens10.metrics._labels import (
+    check_alike,
+    checked_core,
+    fitted_coords,
+    joined_message,
+    labelled,
+    rechunked,
+)
 
 Dim = int | str
 Core = Mapping[str, Sequence[Dim]]
@@ -230,8 +237,8 @@ def _on_xarray(
     for name, dims in checked_core(arrays, core).items():
         array = ready[name]
         if array.chunks is not None:
-            _say_if_cut(score, name, [len(array.chunksizes[d]) for d in dims])
-            ready[name] = array.chunk(dict.fromkeys(dims, -1))
+            _say_if_cut(score, name, [len(array.variable.chunksizes[d]) for d in dims])
+            ready[name] = rechunked(array, dict.fromkeys(dims, -1))
     units = check_alike(
         ready, [name for name in ready if name not in unlike] if score.units else ()
     )
@@ -249,7 +256,8 @@ def _on_xarray(
         dask="parallelized",
         output_dtypes=[dtype],
     )
-    return labelled(result, score.name, score.long_name, units if score.units else "1", attrs)
+    found = fitted_coords(result)
+    return labelled(found, score.name, score.long_name, units if score.units else "1", attrs)
 
 
 def _say_if_cut(score: Score, name: str, blocks: Sequence[int]) -> None:

@@ -64,6 +64,28 @@ def check_alike(arrays: Mapping[str, Any], united: Iterable[str]) -> str | None:
     return next(iter(units.values()), None)
 
 
+def rechunked(array: xr.DataArray, chunks: Mapping[str, Any]) -> xr.DataArray:
+    """A lazy array with other chunks along some dimensions; its coordinates stay as they are.
+
+    `DataArray.chunk` makes the other coordinates lazy, in chunks that need not fit those of scores.
+    """
+    sizes = {array.get_axis_num(dim): size for dim, size in chunks.items()}
+    return array.copy(data=array.data.rechunk(sizes))
+
+
+def fitted_coords(array: xr.DataArray) -> xr.DataArray:
+    """The array with its lazy coordinates in the chunks that it has itself."""
+    if array.chunks is None:
+        return array
+    lazy = {name: c for name, c in array.coords.items() if c.chunks is not None}
+    own = dict(zip(array.dims, array.chunks, strict=True))
+    fitted = {
+        name: c.variable.copy(data=c.data.rechunk(tuple(own[d] for d in c.dims)))
+        for name, c in lazy.items()
+    }
+    return array.assign_coords(fitted) if fitted else array
+
+
 def _attrs(array: Any) -> dict[str, Any]:
     return getattr(array, "attrs", {})
 

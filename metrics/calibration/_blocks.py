@@ -40,7 +40,7 @@ def block_sums(
     labels = [[d for d in (MEMBER, *kept, *reduced) if d in a.dims] for a in arrays]
     ordered = [a.transpose(*own) for a, own in zip(arrays, labels, strict=True)]
     block = partial(_block, kernel, labels, kept, reduced, size)
-    blocks = [len(a.chunksizes[MEMBER]) for a in arrays if a.chunks and MEMBER in a.dims]
+    blocks = [len(a.variable.chunksizes[MEMBER]) for a in arrays if a.chunks and MEMBER in a.dims]
     if max(blocks, default=1) > 1:
         text = joined_message(name, "members", blocks)
         warnings.warn(text, RechunkWarning, stacklevel=4)

@@ -68,7 +68,7 @@ def dimension_keys(arrays: Mapping[str, xr.DataArray], seed: int) -> list[xr.Dat
         labels = indexes[0].to_numpy() if indexes else np.arange(holder[0].sizes[dim])
         salt = np.array([_hashed(str(dim))], dtype=np.uint64) + start
         key = xr.DataArray(mixed(mixed(_bits(labels) + salt)), dims=[dim])
-        lengths = [a.chunksizes[dim] for a in holder if a.chunks is not None]
+        lengths = [a.variable.chunksizes[dim] for a in holder if a.chunks is not None]
         keys.append(key.chunk({dim: lengths[0]}) if lengths else key)
     return keys
 

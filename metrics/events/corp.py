@@ -8,6 +8,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError
+from ens10.metrics._labels import rechunked
 from ens10.metrics.events.decomposition import brier_of_sums, check_pooled, table, whole
 from ens10.metrics.events.reliability import check_band, checked_seed, effective_number
 
@@ -120,7 +121,7 @@ def recalibrated(sums: xr.Dataset) -> xr.DataArray:
 
 
 def _whole_bins(array: xr.DataArray) -> xr.DataArray:
-    return array if array.chunks is None else array.chunk(bin=-1)
+    return array if array.chunks is None else rechunked(array, {"bin": -1})
 
 
 def _isotonic(total: Array, weight: Array) -> Array:

@@ -10,7 +10,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, RechunkWarning
-from ens10.metrics._labels import check_alike, joined_message
+from ens10.metrics._labels import check_alike, joined_message, rechunked
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.events._checks import check_sizes
@@ -178,10 +178,10 @@ def _checked_window(window: int | Sequence[int], shape: tuple[int, int]) -> tupl
 def _joined(name: str, array: xr.DataArray, core: Sequence[str]) -> xr.DataArray:
     if array.chunks is None:
         return array
-    blocks = [len(array.chunksizes[d]) for d in core]
+    blocks = [len(array.variable.chunksizes[d]) for d in core]
     if max(blocks) > 1:
         warnings.warn(joined_message("fss", name, blocks), RechunkWarning, stacklevel=3)
-    return array.chunk(dict.fromkeys(core, -1))
+    return rechunked(array, dict.fromkeys(core, -1))
 
 
 def _weights(weights: Any, x: xr.DataArray, named: Mapping[str, Dim]) -> xr.DataArray:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._labels import rechunked
 from ens10.metrics.events.decomposition import check_sums, table, whole
 
 Array = npt.NDArray[Any]
@@ -109,7 +110,9 @@ def checked_seed(seed: int | None) -> int:
 
 def _on_bins(kernel: Any, *arrays: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     """Two bounds of each bin, of arrays with or without the axis of bins."""
-    ready = [a.chunk(bin=-1) if a.chunks is not None and "bin" in a.dims else a for a in arrays]
+    ready = [
+        rechunked(a, {"bin": -1}) if a.chunks is not None and "bin" in a.dims else a for a in arrays
+    ]
     lower, upper = xr.apply_ufunc(
         kernel,
         *ready,

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._labels import rechunked
 from ens10.metrics._reduce import Over
 from ens10.metrics._tables import as_labelled, names_of
 
@@ -54,7 +55,7 @@ def benjamini_hochberg(
     values = labelled["p"]
     names = names_of(labelled, dim, p)
     if values.chunks is not None:
-        values = values.chunk(dict.fromkeys(names, -1))
+        values = rechunked(values, dict.fromkeys(names, -1))
     adjusted = xr.apply_ufunc(
         partial(_adjusted, axes=len(names), dependence=dependence),
         values,

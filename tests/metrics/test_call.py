@@ -200,3 +200,18 @@ def test_what_a_mean_refuses():
         mean_over(labelled, "a", xr.DataArray(np.ones(3), dims="c"))
     with pytest.raises(ArgumentError, match="weights: other coordinates than the scores"):
         mean_over(labelled, "b", xr.DataArray(np.ones(5), dims="b", coords={"b": np.arange(1, 6)}))
+
+
+@pytest.mark.parametrize("cut", [1, 2, 4])
+def test_other_coordinates_do_not_get_chunks_of_their_own(cut):
+    members, y = case()
+    x, observed = named(members, y)
+    for lazy in (False, True):
+        late = ("time", da.arange(4, chunks=4) if lazy else np.arange(4))
+        a, b = x.chunk({"time": cut, "number": 1}), observed.chunk({"time": 2})
+        with pytest.warns(RechunkWarning):
+            got = call(a.assign_coords(valid_time=late), b.assign_coords(valid_time=late), "number")
+        assert (got["valid_time"].chunks is not None) == lazy
+        assert sum(got.chunksizes["time"]) == 4
+        np.testing.assert_array_equal(got, call(x, observed, "number"))
+        np.testing.assert_array_equal(got["valid_time"], np.arange(4))
