@@ -93,8 +93,8 @@ class _Bernstein(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, y: Tensor, check: bool) -> Tensor:
         from ens10.metrics.families.bernstein import value_and_slopes
 
-        arrays = (t.detach().cpu().numpy() for t in (a, y))
-        value, by_a, by_y = map(a.new_tensor, value_and_slopes(*arrays, check))
+        on_host = a.detach().cpu().numpy(), y.detach().cpu().numpy()
+        value, by_a, by_y = map(a.new_tensor, value_and_slopes(*on_host, check))
         ctx.save_for_backward(by_a, by_y)
         return value
 

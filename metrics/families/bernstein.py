@@ -3,13 +3,14 @@
 from typing import Any
 
 import numpy as np
-from scipy.special import comb
+from scipy import special
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._reduce import Over, mean_over
 
 _BISECTIONS = 60
+_binomials: Any = special.comb  # which has no type hints
 
 
 def crps_bernstein(
@@ -105,7 +106,7 @@ def _root(centred: Any) -> Any:
 def _basis(d: int, u: Any) -> Any:
     """The Bernstein polynomials of degree d at u, (d + 1, ...)."""
     k = np.arange(d + 1).reshape(-1, *[1] * u.ndim)
-    return comb(d, k) * u**k * (1 - u) ** (d - k)
+    return _binomials(d, k) * u**k * (1 - u) ** (d - k)
 
 
 def check_coefficients(a: Any) -> None:
