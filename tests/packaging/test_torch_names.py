@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parents[2]
-# All of these are in torch 2.0's documentation.
+# All of these are in torch 2.0's documentation, compiler.is_compiling in that of 2.3.
 NAMES = """
     Generator Size Tensor arange as_tensor autograd autograd.Function
     autograd.function.once_differentiable bool broadcast_shapes cat ceil empty_like erf exp finfo
@@ -20,7 +20,11 @@ NAMES = """
     nn.functional nn.functional.interpolate nn.functional.max_pool2d nn.functional.pad nn.init
     nn.init.zeros_ no_grad ones_like optim optim.Adam optim.Optimizer optim.SGD promote_types
     randint randn sign sort special special.ndtr special.ndtri stack where zeros zeros_like
-empty uint8 cuda cuda.Event utils.data.Dataset
+    empty uint8 cuda cuda.Event utils.data.Dataset
+    abs addcmul argsort atan2 bfloat16 broadcast_tensors clamp contiguous_format digamma expm1 fft
+    fft.rfft float16 is_grad_enabled isfinite lgamma log log1p minimum mul nn.Parameter searchsorted
+    sigmoid special.erfcx special.gammainc special.log_ndtr split sqrt strided sub tanh
+    compiler compiler.is_compiling
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
