@@ -159,7 +159,11 @@ def checked_axes(name: str, array: Any, dims: Sequence[Dim]) -> tuple[int, ...]:
     """
     ndim = array.ndim
     for dim in dims:
-        if not isinstance(dim, int) or isinstance(dim, bool) or not -ndim <= dim < ndim:
+        if (
+            not isinstance(dim, int | np.integer)
+            or isinstance(dim, bool)
+            or not -ndim <= dim < ndim
+        ):
             raise ArgumentError(
                 f"{name}'s axis",
                 f"expected the number of one of the {ndim} axes of {name}, got {dim!r}",

@@ -43,11 +43,16 @@ def check_alike(arrays: Mapping[str, Any], united: Iterable[str]) -> str | None:
         united: those whose units must agree.
 
     Raises:
-        ArgumentError: coordinates or units that differ.
+        ArgumentError: lengths, coordinates or units that differ.
     """
     labelled = {k: v for k, v in arrays.items() if isinstance(v, xr.DataArray)}
     known: dict[str, tuple[str, Any]] = {}
+    sizes: dict[str, tuple[str, int]] = {}
     for name, array in labelled.items():
+        for dim, size in array.sizes.items():  # all there is to see without coordinates
+            first, length = sizes.setdefault(str(dim), (name, size))
+            if size != length and not (dim in array.indexes and str(dim) in known):
+                raise ArgumentError(name, f"{dim} is {size} long, and {length} in {first}")
         for dim, index in array.indexes.items():
             first, other = known.setdefault(str(dim), (name, index))
             if not index.equals(other):

@@ -73,7 +73,8 @@ def _mean_array(score: Any, axes: tuple[int, ...], weights: Any, omit: bool, kin
 
 
 def _mean_xarray(score: xr.DataArray, dim: Over, weights: Any, omit: bool) -> xr.DataArray:
-    names = list(score.dims) if dim == "all" else _listed(dim)
+    names = list(score.dims) if dim == "all" else listed(dim)
+    check_once(names)
     for name in names:
         if name not in score.dims:
             raise ArgumentError("dim", f"the scores have no dimension {name!r}, only {score.dims}")
@@ -115,11 +116,22 @@ def _mean_torch(score: Any, dim: Over, weights: Any, omit: bool) -> Any:
 def _axes(score: Any, dim: Over) -> tuple[int, ...]:
     if dim == "all":
         return tuple(range(score.ndim))
-    return checked_axes("scores", score, _listed(dim))
+    return checked_axes("scores", score, listed(dim))
 
 
-def _listed(dim: Over) -> list[Dim]:
-    return [] if dim is None else [dim] if isinstance(dim, int | str) else list(dim)
+def listed(dim: Over) -> list[Dim]:
+    """One or several dimensions as a list; none if None."""
+    return [] if dim is None else [dim] if isinstance(dim, int | str | np.integer) else list(dim)
+
+
+def check_once(names: Sequence[Dim]) -> None:
+    """Refuse dimensions that are named twice.
+
+    Raises:
+        ArgumentError: there is one.
+    """
+    if len(set(names)) < len(names):
+        raise ArgumentError("dim", f"one dimension is named twice: {tuple(names)}")
 
 
 def _check_weights(shape: tuple[int, ...], weights: tuple[int, ...]) -> None:

@@ -10,7 +10,7 @@ from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, checked_axes, core_first, loop_shape
 from ens10.metrics._dispatch import backend_of, dask_array
 from ens10.metrics._labels import check_alike, checked_core
-from ens10.metrics._reduce import Over
+from ens10.metrics._reduce import Over, check_once, listed
 
 Core = Mapping[str, Mapping[str, Dim]]  # array -> its core dimensions: our name -> the caller's
 
@@ -73,7 +73,8 @@ def names_of(arrays: Mapping[str, xr.DataArray], dim: Over, given: Any) -> list[
         raise ArgumentError("dim", "a table is over some dimensions", 'Give them, or dim="all"')
     if dim == "all":
         return dims
-    wanted = [dim] if isinstance(dim, int | str) else list(dim)
+    wanted = listed(dim)
+    check_once(wanted)
     if not isinstance(given, xr.DataArray):
         some = max(arrays.values(), key=lambda array: array.ndim)
         return [f"dim_{i}" for i in checked_axes("scores", some, wanted)]

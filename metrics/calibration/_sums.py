@@ -55,12 +55,12 @@ def sums_over(
         raise UnknownNameError("nan", nan, get_args(Nan))
     given = dict(arrays) | ({} if weights is None else {"weights": weights})
     found = as_labelled(given, core, unlike=[*unlike, "weights"])
+    if weights is not None:
+        _check_weights(found, as_labelled(arrays, core, unlike=unlike))
     named = {name for dims in core.values() for name in dims}
     points = {k: v.isel({d: 0 for d in named if d in v.dims}, drop=True) for k, v in found.items()}
     names = names_of(points, dim, next(iter(arrays.values())))
     w = found.pop("weights", xr.DataArray(1.0))
-    if w.chunks is None and bool((w < 0).any()):
-        raise ArgumentError("weights", "some are negative")
     total = block_sums(name, kernel, [*found.values(), w, *extra], names, size + 2)
     sums, count, missing = (total.isel({STAT: place}) for place in (slice(None, -2), -2, -1))
     if nan == "propagate":
@@ -69,6 +69,21 @@ def sums_over(
     count = count.astype(np.int64).assign_attrs(long_name="number of points", **told)
     missing = missing.astype(np.int64).assign_attrs(long_name="points left out", **told)
     return sums, count, missing
+
+
+def _check_weights(found: Mapping[str, xr.DataArray], points: Mapping[str, xr.DataArray]) -> None:
+    """Refuse weights below 0, or that are of more points than there are.
+
+    Raises:
+        ArgumentError: such weights.
+    """
+    w = found["weights"]
+    extra = sorted({str(d) for d in w.dims} - {str(d) for a in points.values() for d in a.dims})
+    if extra or any(found[name].sizes != array.sizes for name, array in points.items()):
+        told = f"dimensions {extra} that the points have not" if extra else "more than the points"
+        raise ArgumentError("weights", told)
+    if w.chunks is None and bool((w < 0).any()):
+        raise ArgumentError("weights", "some are negative")
 
 
 def core_size(name: str, array: Any, dim: Dim) -> int:

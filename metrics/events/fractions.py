@@ -149,7 +149,7 @@ def _labelled(
     plane: dict[str, Dim] = {"_latitude": latitude, "_longitude": longitude}
     with_members = plane if member is None else {"_member": member, **plane}
     of_observed = plane
-    if isinstance(member, int) and hasattr(forecast, "ndim"):
+    if isinstance(member, int | np.integer) and hasattr(forecast, "ndim"):
         n, at = forecast.ndim, member
         of_observed = {k: _without(v, at, n) for k, v in plane.items()}
     arrays = {"forecast": forecast, "observed": observed}
@@ -160,7 +160,7 @@ def _labelled(
 
 def _without(axis: Dim, member: int, ndim: int) -> Dim:
     """The number of an axis once the member axis is gone."""
-    if not isinstance(axis, int):
+    if not isinstance(axis, int | np.integer):
         return axis  # which is refused later
     return axis % ndim - (axis % ndim > member % ndim)
 

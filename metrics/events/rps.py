@@ -93,6 +93,7 @@ def rps_ensemble(
         ArgumentError: thresholds that fall (on lazy arrays when computed); fair with one member;
             no such axis; shapes, coordinates or units that do not fit.
     """
+    backend_of({"members": members, "y": y})
     labelled = isinstance(members, xr.DataArray)
     if not hasattr(thresholds, "ndim"):
         thresholds = np.asarray(thresholds, dtype=_dtype(members, y))

@@ -9,7 +9,8 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, checked_axes
-from ens10.metrics._labels import check_alike
+from ens10.metrics._labels import check_alike, checked_core
+from ens10.metrics._reduce import listed
 
 Axes = dict[str, tuple[Dim, ...]]
 
@@ -34,13 +35,14 @@ def variable_axes(
     Raises:
         ArgumentError: no variable axis, no such axis, or observations of other variables.
     """
-    dims = (variable_dim,) if isinstance(variable_dim, int | str) else tuple(variable_dim)
+    dims = tuple(listed(variable_dim))
     if not dims or member_dim in dims:
         raise ArgumentError(
             "variable_dim", f"expected one or several axes beside {member_dim!r}, got {dims}"
         )
     if isinstance(members, xr.DataArray):
         core: Axes = {"members": (member_dim, *dims), "y": dims}
+        checked_core({"members": members}, {"members": core["members"]})
         lengths = [tuple(array.sizes[d] for d in dims if d in array.dims)
                    for array in (members, y) if isinstance(array, xr.DataArray)]  # fmt: skip
     else:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import RechunkWarning, Score, apply
 from ens10.metrics._reduce import mean_over
+from ens10.metrics._tables import as_labelled, names_of
 
 DIMS = ("time", "number", "latitude")
 
@@ -215,3 +216,27 @@ def test_other_coordinates_do_not_get_chunks_of_their_own(cut):
         assert sum(got.chunksizes["time"]) == 4
         np.testing.assert_array_equal(got, call(x, observed, "number"))
         np.testing.assert_array_equal(got["valid_time"], np.arange(4))
+
+
+def test_lengths_that_differ_without_coordinates():
+    members, y = case()
+    x = xr.DataArray(members, dims=DIMS)
+    for short in (xr.DataArray(y[:, :4], dims=DIMS[::2]), xr.DataArray(y[:, :1], dims=DIMS[::2])):
+        with pytest.raises(ArgumentError, match=r"y: latitude is \d long, and 5 in members"):
+            call(x, short, "number")
+        with pytest.raises(ArgumentError, match=r"y: latitude is \d long, and 5 in members"):
+            as_labelled({"members": x, "y": short}, {"members": {"m": "number"}})
+
+
+def test_whole_numbers_of_numpy_are_axes():
+    members, y = case()
+    np.testing.assert_array_equal(call(members, y, np.int64(1)), call(members, y, 1))
+    np.testing.assert_array_equal(mean_over(y, np.int64(1)), mean_over(y, 1))
+
+
+def test_dimensions_named_twice():
+    values = xr.DataArray(np.ones((4, 5)), dims=("a", "b"))
+    with pytest.raises(ArgumentError, match="dim: one dimension is named twice"):
+        mean_over(values, ["a", "a"])
+    with pytest.raises(ArgumentError, match="dim: one dimension is named twice"):
+        names_of({"values": values}, ["a", "a"], values)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics.calibration import hersbach_decomposition, hersbach_sums
+from ens10.metrics.calibration import hersbach_decomposition, hersbach_sums, spread_bin_sums
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(6, 5, 4)), RNG.normal(size=(6, 4)) * 1.5
@@ -186,3 +186,15 @@ def test_what_it_refuses():
         hersbach_sums(X, Y, member_dim=1, weights=-W)
     with pytest.raises(ArgumentError, match=r"sums: they lack alpha.* Give those of hersbach_sums"):
         hersbach_decomposition(xr.Dataset({"beta": 1}))
+
+
+def test_weights_of_more_than_the_points():
+    members, y = np.random.default_rng(0).normal(size=(3, 4)), np.zeros(4)
+    x, observed = xr.DataArray(members, dims=("m", "t")), xr.DataArray(y, dims="t")
+    wide = xr.DataArray(np.ones((2, 4)), dims=("level", "t"))
+    with pytest.raises(ArgumentError, match=r"weights: dimensions \['level'\] that the points"):
+        hersbach_sums(x, observed, member_dim="m", weights=wide)
+    with pytest.raises(ArgumentError, match="y: t is 3 long, and 4 in members"):
+        hersbach_sums(x, observed[:3], member_dim="m")
+    with pytest.raises(ArgumentError, match="weights: more than the points"):
+        spread_bin_sums(y, y + 1, y, edges=[1.0], weights=np.ones((2, 4)))

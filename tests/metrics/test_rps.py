@@ -161,3 +161,10 @@ def test_refused(kind):
         UnknownNameError, match="estimator: 'faire' is not known; did you mean 'fair'"
     ):
         rps_ensemble(x, y, thresholds=LIMITS, estimator="faire", member_dim=1)
+
+
+def test_libraries_that_do_not_mix():
+    with pytest.raises(ArgumentError, match="arrays of several libraries"):
+        rps_ensemble(
+            np.zeros((2, 3)), torch.zeros(3), thresholds=[0.5], estimator="plain", member_dim=0
+        )

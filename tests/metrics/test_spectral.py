@@ -199,3 +199,11 @@ def test_what_is_refused():
             r"\(4,\)", wave_weights=np.ones(4))  # fmt: skip
     refused("with negative or NaN ones", wave_weights=-np.ones(5))
     refused(r"y: \(7,\) variables, and the members have \(8,\)", y=y[:, :7])
+
+
+def test_a_dimension_that_is_not_there():
+    x = xr.DataArray(np.zeros((3, 4)), dims=("m", "longitude"))
+    with pytest.raises(ArgumentError, match="members has no dimension 'lon'"):
+        spectral_crps(x, x[0], estimator="plain", member_dim="m", longitude_dim="lon")
+    with pytest.raises(ArgumentError, match="expected one or several axes beside 'm'"):
+        spectral_crps(x, x[0], estimator="plain", member_dim="m", longitude_dim=None)
