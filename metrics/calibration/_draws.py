@@ -8,6 +8,7 @@ that it has its label. They have 23 bits, which float32 holds too.
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,10 @@ def draws(
         return made
     if kind == "torch":
         like = next(a for a in arrays.values() if hasattr(a, "new_tensor"))
-        return like.new_tensor(made.to_numpy())
+        numbers = made.to_numpy()
+        torch: Any = import_module("torch")  # integer tensors would cut the numbers off
+        dtype = like.dtype if like.dtype.is_floating_point else None
+        return torch.as_tensor(numbers, dtype=dtype, device=like.device)
     return made.data
 
 

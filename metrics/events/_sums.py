@@ -101,4 +101,4 @@ def binned(index: Array, weights: Iterable[Array], n: int) -> Array:
     rows = index.shape[0]
     flat = (np.arange(rows)[:, None] * n + index).ravel()
     sums = [np.bincount(flat, w.ravel(), minlength=rows * n) for w in weights]
-    return np.stack([s.reshape(rows, n) for s in sums])
+    return np.stack([s.reshape(rows, n) for s in sums]).astype(np.float64)  # of no points: integers

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ens10.metrics._dispatch import common_dtype
 from ens10.metrics.events._checks import check_probability
 from ens10.metrics.events._kernels import exceedance, happened
 
@@ -70,6 +71,7 @@ def _probabilities(
         check_probability("forecast", members)
         check_probability("observed", y)
         return members.mean(axis=0, dtype=np.float64), y.astype(np.float64)
+    members, y = (a.astype(common_dtype(a), copy=False) for a in (members, y))
     limit = np.asarray(threshold, dtype=members.dtype)
     share = exceedance(members, limit, strict=strict, nan="propagate").astype(np.float64)
     limit = np.asarray(threshold, dtype=y.dtype)

@@ -110,7 +110,10 @@ def fractions_sums(
     loops = {"scores": sums.isel(part=0)}
     summed = names_of(loops, dim, forecast) if dim is not None else []
     parts = {
-        name: sums.isel(part=i).sum(summed, skipna=False).assign_attrs(long_name=long_name)
+        name: sums.isel(part=i)
+        .sum(summed, skipna=False)
+        .drop_attrs()
+        .assign_attrs(long_name=long_name, units="1")
         for i, (name, long_name) in enumerate(_PARTS.items())
     }
     attrs = {"window": list(cells), "edges": edges, **_told(threshold)}
@@ -187,7 +190,8 @@ def _joined(name: str, array: xr.DataArray, core: Sequence[str]) -> xr.DataArray
 def _weights(weights: Any, x: xr.DataArray, named: Mapping[str, Dim]) -> xr.DataArray:
     """Weights of the cells, (latitude, longitude)."""
     plane = tuple(named)
-    grid = x.isel({d: 0 for d in x.dims if d not in plane}, drop=True).transpose(*plane)
+    coords = {d: x.indexes[d] for d in plane if d in x.indexes}
+    grid = xr.DataArray(np.empty([x.sizes[d] for d in plane]), dims=plane, coords=coords)
     if isinstance(weights, xr.DataArray):
         own = {str(old): new for new, old in named.items() if old in weights.dims}
         extra = sorted({str(d) for d in weights.dims} - set(own))

@@ -1,5 +1,6 @@
 """The ranked probability score (RPS): the Brier scores of all thresholds between categories."""
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,9 @@ def _dtype(*arrays: Any) -> Any:
 def _like(thresholds: Any, members: Any) -> Any:
     """A list of thresholds as a tensor where the members are one."""
     if backend_of({"members": members}) == "torch" and isinstance(thresholds, np.ndarray):
-        return members.new_tensor(thresholds)
+        torch: Any = import_module("torch")  # integer members would cut the numbers off
+        dtype = members.dtype if members.dtype.is_floating_point else None
+        return torch.as_tensor(thresholds.tolist(), dtype=dtype, device=members.device)
     return thresholds
 
 

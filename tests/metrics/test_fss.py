@@ -212,3 +212,19 @@ def test_refused():
         )
     with pytest.raises(ArgumentError, match="sums: they are without difference, forecast"):
         fractions_skill_score(xr.Dataset())
+
+
+def test_fields_of_whole_numbers():
+    rng = np.random.default_rng(5)
+    x, y = rng.integers(-2, 3, (3, 4, 6)), rng.integers(-2, 3, (4, 6))
+    options = {"threshold": 0.5, "window": 3, "latitude_dim": 1, "longitude_dim": 2}
+    got = fractions_sums(x, y, member_dim=0, **options)
+    xr.testing.assert_identical(got, fractions_sums(x * 1.0, y * 1.0, member_dim=0, **options))
+
+
+def test_no_fields_and_units():
+    x = xr.DataArray(np.zeros((0, 4, 6)), dims=("time", "a", "b"), attrs={"units": "K"})
+    got = fractions_sums(
+        x, x, threshold=0.5, window=3, latitude_dim="a", longitude_dim="b", dim="time"
+    )
+    assert all(float(part) == 0 and part.attrs["units"] == "1" for part in got.values())

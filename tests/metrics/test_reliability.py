@@ -1,6 +1,7 @@
 """Reliability diagrams and their bands of consistency."""
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 import torch
@@ -145,3 +146,10 @@ def test_refused():
         reliability_diagram(sums, resamples=0)
     with pytest.raises(ArgumentError, match="no sums of events"):
         reliability_diagram(sums.drop_vars("weight_square"))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, da.asarray])
+def test_sums_of_no_points(kind):
+    none = kind(np.zeros((0, 3)))
+    got = event_sums(none, none, dim="all", bins=4)
+    assert all(float(part.sum()) == 0 for part in got.values())

@@ -168,3 +168,11 @@ def test_libraries_that_do_not_mix():
         rps_ensemble(
             np.zeros((2, 3)), torch.zeros(3), thresholds=[0.5], estimator="plain", member_dim=0
         )
+
+
+def test_thresholds_are_not_cut_to_whole_numbers():
+    members, y = np.array([[0, 1], [1, 2], [0, 0]]), np.array([1, 0])
+    options = {"thresholds": [-0.5, 0.5], "estimator": "fair", "member_dim": 0}
+    wanted = rps_ensemble(members.astype(float), y.astype(float), **options)
+    for kind in (np.asarray, torch.tensor, da.asarray):
+        np.testing.assert_allclose(rps_ensemble(kind(members), kind(y), **options), wanted, 1e-6)
