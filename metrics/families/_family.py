@@ -45,7 +45,7 @@ crps_formula = partial(Formula, "crps", "continuous ranked probability score")
 log_score_formula = partial(Formula, "log_score", "logarithmic score", units=False)
 cdf_formula = partial(Formula, "pit", "probability integral transform", units=False)
 mean_formula = partial(Formula, "mean", "mean", of_y=False)
-variance_formula = partial(Formula, "variance", "variance", of_y=False, units=False)
+variance_formula = partial(Formula, "variance", "variance", of_y=False, units=False, squared=True)
 
 
 def bounded_family(

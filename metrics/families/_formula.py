@@ -40,6 +40,7 @@ class Formula:
         units: whether the score has the unit of y.
         unitless: parameters that have no unit (shapes).
         of_y: whether there is an observation; not for moments.
+        squared: whether the result has the square of the unit instead.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Formula:
     units: bool = True
     unitless: tuple[str, ...] = ()
     of_y: bool = True
+    squared: bool = False
 
     def __call__(
         self,
@@ -83,11 +85,15 @@ class Formula:
                 coordinates or units that do not fit.
         """
         named = dict(zip((*self.domains, *(["y"] if self.of_y else [])), arguments, strict=True))
+        unit = None
         if not self.units:  # which `apply` then does not compare
-            check_alike(named, [name for name in named if name not in self.unitless])
+            unit = check_alike(named, [name for name in named if name not in self.unitless])
         score = apply(
             self.score, named, options={"check": check}, attrs=attrs, unlike=self.unitless
         )
+        if self.squared and hasattr(score, "attrs"):
+            del score.attrs["units"]
+            score.attrs |= {"units": f"({unit})2"} if unit else {}
         return mean_over(score, dim, weights, nan)
 
     @property

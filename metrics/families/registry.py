@@ -197,7 +197,7 @@ def pit(
 
     below, upto = pit_interval(family, parameters, y, check=check)
     drawn = below + draws({"pit": upto}, {}, seed) * (upto - below)
-    return drawn.assign_attrs(upto.attrs) if hasattr(drawn, "assign_attrs") else drawn
+    return drawn.assign_attrs(upto.attrs).rename(upto.name) if hasattr(drawn, "attrs") else drawn
 
 
 def pit_interval(

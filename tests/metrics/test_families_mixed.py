@@ -10,6 +10,7 @@ from scipy.stats import binom, norm
 
 from ens10.errors import ArgumentError
 from ens10.metrics import crps_normal
+from ens10.metrics.families import pit, variance
 from ens10.metrics.families.bernstein import crps_bernstein
 from ens10.metrics.families.mixture import crps_normal_mixture
 
@@ -112,3 +113,12 @@ def test_bernstein_in_every_library_and_its_gradient():
 def test_coefficients_that_fall():
     with pytest.raises(ArgumentError, match="coefficients: 50 quantile functions have"):
         crps_bernstein(COEFFICIENTS[::-1], Y, coefficient_dim=0)
+
+
+def test_labels_of_variances_and_draws():
+    mu = xr.DataArray([1.0, 2.0], dims="a", attrs={"units": "K"})
+    given = {"mu": mu, "sigma": mu}
+    assert variance("normal", given).attrs["units"] == "(K)2"
+    assert "units" not in variance("normal", {"mu": mu.drop_attrs(), "sigma": 1.0}).attrs
+    bounds = {"lower": 0.0}
+    assert pit("censored_normal", given | bounds, mu, seed=1).name == "pit"
