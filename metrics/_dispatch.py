@@ -56,6 +56,12 @@ def common_dtype(*arrays: Any) -> np.dtype[np.floating[Any]]:
     return dtype if np.issubdtype(dtype, np.floating) else np.dtype(np.float64)
 
 
+def compilable(array: Any) -> Any:
+    """The array as compiled loops take it: contiguous, and half precision as float32."""
+    dtype = np.float32 if array.dtype == np.float16 else array.dtype
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
 def dask_array() -> Any:
     """`dask.array`, which has no type hints, imported when a lazy array is there."""
     return import_module("dask.array")

@@ -78,10 +78,11 @@ def _check_weights(found: Mapping[str, xr.DataArray], points: Mapping[str, xr.Da
         ArgumentError: such weights.
     """
     w = found["weights"]
+    if any(found[name].sizes != array.sizes for name, array in points.items()):
+        raise ArgumentError("weights", "a shape that does not broadcast to the points")
     extra = sorted({str(d) for d in w.dims} - {str(d) for a in points.values() for d in a.dims})
-    if extra or any(found[name].sizes != array.sizes for name, array in points.items()):
-        told = f"dimensions {extra} that the points have not" if extra else "more than the points"
-        raise ArgumentError("weights", told)
+    if extra:
+        raise ArgumentError("weights", f"dimensions {extra} that the points have not")
     if w.chunks is None and bool((w < 0).any()):
         raise ArgumentError("weights", "some are negative")
 

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.metrics._call import Dim
-from ens10.metrics._dispatch import Array
+from ens10.metrics._dispatch import Array, compilable
 from ens10.metrics._reduce import Over
 from ens10.metrics.calibration._blocks import MEMBER, STAT
 from ens10.metrics.calibration._sums import (
@@ -96,7 +96,7 @@ def _kernel(x: Array, y: Array, w: Any, *, edges: Floats) -> Floats:
     used = np.where(there, w, 0.0)
     alpha, beta = np.zeros((K, M + 1)), np.zeros((K, M + 1))
     outside = np.zeros((2, K))
-    add_alpha_beta(np.ascontiguousarray(centred), used, alpha, beta, *outside)
+    add_alpha_beta(compilable(centred), used, alpha, beta, *outside)
     parts = [alpha, beta, outside.T, used.sum(axis=1)[:, None]]
     if edges.size:
         index = np.searchsorted(edges, y, side="right")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics._dispatch import Array
+from ens10.metrics._dispatch import Array, compilable
 from ens10.metrics._reduce import Over
 from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.calibration._blocks import MEMBER, STAT, block_sums
@@ -107,8 +107,8 @@ def members_below(x: Array, y: Array) -> tuple[Any, Any, Any]:
     from ens10.metrics.calibration._compiled import count_below
 
     shape = x.shape[1:]
-    flat = np.ascontiguousarray(x).reshape(x.shape[0], -1)
-    observed = np.ascontiguousarray(np.broadcast_to(y, shape)).reshape(-1)
+    flat = compilable(x).reshape(x.shape[0], -1)
+    observed = compilable(np.broadcast_to(y, shape)).reshape(-1)
     below, equal, present = (np.zeros(observed.size, dtype=np.int32) for _ in range(3))
     count_below(flat, observed, below, equal, present)
     return below.reshape(shape), equal.reshape(shape), present.reshape(shape)

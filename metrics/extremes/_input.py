@@ -9,7 +9,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, checked_axes
-from ens10.metrics._dispatch import Array
+from ens10.metrics._dispatch import Array, compilable
 from ens10.metrics._labels import check_alike, checked_core
 
 Levels = npt.NDArray[np.float64]
@@ -97,16 +97,16 @@ def over_points(kernel: Callable[[Array, Array], Array], members: Array, climate
     loops = np.broadcast_shapes(members.shape[1:], climate.shape[1:])
     x = np.broadcast_to(members, (members.shape[0], *loops))
     q = np.broadcast_to(climate, (climate.shape[0], *loops))
-    cut = len(loops) > 1 and x[:, 0].size // x.shape[0] >= _FEW
+    cut = len(loops) > 1 and 0 not in loops and x[:, 0].size // x.shape[0] >= _FEW
     if cut and not (x.flags.c_contiguous and q.flags.c_contiguous):
         return np.stack([over_points(kernel, x[:, n], q[:, n]) for n in range(loops[0])])
     flat = (read_only(a).reshape(a.shape[0], -1) for a in (x, q))
-    return kernel(*flat).reshape(loops)
+    return kernel(*flat).reshape(loops).astype(members.dtype, copy=False)
 
 
 def read_only(array: Array) -> Array:
     """The array as loops are compiled for: contiguous, not to be written to."""
-    view: Array = np.ascontiguousarray(array).view()
+    view: Array = compilable(array).view()
     view.flags.writeable = False
     return view
 

@@ -178,3 +178,12 @@ def test_what_pit_refuses():
         pit_values(y + 2, y)
     with pytest.raises(ArgumentError, match=r"left: .* above"):
         pit_values(y, y, left=y + 1, seed=0)
+
+
+def test_draws_of_whole_numbers_and_half_precision():
+    x, y = np.arange(12).reshape(3, 4) % 5, np.arange(4)
+    wanted = pit_ensemble(x.astype(float), y.astype(float), member_dim=0, seed=1)
+    got = pit_ensemble(torch.tensor(x), torch.tensor(y), member_dim=0, seed=1)
+    np.testing.assert_allclose(got, wanted, atol=1e-6)
+    halves = pit_ensemble(x.astype(np.float16), y.astype(np.float16), member_dim=0, seed=1)
+    np.testing.assert_allclose(halves, wanted, atol=1e-3)

@@ -209,3 +209,16 @@ def test_other_arguments_that_are_refused():
         efi(torch.tensor(x), torch.tensor(q, requires_grad=True), **call)
     with pytest.raises(ArgumentError, match="members: efi has no gradient"):
         efi(torch.tensor(x, requires_grad=True), torch.tensor(q), method="ecmwf", **call)
+
+
+def test_no_dates_and_half_precision():
+    climate = np.linspace(-2, 2, 101)[:, None].repeat(3, 1)
+    for dtype in (np.float16, np.float32):
+        given = {"member_dim": 0, "quantile_dim": 0, "levels": np.linspace(0, 1, 101)}
+        none = np.zeros((4, 0, 3), dtype)
+        assert efi(none, climate.astype(dtype), **given).shape == (0, 3)
+        some = np.random.default_rng(0).normal(size=(4, 2, 3)).astype(dtype)
+        wanted = efi(some.astype(np.float64), climate.astype(dtype).astype(np.float64), **given)
+        got = efi(some, climate.astype(dtype), **given)
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got, wanted, atol=2e-3)

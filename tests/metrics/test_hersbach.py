@@ -196,5 +196,5 @@ def test_weights_of_more_than_the_points():
         hersbach_sums(x, observed, member_dim="m", weights=wide)
     with pytest.raises(ArgumentError, match="y: t is 3 long, and 4 in members"):
         hersbach_sums(x, observed[:3], member_dim="m")
-    with pytest.raises(ArgumentError, match="weights: more than the points"):
+    with pytest.raises(ArgumentError, match="weights: a shape that does not broadcast"):
         spread_bin_sums(y, y + 1, y, edges=[1.0], weights=np.ones((2, 4)))
