@@ -69,7 +69,7 @@ def check_alike(arrays: Mapping[str, Any], united: Iterable[str]) -> str | None:
     return next(iter(units.values()), None)
 
 
-def rechunked(array: xr.DataArray, chunks: Mapping[str, Any]) -> xr.DataArray:
+def rechunked(array: xr.DataArray, chunks: Mapping[Any, Any]) -> xr.DataArray:
     """A lazy array with other chunks along some dimensions; its coordinates stay as they are.
 
     `DataArray.chunk` makes the other coordinates lazy, in chunks that need not fit those of scores.

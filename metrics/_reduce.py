@@ -124,7 +124,7 @@ def listed(dim: Over) -> list[Dim]:
     return [] if dim is None else [dim] if isinstance(dim, int | str | np.integer) else list(dim)
 
 
-def check_once(names: Sequence[Dim]) -> None:
+def check_once(names: Sequence[Any]) -> None:
     """Refuse dimensions that are named twice.
 
     Raises:
