@@ -1,0 +1,177 @@
+"""All figures of scores of some runs, each a PNG.
+
+    python -m ens10.experiments.score_figures runs/raw runs/unet --out figures
+
+The event of the reliability and ROC diagrams is a truth above the given quantile of all truth at
+its grid point.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+from matplotlib.figure import Figure
+
+from ens10.errors import ArgumentError, Ens10Error
+from ens10.experiments.maps import skill_map
+from ens10.experiments.reading import open_predictions
+from ens10.grid import area_weights
+from ens10.metrics import (
+    event_sums,
+    exceedance_event,
+    exceedance_probability,
+    exceedance_probability_normal,
+    reliability_diagram,
+    roc_curve,
+    score_states,
+    summarise,
+)
+from ens10.metrics import figures as draw
+
+_KINDS = ("normal", "ensemble")
+
+
+def score_figures(
+    runs: Sequence[Path | str], out: Path | str, *, reference: str = "raw", quantile: float = 0.9
+) -> list[Path]:
+    """Draws maps of skill and bias, histograms, diagrams, scores by latitude and a score card.
+
+    Args:
+        runs: run folders with predictions of normals or ensembles, of the same dates and grid.
+        out: folder for the PNG files; made if needed.
+        reference: name of the run that skill is measured against.
+        quantile: of the truth at each grid point, over which an event begins.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ArgumentError: the reference is none of the runs, or a run is of another kind.
+        FileError: a run has no predictions.
+    """
+    named = {Path(run).resolve().name: Path(run) for run in runs}
+    if reference not in named:
+        raise ArgumentError("reference", f"{reference!r} is not among {sorted(named)}")
+    held = {name: open_predictions(run) for name, run in named.items()}
+    for name, (forecast, _) in held.items():
+        if forecast.attrs["forecast_kind"] not in _KINDS:
+            raise ArgumentError("runs", f"{name} is a {forecast.attrs['forecast_kind']} forecast")
+    states = {n: score_states(*both, by=["latitude_band"]) for n, both in held.items()}
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, made in _makers(held, states, reference, quantile).items():
+        made().savefig(folder / f"{name}.png", dpi=150)
+        written.append(folder / f"{name}.png")
+    return written
+
+
+def _makers(
+    held: Mapping[str, tuple[xr.Dataset, xr.DataArray]],
+    states: Mapping[str, xr.Dataset],
+    reference: str,
+    quantile: float,
+) -> dict[str, Callable[[], Figure]]:
+    others = [name for name in states if name != reference]
+    units = str(states[reference]["crps_map_sum"].attrs.get("units", ""))
+    sums = {name: _sums(*both, quantile) for name, both in held.items()}
+    made: dict[str, Callable[[], Figure]] = {
+        "bias": lambda: draw.score_maps(
+            {n: _bias(*both) for n, both in held.items()}, f"bias ({units})", signed="deviation"
+        ),
+        "histograms": lambda: draw.histogram_figure(_histograms(states)),
+        "latitude": lambda: draw.latitude_figure({n: _by_row(s) for n, s in states.items()}),
+        "reliability": lambda: draw.reliability_figure(
+            {n: reliability_diagram(s, independent=0.01) for n, s in sums.items()}
+        ),
+        "roc": lambda: draw.roc_figure({n: roc_curve(s) for n, s in sums.items()}),
+    }
+    if others:
+        skills = {n: 100 * skill_map(states[n], states[reference]) for n in others}
+        label = f"CRPSS against {reference} (%)"
+        made["skill"] = lambda: draw.score_maps(skills, label, signed="better")
+        made["card"] = lambda: _card(states, others, reference, label)
+    return made
+
+
+def _mean(forecast: xr.Dataset) -> xr.DataArray:
+    return forecast["members"].mean("number") if "members" in forecast else forecast["mu"]
+
+
+def _bias(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
+    return (_mean(forecast) - truth).mean("time").compute()
+
+
+def _by_row(states: xr.Dataset) -> xr.DataArray:
+    totals = states[[f"crps_map_{part}" for part in ("sum", "weight")]].sum("longitude")
+    mean = totals["crps_map_sum"] / totals["crps_map_weight"]
+    attrs = {"long_name": "mean CRPS", "units": states["crps_map_sum"].attrs.get("units", "")}
+    return mean.rename("crps").assign_attrs(attrs)
+
+
+def _histograms(states: Mapping[str, xr.Dataset]) -> dict[str, xr.DataArray]:
+    found = {}
+    for name, held in states.items():
+        kind = "rank" if "rank_count" in held else "pit"
+        counts = held[f"{kind}_count"]
+        extra = [d for d in counts.dims if d not in ("rank", "pit_bin")]
+        found[f"{name}: {kind.upper() if kind == 'pit' else kind}"] = counts.sum(extra)
+    return found
+
+
+def _sums(forecast: xr.Dataset, truth: xr.DataArray, quantile: float) -> xr.Dataset:
+    """Sums of the event's probabilities, area-weighted, by tenths or by members."""
+    threshold = truth.load().quantile(quantile, "time").drop_vars("quantile")
+    threshold = threshold.astype(truth.dtype).assign_attrs(truth.attrs)
+    event = exceedance_event(truth, threshold)
+    how: dict[str, Any] = {"bins": 10}
+    if "members" in forecast:
+        how = {"members": forecast.sizes["number"]}
+        probability = exceedance_probability(forecast["members"], threshold, member_dim="number")
+    else:
+        probability = exceedance_probability_normal(forecast["mu"], forecast["sigma"], threshold)
+    rows = xr.DataArray(
+        area_weights(truth["latitude"].to_numpy()),
+        dims="latitude",
+        coords={"latitude": truth["latitude"]},
+    )
+    given = [a.reset_coords(drop=True) for a in (probability, event)]
+    return event_sums(*given, dim="all", weights=rows, **how).compute()
+
+
+def _card(
+    states: Mapping[str, xr.Dataset], others: Sequence[str], reference: str, label: str
+) -> Figure:
+    parts: dict[str, list[xr.DataArray]] = {"crpss": [], "crpss_lower": [], "crpss_upper": []}
+    for name in others:
+        found = summarise(states[name], states[reference], by=["latitude_band"])
+        for part, cells in parts.items():
+            cells.append(100 * found[part].expand_dims(run=[name]))
+    skill, lower, upper = (xr.concat(c, "run", join="exact") for c in parts.values())
+    return draw.score_card(skill, lower, upper, label=label)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 1 and a line on standard error for bad input."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("figures"))
+    parser.add_argument("--reference", default="raw")
+    parser.add_argument("--quantile", type=float, default=0.9)
+    given = parser.parse_args(arguments)
+    try:
+        for path in score_figures(
+            given.runs, given.out, reference=given.reference, quantile=given.quantile
+        ):
+            print(path)
+    except Ens10Error as error:
+        print(f"score_figures: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
