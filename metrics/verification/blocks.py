@@ -21,16 +21,19 @@ BLOCK_VALUES = 2**22  # values of a forecast in a block: 16 MiB in float32
 LOCAL = ("threads", "processes")
 
 
-def blocks_of(forecast: xr.Dataset, values: int | None = None) -> Iterator[slice]:
+def blocks_of(
+    forecast: xr.Dataset, values: int | None = None, *, beside: int = 0
+) -> Iterator[slice]:
     """Dates that are read together: whole chunks of stored data, at most so many values.
 
     Args:
         forecast: its chunks are those of dask, or of the file that it is read from.
         values: `BLOCK_VALUES` if None. A chunk that holds more is a block by itself.
+        beside: how many values are read of other data on all these dates.
     """
     n = forecast.sizes["time"]
     most = BLOCK_VALUES if values is None else values
-    each = max(1, most * n // max(1, sum(v.size for v in forecast.values())))
+    each = max(1, most * n // max(1, beside + sum(v.size for v in forecast.values())))
     start = stop = 0
     for length in _chunks(forecast, n):
         if stop > start and stop + length - start > each:

@@ -18,7 +18,8 @@ from ens10.metrics.calibration import hersbach_sums, pit_counts
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-OF_ALL = frozenset({"brier", "coverage", "quantile_score", "width", "histogram"})
+BY_EFI = frozenset({"eecrps", "abs_efi"})
+OF_ALL = BY_EFI | {"brier", "coverage", "quantile_score", "width", "histogram"}
 
 
 class Case:
@@ -29,6 +30,7 @@ class Case:
         y: observations, shape (H, W).
         key: see `sums.date_key`.
         levels: of the core dimension (quantiles), or None.
+        efi: the raw ensemble's extreme forecast index, shape (H, W), or None.
     """
 
     offers: ClassVar[frozenset[str]] = OF_ALL
@@ -40,15 +42,19 @@ class Case:
         y: Array,
         key: np.uint64,
         levels: Floats | None = None,
+        efi: Array | None = None,
     ) -> None:
         self.arrays, self.y, self.key = arrays, y, key
+        self.efi = np.full_like(y, np.nan) if efi is None else efi
+        self.made: dict[tuple[str, float | None], Array] = {}
         self.levels = np.empty(0) if levels is None else levels
 
     def field(self, name: str, number: float | None = None) -> Array:
         """The field called `name`, such as "crps", or "brier" with its threshold."""
-        method = getattr(self, name)
-        values: Array = method() if number is None else method(number)
-        return values
+        if (name, number) not in self.made:
+            method = getattr(self, name)
+            self.made[name, number] = method() if number is None else method(number)
+        return self.made[name, number]
 
     def histograms(self, bins: int) -> dict[str, Ints]:
         """Counts: `pit_count` and, of members, `rank_count`."""
@@ -69,6 +75,15 @@ class Case:
     def quantile(self, level: float) -> Array:
         """The forecast's quantile."""
         raise NotImplementedError
+
+    def eecrps(self) -> Array:
+        """CRPS times |EFI|."""
+        score: Array = np.abs(self.efi) * self.field("crps")
+        return score
+
+    def abs_efi(self) -> Array:
+        """|EFI| where there is a CRPS."""
+        return np.where(np.isnan(self.field("crps")), np.nan, np.abs(self.efi))
 
     def error2(self) -> Floats:
         """Squared error of the mean."""

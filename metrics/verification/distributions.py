@@ -11,7 +11,7 @@ from ens10.metrics.calibration import pit_counts
 from ens10.metrics.families import registry
 from ens10.metrics.families._family import Family
 from ens10.metrics.families.registry import FAMILIES
-from ens10.metrics.verification.cases import OF_ALL, Case, Ensemble, Floats, Ints, Normal
+from ens10.metrics.verification.cases import BY_EFI, OF_ALL, Case, Ensemble, Floats, Ints, Normal
 
 
 class Quantiles(Case):
@@ -112,7 +112,7 @@ def case_of(kind: str) -> type[Case]:
     if kind in CASES:
         return CASES[kind]
     family = FAMILIES[kind]
-    offers = {"crps", "brier", "histogram"}
+    offers = BY_EFI | {"crps", "brier", "histogram"}
     offers |= {"log_score"} if family.log_score is not None else set()
     offers |= {"error", "error2"} if family.mean is not None else set()
     offers |= {"variance"} if family.variance is not None else set()

@@ -11,12 +11,15 @@ import xarray as xr
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import Weighting, area_weights
 from ens10.metrics.aggregation import PARTS, NanPolicy
+from ens10.metrics.extremes import FrozenEFI
 from ens10.metrics.verification import blocks
 from ens10.metrics.verification.alignment import APART, GRID, Join, Matched, left_out, matched
 from ens10.metrics.verification.distributions import case_of
 from ens10.metrics.verification.kinds import kind_of
+from ens10.metrics.verification.raw import RawIndex
+from ens10.metrics.verification.raw_input import with_raw
 from ens10.metrics.verification.table import MEANS, available, mean_of_name, wanted
-from ens10.metrics.verification.working import TRUTH, Part, Plan, joined, load, work
+from ens10.metrics.verification.working import TRUTH, Part, Plan, joined, load_both, work
 from ens10.metrics.verification.zones import ZONES, Box, Zones, zones_of
 from ens10.progress import track
 
@@ -40,6 +43,10 @@ def score_states(
     regions: Mapping[str, Box] | None = None,
     scheduler: Any = None,
     progress: bool = False,
+    raw: xr.Dataset | xr.DataArray | FrozenEFI | None = None,
+    climate: xr.DataArray | None = None,
+    efi_method: str = "exact",
+    scores_raw: bool = False,
 ) -> xr.Dataset:
     """The additive states of scores of a forecast, date by date.
 
@@ -55,8 +62,8 @@ def score_states(
         truth: matched to it by `alignment.matched`.
         scores: some of `table.SCORES` ("crps", "crps_fair", "rmse", "bias", "spread_error",
             "log_score", "brier_T", "quantile_score_P", "coverage_P", "width_P" with numbers T
-            and P), "histogram", and of ensembles "hersbach"; None for the usual ones that the
-            forecast has.
+            and P), "eecrps" (with `raw`), "histogram", and of ensembles "hersbach"; None for the
+            usual ones that the forecast has.
         weights: of the rows of the grid: "cell" areas, "cos" or "none".
         by: zones that are summed apart beside the whole: "latitude_band", "surface", "region".
         nan: "omit" leaves out points where truth or forecast is missing (they are not counted);
@@ -70,6 +77,15 @@ def score_states(
         regions: boxes by name, as for `aggregation.region_boxes`.
         scheduler: where blocks are worked on, as for `blocks.in_order`.
         progress: whether to show a progress bar.
+        raw: the raw ensemble on the same dates and grid, whose extreme forecast index weights the
+            CRPS to the EECRPS: a forecast of members, or an index that `extremes.frozen_efi` made
+            (as a `FrozenEFI` of DataArrays, or what its `to_dataarray` gives). Never the forecast
+            that is scored: that is seen by its values date by date, and by `forecast_name` in
+            the attributes of both.
+        climate: quantiles of the model climate, by date, over time [, step] [, level], quantile,
+            latitude, longitude; as of `ens10.quantiles.stored_climate`.
+        efi_method: "exact", "ecmwf" or "ens10-paper", as for `extremes.efi`.
+        scores_raw: the forecast is the raw ensemble itself, and has to be.
 
     Returns:
         For each mean that the scores are made of (`crps`, `error2`, ...) its `_sum`, `_weight`
@@ -81,17 +97,29 @@ def score_states(
     Raises:
         UnknownNameError: another kind of forecast, score, weighting, policy, zone or scheduler.
         ArgumentError: a score that this forecast has not; a negative sigma; other dimensions;
-            units that differ; an address at which no scheduler answers.
+            units that differ; a forecast weighted by its own index; an address at which no
+            scheduler answers.
         MissingDataError: variables, dates or grid points that are missing.
     """
     places = [name for name in by if name not in ZONES]
     if places:
         raise UnknownNameError("by", places[0], ZONES)
-    return states_of(
+    zones = zones_of(forecast, by, bands=bands, land=land, regions=regions)
+    forecasts, index = with_raw(
         [matched(forecast, truth, join)],
+        scores,
+        raw=raw,
+        climate=climate,
+        method=efi_method,
+        scores_raw=scores_raw,
+        join=join,
+    )
+    return states_of(
+        forecasts,
         [scores],
+        index=index,
         weights=weights,
-        zones=zones_of(forecast, by, bands=bands, land=land, regions=regions),
+        zones=zones,
         nan=nan,
         join=join,
         bins=bins,
@@ -105,6 +133,7 @@ def states_of(
     forecasts: Sequence[Matched],
     scores: Sequence[Sequence[str] | None],
     *,
+    index: RawIndex | None = None,
     weights: Weighting,
     zones: Zones | None,
     nan: NanPolicy,
@@ -116,7 +145,7 @@ def states_of(
 ) -> list[xr.Dataset]:
     """The states of forecasts of the same dates, on the points where none is missing.
 
-    Each date is read once. Arguments as for `score_states`.
+    Each date is read once. Arguments as for `score_states`; `index` as of `with_raw`.
     """
     if nan not in get_args(NanPolicy):
         raise UnknownNameError("nan", nan, get_args(NanPolicy))
@@ -131,15 +160,21 @@ def states_of(
     tables = tuple(named for _, named in asked)
     rows = area_weights(first["latitude"].to_numpy(), weights)
     plan = Plan(tuple(means), tables, rows, zones, nan, bins, seed)
-    slices = list(blocks.blocks_of(first))
+    slices = list(blocks.blocks_of(first, beside=0 if index is None else index.size))
     # One by one: a part keeps what was read of it.
-    todo = ([one.part(dates) for one in forecasts] for dates in slices)
+    todo = (
+        ([one.part(dates) for one in forecasts], None if index is None else index.part(dates))
+        for dates in slices
+    )
     collected = [_Collected(one, plan, n) for n, one in enumerate(forecasts)]
-    results = blocks.in_order(load, partial(work, plan), todo, scheduler)
+    results = blocks.in_order(load_both, partial(work, plan), todo, scheduler)
     for parts in track(results, "blocks", len(slices), progress):
         for one, part in zip(collected, parts, strict=True):
             one.add(part)
-    made = [one.states(plan, {"weights": weights, "nan": nan}) for one in collected]
+    told: dict[str, Any] = {"weights": weights, "nan": nan}
+    if index is not None:
+        told |= {"efi_source": index.made.source, "efi_method": index.method}
+    made = [one.states(plan, told) for one in collected]
     empty = np.max([one.empty() for one in collected], axis=0)
     return _checked_dates(made, empty, nan, join)
 

@@ -27,10 +27,12 @@ class Mean:
     Attributes:
         units: of the field: the truth's, their square, or none.
         on_map: whether sums over dates are kept at every grid point too.
+        by_efi: whether the raw ensemble's extreme forecast index is needed for it.
     """
 
     units: Units = "truth"
     on_map: bool = False
+    by_efi: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,12 @@ def _ratio_of_roots(means: Sequence[Floats], members: int | None) -> Floats:
     return ratio
 
 
+def _ratio(means: Sequence[Floats], members: int | None) -> Floats:  # noqa: ARG001
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio: Floats = means[0] / means[1]
+    return ratio
+
+
 MEANS: dict[str, Mean] = {
     "crps": Mean(on_map=True),
     "crps_fair": Mean(on_map=True),
@@ -75,6 +83,8 @@ MEANS: dict[str, Mean] = {
     "quantile_score": Mean(),
     "coverage": Mean("1"),
     "width": Mean(),
+    "eecrps": Mean(by_efi=True),
+    "abs_efi": Mean("1", by_efi=True),
 }
 SCORES: dict[str, Score] = {
     "crps": Score("mean continuous ranked probability score", ("crps",), skill="crpss"),
@@ -113,6 +123,13 @@ SCORES: dict[str, Score] = {
     "width": Score(
         "mean width of the central interval of probability {}", ("width",),
         number="share", usual=False,
+    ),
+    # Both normalisations are made of the same sums, and have the same skill.
+    "eecrps": Score(
+        "mean of CRPS times |EFI|", ("eecrps", "abs_efi"), skill="eecrpss", usual=False,
+    ),
+    "eecrps_weighted": Score(
+        "mean CRPS weighted by |EFI|", ("eecrps", "abs_efi"), finish=_ratio, usual=False,
     ),
 }  # fmt: skip
 HISTOGRAM = "histogram"  # counts of ranks and PIT values, which are no mean

@@ -8,6 +8,7 @@ import xarray as xr
 
 from ens10.grid import Weighting
 from ens10.metrics.aggregation import NanPolicy
+from ens10.metrics.extremes import FrozenEFI
 from ens10.metrics.uncertainty import Method, check_paired_dates
 from ens10.metrics.verification.alignment import (
     Join,
@@ -17,6 +18,7 @@ from ens10.metrics.verification.alignment import (
     matched,
 )
 from ens10.metrics.verification.kinds import kind_of
+from ens10.metrics.verification.raw_input import with_raw
 from ens10.metrics.verification.states import PIT_BINS, states_of
 from ens10.metrics.verification.summary import summarise
 from ens10.metrics.verification.table import SCORES, named, undefined
@@ -40,6 +42,10 @@ def verify(
     regions: Mapping[str, Box] | None = None,
     scheduler: Any = None,
     progress: bool = False,
+    raw: xr.Dataset | xr.DataArray | FrozenEFI | None = None,
+    climate: xr.DataArray | None = None,
+    efi_method: str = "exact",
+    scores_raw: bool = False,
     confidence: float = 0.95,
     method: Method = "bootstrap",
     block_length: int | None = None,
@@ -64,6 +70,10 @@ def verify(
         regions: as for `score_states`.
         scheduler: as for `score_states`.
         progress: whether to show a progress bar.
+        raw: as for `score_states`; the reference may be this ensemble.
+        climate: as for `score_states`.
+        efi_method: as for `score_states`.
+        scores_raw: as for `score_states`.
         confidence: of the bounds.
         method: "bootstrap" or "student" (for few dates).
         block_length: dates in a block of the bootstrap.
@@ -90,6 +100,10 @@ def verify(
         regions=regions,
         scheduler=scheduler,
         progress=progress,
+        raw=raw,
+        climate=climate,
+        efi_method=efi_method,
+        scores_raw=scores_raw,
     )
     return summarise(
         states,
@@ -119,6 +133,10 @@ def paired_states(
     regions: Mapping[str, Box] | None = None,
     scheduler: Any = None,
     progress: bool = False,
+    raw: xr.Dataset | xr.DataArray | FrozenEFI | None = None,
+    climate: xr.DataArray | None = None,
+    efi_method: str = "exact",
+    scores_raw: bool = False,
 ) -> tuple[xr.Dataset, xr.Dataset | None]:
     """The states of a forecast and of its reference, on the points that both have.
 
@@ -136,13 +154,24 @@ def paired_states(
         "scheduler": scheduler,
         "progress": progress,
     }
+    asked = [scores]
     if reference is None:
-        return states_of([matched(forecast, truth, join)], [scores], **settings)[0], None
-    forecast, reference = _same_dates(forecast, reference, join)
-    both = [matched(forecast, truth, join), matched(reference, truth, join, "reference")]
-    compared = _compared(scores, both[1].forecast)
-    states, other = states_of(both, [scores, compared], **settings)
-    return states, other
+        forecasts = [matched(forecast, truth, join)]
+    else:
+        forecast, reference = _same_dates(forecast, reference, join)
+        forecasts = [matched(forecast, truth, join), matched(reference, truth, join, "reference")]
+        asked.append(_compared(scores, forecasts[1].forecast))
+    forecasts, index = with_raw(
+        forecasts,
+        scores,
+        raw=raw,
+        climate=climate,
+        method=efi_method,
+        scores_raw=scores_raw,
+        join=join,
+    )
+    made = states_of(forecasts, asked, index=index, **settings)
+    return made[0], made[1] if reference is not None else None
 
 
 def _same_dates(

@@ -12,6 +12,7 @@ from ens10.metrics.aggregation import PARTS, NanPolicy
 from ens10.metrics.verification.alignment import GRID, Matched
 from ens10.metrics.verification.distributions import case_of
 from ens10.metrics.verification.kinds import kind_of
+from ens10.metrics.verification.raw import LoadedRaw, RawIndex
 from ens10.metrics.verification.table import HERSBACH, HISTOGRAM, MEANS, mean_of_name
 from ens10.metrics.verification.zones import Zones
 
@@ -52,6 +53,7 @@ class Loaded:
         truth: (dates, steps, levels, H, W).
         labels: whole numbers (dates, steps, levels, 3) that tell the cases apart.
         quantiles: the levels of each forecast of quantiles.
+        raw: what the extreme forecast index is made of, if a score needs it.
     """
 
     kinds: tuple[str, ...]
@@ -59,6 +61,7 @@ class Loaded:
     truth: Array
     labels: npt.NDArray[np.int64]
     quantiles: tuple[Any, ...]
+    raw: LoadedRaw | None = None
 
 
 @dataclass
@@ -80,8 +83,8 @@ class Part:
     empty: Numbers = field(default_factory=lambda: np.zeros((0, 1, 1), np.int64))
 
 
-def load(block: Sequence[Matched]) -> Loaded:
-    """Reads a block: forecasts of the same dates, and their truth."""
+def load(block: Sequence[Matched], raw: RawIndex | None = None) -> Loaded:
+    """Reads a block: forecasts of the same dates, their truth, and the raw ensemble."""
     first = block[0]
     dates = slice(0, first.forecast.sizes["time"])
     arrays = []
@@ -101,7 +104,13 @@ def load(block: Sequence[Matched]) -> Loaded:
             else None
             for one in block
         ),
+        None if raw is None else raw.load(),
     )
+
+
+def load_both(block: tuple[Sequence[Matched], RawIndex | None]) -> Loaded:
+    """`load`, of one argument."""
+    return load(*block)
 
 
 def _labels(one: Matched) -> npt.NDArray[np.int64]:
@@ -129,7 +138,11 @@ def work(plan: Plan, block: Loaded) -> list[Part]:
     Of several forecasts, a point counts where none of them is missing.
     """
     truth = _common(block) if len(block.kinds) > 1 else block.truth
-    return [_part(plan, block, n, truth) for n in range(len(block.kinds))]
+    index = None
+    if block.raw is not None:
+        block.raw.check([arrays.get("members") for arrays in block.arrays])
+        index = block.raw.index()
+    return [_part(plan, block, n, truth, index) for n in range(len(block.kinds))]
 
 
 def _common(block: Loaded) -> Array:
@@ -141,7 +154,7 @@ def _common(block: Loaded) -> Array:
     return truth
 
 
-def _part(plan: Plan, block: Loaded, n: int, truth: Array) -> Part:
+def _part(plan: Plan, block: Loaded, n: int, truth: Array, index: Array | None) -> Part:
     from ens10.metrics.verification.sums import date_key
 
     shape = truth.shape[:3]
@@ -150,7 +163,8 @@ def _part(plan: Plan, block: Loaded, n: int, truth: Array) -> Part:
         arrays = {name: values[case] for name, values in block.arrays[n].items()}
         y = truth[case].astype(next(iter(arrays.values())).dtype, copy=False)
         key = date_key(plan.seed, *block.labels[case])
-        one = case_of(block.kinds[n])(arrays, y, key, block.quantiles[n])
+        efi = None if index is None else index[case]
+        one = case_of(block.kinds[n])(arrays, y, key, block.quantiles[n], efi)
         found = 0
         for name in plan.means[n]:
             base, number = mean_of_name(name)
