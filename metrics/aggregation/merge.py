@@ -66,7 +66,7 @@ def _merged(states: Sequence[xr.Dataset]) -> xr.Dataset:
 def _check_alike(first: xr.Dataset, second: xr.Dataset) -> None:
     pairs: tuple[tuple[str, object, object], ...] = (
         ("variables", sorted(map(str, first)), sorted(map(str, second))),
-        ("settings", first.attrs, second.attrs),
+        ("settings", _settings(first), _settings(second)),
         ("units", _units(first), _units(second)),
         ("dimensions", _dims(first), _dims(second)),
         ("steps or levels", _scalars(first), _scalars(second)),
@@ -74,6 +74,11 @@ def _check_alike(first: xr.Dataset, second: xr.Dataset) -> None:
     for what, a, b in pairs:
         if a != b:
             raise ArgumentError("states", f"different {what}: {a} and {b}")
+
+
+def _settings(state: xr.Dataset) -> dict[str, object]:
+    """Attributes as plain values: a list comes back from a file as an array."""
+    return {str(k): np.asarray(v).tolist() for k, v in state.attrs.items()}
 
 
 def _units(state: xr.Dataset) -> dict[str, tuple[object, object]]:

@@ -227,3 +227,12 @@ def test_complete_fields_give_the_sums_that_lazy_ones_do(seed, weighted, grouped
             assert set(again[name].dims) == set(wanted[name].dims)
     assert got["s_sum"].attrs == {"units": "K"}
     assert got["s_count"].dtype == np.int64
+
+
+def test_settings_that_come_back_from_a_file_as_arrays():
+    state = xr.Dataset({"x_sum": 1.0}, attrs={"window": [3, 5], "edges": "cut"})
+    stored = state.assign_attrs(window=np.array([3, 5]))
+    for pair in ((stored, stored.copy()), (state, stored)):
+        assert float(merge_states(pair)["x_sum"]) == 2.0
+    with pytest.raises(ArgumentError, match="different settings"):
+        merge_states([stored, state.assign_attrs(window=[3, 3])])
