@@ -113,7 +113,8 @@ def _add_score(commands: "Commands[_Parser]") -> None:
         description="Scores a forecast in one pass and writes scores.nc (sums that add), "
         "scores.csv and, with --by, groups.csv beside it.",
         epilog="Scores: crps, crps_fair, rmse, bias, spread_error, log_score, histogram, and with "
-        "a number brier_273.15 (threshold), quantile_score_0.9, coverage_0.8, width_0.8. "
+        "a number brier_273.15 (threshold), quantile_score_0.9, coverage_0.8, width_0.8; "
+        "eecrps with --raw and --climate. "
         "Groups: season, month, year, step, level, latitude_band, surface, region.",
     )
     parser.add_argument(
@@ -126,6 +127,7 @@ def _add_score(commands: "Commands[_Parser]") -> None:
     parser.add_argument("--by", nargs="+", default=[], metavar="GROUP", help="scored apart")
     parser.add_argument("--weights", choices=("cell", "cos", "none"), help="default: the run's")
     parser.add_argument("--reference", metavar="OTHER", help="run or store to compare with")
+    _add_extremes(parser)
     parser.add_argument("--land", metavar="FILE", help="share of land, for --by surface")
     parser.add_argument(
         "--join", choices=("exact", "inner"), default="exact",
@@ -140,6 +142,24 @@ def _add_score(commands: "Commands[_Parser]") -> None:
         help="compute the CRPS of N points (default: 1000) again with properscoring",
     )  # fmt: skip
     parser.set_defaults(command=_score)
+
+
+def _add_extremes(parser: _Parser) -> None:
+    group = parser.add_argument_group("extremes", "for eecrps, CRPS weighted by the EFI")
+    group.add_argument(
+        "--raw", metavar="STORE_OR_PREDICTIONS", help="raw ensemble: prepared store, run or store"
+    )
+    group.add_argument("--climate", metavar="STORE", help="prepared store with its climate")
+    group.add_argument(
+        "--channel", metavar="NAME", help="in those stores (default: the run's target)"
+    )
+    group.add_argument(
+        "--efi-method", choices=("exact", "ecmwf", "ens10-paper"), default="exact",
+        help="default: exact",
+    )  # fmt: skip
+    group.add_argument(
+        "--scores-raw", action="store_true", help="the forecast is the raw ensemble itself"
+    )
 
 
 def _add_report(commands: "Commands[_Parser]") -> None:
@@ -196,6 +216,11 @@ def _score(options: argparse.Namespace) -> int:
                 points=options.cross_check,
                 scheduler=options.scheduler,
                 progress=sys.stderr.isatty(),
+                raw=options.raw,
+                climate=options.climate,
+                channel=options.channel,
+                efi_method=options.efi_method,
+                scores_raw=options.scores_raw,
             )
         for told in caught:
             print(f"ens10: {told.message}", file=sys.stderr)

@@ -12,6 +12,7 @@ import xarray as xr
 
 from ens10.errors import FileError
 from ens10.experiments import provenance
+from ens10.experiments.raw_ensemble import open_climate, open_raw, with_name
 from ens10.experiments.reading import open_forecast, open_truth
 from ens10.grid import Weighting
 from ens10.metrics import summarise
@@ -20,7 +21,8 @@ from ens10.metrics.verification.alignment import Join
 from ens10.metrics.verification.crosscheck import CrossCheck, cross_check
 
 STATES, TABLE, GROUPS = "scores.nc", "scores.csv", "groups.csv"
-SHOWN = ("crps", "crps_fair", "rmse", "spread_error")
+SHOWN = ("crps", "crps_fair", "rmse", "spread_error", "eecrps", "eecrps_weighted")
+SKILLS = ("crpss", "eecrpss")
 BOUNDS = ("", "_lower", "_upper")
 
 
@@ -49,7 +51,7 @@ class Scored:
     def table(self) -> str:
         """The groups' CRPS (or their first score) in lines."""
         scores = summarise(self.states, self.reference, by=self.by, maps=False)
-        shown = [n for n in (*SHOWN, "crpss") if n in scores] or _names(scores)[:4]
+        shown = [n for n in (*SHOWN, *SKILLS) if n in scores] or _names(scores)[:4]
         rows = [[*self.by, *shown, "dates"]]
         for label, part in _cells(scores, self.by):
             values = [f"{float(part[name]):.4g}" for name in shown]
@@ -92,6 +94,11 @@ def score_forecast(
     points: int | None = None,
     scheduler: Any = None,
     progress: bool = False,
+    raw: Path | str | None = None,
+    climate: Path | str | None = None,
+    channel: str | None = None,
+    efi_method: str = "exact",
+    scores_raw: bool = False,
 ) -> Scored:
     """Scores a forecast and writes `scores.nc`, `scores.csv` and, with groups, `groups.csv`.
 
@@ -111,9 +118,15 @@ def score_forecast(
         points: how many to cross-check; none if None.
         scheduler: as for `score_states`.
         progress: whether to show a progress bar.
+        raw: where the raw ensemble is, for the EECRPS: a prepared store, or a run folder or
+            forecast store of an ensemble.
+        climate: prepared store with the model climate.
+        channel: in these prepared stores; None for the run's target, or the truth's name.
+        efi_method: as for `score_states`.
+        scores_raw: the forecast is the raw ensemble itself.
 
     Raises:
-        FileError: no forecast, or no truth.
+        FileError: no forecast, no truth, or no climate.
         Ens10Error: as `verify` and `cross_check`.
     """
     path = Path(path)
@@ -124,8 +137,9 @@ def score_forecast(
     if observed is None:
         raise FileError(path, "holds no truth", "Give it with --truth STORE")
     checked = None if points is None else cross_check(forecast, observed, points, join=join)
+    name = channel or known.get("target") or variable or _own_name(observed)
     states, other = paired_states(
-        forecast,
+        with_name(forecast, path),
         observed,
         scores,
         reference=open_forecast(reference)[0] if reference is not None else None,
@@ -135,17 +149,25 @@ def score_forecast(
         land=open_truth(land) if land is not None else None,
         scheduler=scheduler,
         progress=progress,
+        raw=open_raw(raw, name, forecast) if raw is not None else None,
+        climate=open_climate(climate, name, forecast) if climate is not None else None,
+        efi_method=efi_method,
+        scores_raw=scores_raw,
     )
     target = folder if out is None else Path(out)
     write_states(states, target, other, by)
     return Scored(target, states, other, tuple(by), checked)
 
 
+def _own_name(truth: xr.DataArray) -> str | None:
+    return None if truth.name in (None, "truth") else str(truth.name)
+
+
 def in_words(states: xr.Dataset, reference: xr.Dataset | None = None) -> str:
     """The scores with their confidence intervals in one line."""
     scores = summarise(states, reference, maps=False)
     parts = []
-    for name in [n for n in (*SHOWN, "crpss") if n in scores] or _names(scores):
+    for name in [n for n in (*SHOWN, *SKILLS) if n in scores] or _names(scores):
         value, low, high = (float(scores[name + part]) for part in BOUNDS)
         units = str(scores[name].attrs.get("units", "")).replace("1", "")
         parts.append(f"{name} {value:.4g} [{low:.4g}, {high:.4g}] {units}".strip())
