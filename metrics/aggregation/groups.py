@@ -106,6 +106,7 @@ def _edges(bands: Any) -> dict[str, tuple[float, float]]:
         return BANDS
     if isinstance(bands, Mapping):
         return {str(k): (float(v[0]), float(v[1])) for k, v in bands.items()}
+    bands = [bands] if isinstance(bands, str) else bands
     if any(isinstance(b, str) for b in bands):
         for name in bands:
             if name not in BANDS:

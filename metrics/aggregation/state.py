@@ -28,7 +28,7 @@ def mean_state(
     name: str,
     score: xr.DataArray,
     *,
-    keep: Sequence[str] = (),
+    keep: str | Sequence[str] = (),
     weights: xr.DataArray | None = None,
     nan: NanPolicy = "omit",
     by: By = None,
@@ -38,8 +38,8 @@ def mean_state(
     Args:
         name: of the mean; begins the names of the three variables.
         score: the values of the points.
-        keep: dimensions that stay; the others are summed over. To group dates, keep `time` and
-            call `group_state` when all dates are there.
+        keep: a dimension, or several, that stay; the others are summed over. To group dates, keep
+            `time` and call `group_state` when all dates are there.
         weights: over some of the dimensions of `score`, at least 0; 1 everywhere if None.
         nan: "omit" leaves missing points and their weights out; "propagate" lets one missing
             point make its sum NaN.
@@ -58,6 +58,7 @@ def mean_state(
     """
     if nan not in get_args(NanPolicy):
         raise UnknownNameError("nan", nan, get_args(NanPolicy))
+    keep = [keep] if isinstance(keep, str) else keep
     for dim in keep:
         if dim not in score.dims:
             raise ArgumentError("keep", f"{name} has no dimension {dim!r}, only {score.dims}")
@@ -201,12 +202,28 @@ def group_state(state: xr.Dataset, by: By, *, over: Sequence[str] | None = None)
 
 
 def finish_mean(state: xr.Dataset, name: str) -> xr.DataArray:
-    """The mean called `name` over the dimensions that its state kept; NaN where no weight is."""
+    """The mean called `name` over the dimensions that its state kept; NaN where no weight is.
+
+    Raises:
+        UnknownNameError: the state has no such mean.
+    """
+    known = [str(k).removesuffix("_weight") for k in state if str(k).endswith("_weight")]
+    if name not in known:
+        raise UnknownNameError("name", name, known)
     weight = state[f"{name}_weight"]
     mean = state[f"{name}_sum"] / weight.where(weight > 0)
     return mean.assign_attrs(state[f"{name}_sum"].attrs).rename(name)
 
 
 def total_over(state: xr.Dataset, dim: str | Sequence[str]) -> xr.Dataset:
-    """The state with one dimension, or several, summed away."""
+    """The state with one dimension, or several, summed away.
+
+    Raises:
+        ArgumentError: the state has not kept it.
+    """
+    for name in [dim] if isinstance(dim, str) else dim:
+        if name not in state.dims:
+            raise ArgumentError(
+                "dim", f"the state has no dimension {name!r}, only {set(state.dims)}"
+            )
     return state.sum(dim, skipna=False, keep_attrs=True)

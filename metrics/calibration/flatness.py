@@ -8,7 +8,7 @@ import xarray as xr
 from scipy.special import chdtrc
 
 from ens10.errors import ArgumentError
-from ens10.metrics._labels import rechunked
+from ens10.metrics._labels import fitted_coords, rechunked
 
 _STATISTICS = {
     "reliability_index": "sum of the distances of the frequencies from a flat histogram",
@@ -56,7 +56,7 @@ def histogram_flatness(counts: Any) -> xr.Dataset:
     if counted.sizes[dims[0]] < 2:
         raise ArgumentError("counts", "a histogram needs two or more bins")
     if counted.chunks is not None:
-        counted = rechunked(counted, {dims[0]: -1})
+        counted = fitted_coords(rechunked(counted, {dims[0]: -1}))
     found = xr.apply_ufunc(
         _flatness,
         counted,

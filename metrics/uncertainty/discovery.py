@@ -8,7 +8,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics._labels import rechunked
+from ens10.metrics._labels import fitted_coords, rechunked
 from ens10.metrics._reduce import Over
 from ens10.metrics._tables import as_labelled, names_of
 
@@ -44,8 +44,8 @@ def benjamini_hochberg(
 
     Raises:
         UnknownNameError: another dependence.
-        ArgumentError: a rate outside (0, 1); no such dimension; p values outside [0, 1] (of lazy
-            ones, when they are computed).
+        ArgumentError: a rate outside (0, 1); no such dimension, or no tests; p values outside
+            [0, 1] (of lazy ones, when they are computed).
     """
     if dependence not in get_args(Dependence):
         raise UnknownNameError("dependence", dependence, get_args(Dependence))
@@ -54,8 +54,10 @@ def benjamini_hochberg(
     labelled = as_labelled({"p": p})
     values = labelled["p"]
     names = names_of(labelled, dim, p)
+    if any(values.sizes[name] == 0 for name in names):
+        raise ArgumentError("p", f"there are no tests along {names}")
     if values.chunks is not None:
-        values = rechunked(values, dict.fromkeys(names, -1))
+        values = fitted_coords(rechunked(values, dict.fromkeys(names, -1)))
     adjusted = xr.apply_ufunc(
         partial(_adjusted, axes=len(names), dependence=dependence),
         values,
@@ -69,7 +71,7 @@ def benjamini_hochberg(
         "significant": significant,
         "adjusted": adjusted,
         "threshold": values.astype(np.float64).where(significant).max(names),
-        "tests": values.notnull().sum(names),
+        "tests": values.notnull().astype(np.int64).sum(names),
     }
     bare = {name: field.drop_attrs() for name, field in fields.items()}
     return xr.Dataset(bare, attrs={"rate": rate, "dependence": dependence})

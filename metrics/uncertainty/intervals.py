@@ -68,12 +68,13 @@ def interval(
     Raises:
         UnknownNameError: another method.
         ArgumentError: no sums, or of different numbers of dates; a confidence outside (0, 1); a
-            block length below 1 or above what the method allows.
+            block length below 1, or with which fixed blocks hold all dates.
     """
     if method not in get_args(Method):
         raise UnknownNameError("method", method, get_args(Method))
     if not 0.0 < confidence < 1.0:
         raise ArgumentError("confidence", f"expected a number between 0 and 1, got {confidence}")
+    sums = {name: np.asarray(values, dtype=np.float64) for name, values in sums.items()}
     n = _dates(sums)
     value = float(statistic({k: v.sum() for k, v in sums.items()})) if n else np.nan
     if n < 2 or np.isnan(value):
@@ -100,6 +101,11 @@ def _length(
     given: float | str | None, sums: Sums, statistic: Statistic, method: BlockMethod
 ) -> float | None:
     if not isinstance(given, str):
+        n = _dates(sums)
+        if given is not None and given >= n and method != "stationary":
+            raise ArgumentError(
+                "block_length", f"of blocks of {given} dates, {n} dates hold one", "Give fewer"
+            )
         return given
     if given != "auto":
         raise UnknownNameError("block_length", given, ["auto"])

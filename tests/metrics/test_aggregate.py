@@ -70,3 +70,13 @@ def test_means_are_sums_over_weights():
     assert np.isnan(finish_mean(empty, "s"))
     with pytest.raises(UnknownNameError, match="did you mean 'omit'"):
         mean_state("s", field, nan="omitt")
+
+
+def test_names_that_are_not_there():
+    score = xr.DataArray(np.ones((2, 3)), dims=("time", "a"))
+    state = mean_state("x", score, keep="time")
+    assert state["x_count"].to_numpy().tolist() == [3, 3]
+    with pytest.raises(UnknownNameError, match="name: 'y' is not known"):
+        finish_mean(state, "y")
+    with pytest.raises(ArgumentError, match="dim: the state has no dimension 'b'"):
+        total_over(state, ["time", "b"])

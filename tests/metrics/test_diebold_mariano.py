@@ -215,3 +215,10 @@ def test_bad_input_is_refused():
     with pytest.raises(ArgumentError, match="no dimension 'time'"):
         diebold_mariano(dated, time_dim="time")
     assert diebold_mariano(dated.sortby("date"))["p_value"] > 0
+
+
+def test_other_coordinates_have_the_chunks_of_the_result():
+    d = xr.DataArray(np.random.default_rng(0).normal(size=(9, 4)), dims=("time", "a"))
+    cut = d.assign_coords(name=("a", list("wxyz"))).chunk(time=4, a=1)
+    with pytest.warns(RechunkWarning):
+        assert sum(diebold_mariano(cut, time_dim="time").chunksizes["a"]) == 4

@@ -124,3 +124,10 @@ def test_bad_input_is_refused():
     empty = benjamini_hochberg(np.full(3, np.nan))
     assert not empty["significant"].any()
     assert int(empty["tests"]) == 0
+
+
+def test_no_tests_and_tests_apart():
+    with pytest.raises(ArgumentError, match="p: there are no tests"):
+        benjamini_hochberg(np.zeros(0))
+    found = benjamini_hochberg(np.array([0.01, 0.2]), dim=())
+    assert found["tests"].dtype == np.int64

@@ -250,3 +250,8 @@ def test_bad_bands_boxes_and_masks_are_refused():
         group_masks(land)
     with pytest.raises(ArgumentError, match="no labels"):
         group_masks(land.where(False), name="g")
+
+
+def test_one_band_by_its_name():
+    rows = np.array([50.0, 0.0, -50.0])
+    xr.testing.assert_identical(latitude_bands(rows, "tropics"), latitude_bands(rows, ["tropics"]))

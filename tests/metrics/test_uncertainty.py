@@ -149,3 +149,14 @@ def test_bootstrap_of_many_dates_is_the_normal_interval(confidence):
     error = values.std() / 20
     wanted = values.mean() + error * stats.norm.ppf([0.5 - confidence / 2, 0.5 + confidence / 2])
     np.testing.assert_allclose([got.lower, got.upper], wanted, atol=0.12 * error)
+
+
+def test_blocks_that_hold_all_dates_are_refused():
+    sums = {"sum": np.arange(6.0), "weight": np.ones(6)}
+    for method in ("bootstrap", "moving"):
+        for length in (6, 7):
+            with pytest.raises(ArgumentError, match="block_length: "):
+                interval(sums, mean_of, method=method, block_length=length)
+    assert interval(sums, mean_of, block_length=5).lower < 2.5
+    labelled = {name: xr.DataArray(values, dims="time") for name, values in sums.items()}
+    assert interval(labelled, mean_of) == interval(sums, mean_of)
