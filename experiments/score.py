@@ -154,6 +154,9 @@ def score_forecast(
         efi_method=efi_method,
         scores_raw=scores_raw,
     )
+    for made in (states, other):
+        if made is not None and "efi_source" in made.attrs:  # no machine's paths in a result
+            made.attrs["efi_source"] = Path(made.attrs["efi_source"]).name
     target = folder if out is None else Path(out)
     write_states(states, target, other, by)
     return Scored(target, states, other, tuple(by), checked)

@@ -133,5 +133,7 @@ def improper(made: Origin) -> ArgumentError:
 def another(made: Origin) -> ArgumentError:
     """A forecast that was said to be the raw ensemble."""
     return ArgumentError(
-        "scores_raw", f"the EFI is of {made.source!r}, the forecast is another", "Leave it out"
+        "scores_raw",
+        f"the EFI is of {made.source!r}, the forecast is another",
+        "Leave it out, or give both the same forecast_name if they are one",
     )

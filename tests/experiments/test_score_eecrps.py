@@ -50,8 +50,9 @@ def by_hand(run, raw, judged):
 
 def test_from_a_prepared_store_and_from_a_run(runs, judged, tmp_path, capsys):
     wanted = by_hand(runs["mlp"], runs["raw"], judged)
-    for raw in (judged, runs["raw"], runs["raw"] / "predictions.zarr"):
-        out = tmp_path / raw.name
+    apart = shutil.copytree(runs["raw"] / "predictions.zarr", tmp_path / "apart.zarr")
+    for raw in (judged, runs["raw"], runs["raw"] / "predictions.zarr", apart):
+        out = tmp_path / f"{raw.name}-scores"
         command(
             "score", runs["mlp"], *SCORES, "--raw", raw, "--climate", judged, "--out", out,
             "--reference", runs["raw"], "--by", "year",
@@ -60,7 +61,8 @@ def test_from_a_prepared_store_and_from_a_run(runs, judged, tmp_path, capsys):
         assert float(got["eecrps"]["value"]) == pytest.approx(wanted[0], rel=2e-5)
         assert float(got["eecrps_weighted"]["value"]) == pytest.approx(wanted[1], rel=2e-5)
         assert got["eecrps"]["units"] == "K"
-        assert read_states(out).attrs["efi_source"] == "raw"
+        named = "apart.zarr" if raw == apart else "raw"
+        assert read_states(out).attrs["efi_source"] == named
         assert {"eecrpss", "eecrps_difference", "crps", "crpss"} <= set(got)
         said = capsys.readouterr().out
         assert f"eecrps {float(got['eecrps']['value']):.4g} [" in said
