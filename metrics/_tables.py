@@ -40,7 +40,7 @@ def as_labelled(
         checked_core(arrays, dims)
         check_alike(arrays, [name for name in arrays if name not in unlike])
         return {
-            name: _renamed(array, core.get(name, {})) if isinstance(array, xr.DataArray)
+            name: _renamed(name, array, core.get(name, {})) if isinstance(array, xr.DataArray)
             else xr.DataArray(array)
             for name, array in arrays.items()
         }  # fmt: skip
@@ -84,7 +84,11 @@ def names_of(arrays: Mapping[str, xr.DataArray], dim: Over, given: Any) -> list[
     return [str(name) for name in wanted]
 
 
-def _renamed(array: xr.DataArray, named: Mapping[str, Dim]) -> xr.DataArray:
+def _renamed(name: str, array: xr.DataArray, named: Mapping[str, Dim]) -> xr.DataArray:
+    for new, old in named.items():
+        if new != old and new in array.dims:
+            reason = f"{new!r} is another one of {array.dims}, and stands for {old!r} in the result"
+            raise ArgumentError(f"{name}'s dimension", reason, "Rename it")
     return array.rename({str(old): new for new, old in named.items() if old != new})
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
@@ -65,6 +66,22 @@ def check_estimator(estimator: str, members: int, nan: str) -> None:
             f"the fair estimator is undefined for {members} member{'' if members == 1 else 's'}",
             "Give two or more, or take the plain estimator",
         )
+
+
+def check_members(members: Any, member_dim: int | str, estimator: str, nan: str) -> None:
+    """The same before anything lazy is built; an axis that is not there is refused later.
+
+    Raises:
+        UnknownNameError: another estimator.
+        ArgumentError: the fair one of a single member.
+    """
+    if isinstance(members, xr.DataArray):
+        size = members.sizes.get(member_dim, 2)
+    else:
+        shape = np.shape(members)
+        there = not isinstance(member_dim, str) and -len(shape) <= (member_dim or 0) < len(shape)
+        size = shape[member_dim or 0] if there else 2
+    check_estimator(estimator, int(size), nan)
 
 
 def check_units(arrays: Mapping[str, Any]) -> None:

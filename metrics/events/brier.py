@@ -7,7 +7,7 @@ from ens10.errors import ArgumentError
 from ens10.metrics._call import Score, apply
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics.events import _kernels
-from ens10.metrics.events._checks import check_units
+from ens10.metrics.events._checks import check_members, check_units
 from ens10.metrics.events.probability import on_tensors
 
 
@@ -82,6 +82,7 @@ def brier_ensemble(
     """
     arrays = {"members": members, "y": y, "threshold": threshold}
     check_units(arrays)
+    check_members(members, member_dim, estimator, nan)
     options = {"estimator": estimator, "strict": strict, "nan": nan}
     core, attrs = {"members": [member_dim]}, {"estimator": estimator}
     score = apply(_BRIER_OF_MEMBERS, arrays, core, options=options, attrs=attrs)

@@ -10,7 +10,7 @@ from ens10.metrics._call import Score, apply
 from ens10.metrics._dispatch import backend_of, common_dtype
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics.events import _kernels
-from ens10.metrics.events._checks import check_units
+from ens10.metrics.events._checks import check_members, check_units
 from ens10.metrics.events.probability import on_tensors
 
 
@@ -104,6 +104,7 @@ def rps_ensemble(
         threshold_dim = "threshold" if labelled else 0
     arrays = {"members": members, "y": y, "thresholds": _like(thresholds, members)}
     check_units(arrays)
+    check_members(members, member_dim, estimator, nan)
     core = {"members": [member_dim], "thresholds": [threshold_dim]}
     options = {"estimator": estimator, "strict": strict, "nan": nan, "normalised": normalised}
     attrs = {"estimator": estimator}

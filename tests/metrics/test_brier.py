@@ -244,3 +244,13 @@ def test_refused():
         logarithmic_score(0.5, 1, clip=0.5)
     with pytest.raises(ArgumentError, match="base: expected a number above 1"):
         logarithmic_score(0.5, 1, base=1.0)
+
+
+def test_estimators_are_refused_before_anything_lazy_is_built():
+    one, y = da.zeros((1, 3)), da.zeros(3)
+    with pytest.raises(ArgumentError, match="the fair estimator is undefined for 1 member"):
+        brier_ensemble(one, y, threshold=0.5, estimator="fair", member_dim=0)
+    with pytest.raises(UnknownNameError, match="estimator: 'farr' is not known"):
+        brier_ensemble(one, y, threshold=0.5, estimator="farr", member_dim=0)
+    with pytest.raises(ArgumentError, match="one of the 2 axes of members, got 5"):
+        brier_ensemble(one, y, threshold=0.5, estimator="fair", member_dim=5)

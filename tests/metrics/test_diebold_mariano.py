@@ -222,3 +222,9 @@ def test_other_coordinates_have_the_chunks_of_the_result():
     cut = d.assign_coords(name=("a", list("wxyz"))).chunk(time=4, a=1)
     with pytest.warns(RechunkWarning):
         assert sum(diebold_mariano(cut, time_dim="time").chunksizes["a"]) == 4
+
+
+def test_another_dimension_called_time():
+    d = xr.DataArray(np.zeros((9, 4)), dims=("date", "time"))
+    with pytest.raises(ArgumentError, match="'time' is another one of"):
+        diebold_mariano(d, time_dim="date")
