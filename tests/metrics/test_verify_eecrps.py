@@ -20,6 +20,7 @@ from ens10.metrics import (
 )
 from ens10.metrics.extremes import FrozenEFI
 from ens10.metrics.verification import LeftOutWarning, blocks
+from ens10.metrics.verification.raw import RawIndex
 
 BOTH = ("crps", "eecrps")
 K = 101
@@ -269,9 +270,15 @@ def test_few_dates_are_in_memory_at_once(world, climate, monkeypatch):
         most.append(len(block))
         return block
 
-    monkeypatch.setattr(blocks, "BLOCK_VALUES", 1)
+    own, load, together = sum(v.size for v in normal.values()), RawIndex.load, []
+    monkeypatch.setattr(blocks, "BLOCK_VALUES", own)  # the normals alone would be one block
+    monkeypatch.setattr(
+        RawIndex,
+        "load",
+        lambda part: (together.append(part.fields["climate"].sizes["time"]), load(part))[1],
+    )
     lazy = da.from_array(climate.values, chunks=(1, -1, -1, -1)).map_blocks(read, dtype=float)
     del most[:]
     score_states(normal, truth, BOTH, raw=ensemble, climate=climate.copy(data=lazy))
-    assert set(most) == {1}
+    assert set(most) == set(together) == {1}
     assert len(most) == normal.sizes["time"]  # each date once
