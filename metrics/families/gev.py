@@ -115,14 +115,21 @@ def _partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, 
 def _cdf(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
     with np.errstate(over="ignore"):
         found = np.exp(-np.exp(-_exponent(_z(mu, sigma, y), shape)))
-    return np.where((sigma == 0) & (y == mu), 0.5, found) + 0 * shape
+    found = np.where((sigma == 0) & (y == mu), 0.5, found)
+    return np.where(_missing(mu, sigma, shape, y), np.nan, found)
+
+
+def _missing(*arrays: Any) -> Any:
+    """Where one of them is NaN, which the exponent does not show."""
+    return np.any([np.isnan(array) for array in arrays], axis=0)
 
 
 def _log_score(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
     exponent = _exponent(_z(mu, sigma, y), shape)
     with np.errstate(over="ignore", invalid="ignore"):
         score = np.log(sigma) + (1 + shape) * exponent + np.exp(-exponent)
-    return np.where(np.isinf(exponent), math.inf, score)
+    score = np.where(np.isinf(exponent), math.inf, score)
+    return np.where(_missing(mu, sigma, shape, y), np.nan, score)
 
 
 def _log_score_partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
@@ -153,13 +160,14 @@ def _moments(shape: Any) -> tuple[Any, Any]:
     """Mean and variance of the standard distribution, by their limits near shape 0."""
     near = np.abs(shape) < 1e-5
     safe = np.where(near, 1e-5, shape)
-    first = np.expm1(special.gammaln(1 - np.where(safe < 1, safe, 0.5))) / safe
+    first = np.expm1(special.gammaln(1 - np.where(safe >= 1, 0.5, safe))) / safe
     mean = np.where(near, np.euler_gamma + shape * (np.euler_gamma**2 + math.pi**2 / 6) / 2, first)
     low = np.abs(shape) < 1e-3
-    half = np.where(low, 1e-3, np.where(shape < 0.5, shape, 0.25))
+    half = np.where(low, 1e-3, np.where(shape >= 0.5, 0.25, shape))
     square = special.gamma(1 - 2 * half) - special.gamma(1 - half) ** 2
     variance = np.where(low, _small_variance(shape), square / half**2)
-    return np.where(shape < 1, mean, math.inf), np.where(shape < 0.5, variance, math.inf)
+    # a NaN is above no bound
+    return np.where(shape >= 1, math.inf, mean), np.where(shape >= 0.5, math.inf, variance)
 
 
 def _small_variance(shape: Any) -> Any:

@@ -10,7 +10,15 @@ from scipy.stats import binom, norm
 
 from ens10.errors import ArgumentError
 from ens10.metrics import crps_normal
-from ens10.metrics.families import pit, variance
+from ens10.metrics.families import (
+    FAMILIES,
+    crps,
+    log_score,
+    mean,
+    pit,
+    pit_interval,
+    variance,
+)
 from ens10.metrics.families.bernstein import crps_bernstein
 from ens10.metrics.families.mixture import crps_normal_mixture
 
@@ -122,3 +130,17 @@ def test_labels_of_variances_and_draws():
     assert "units" not in variance("normal", {"mu": mu.drop_attrs(), "sigma": 1.0}).attrs
     bounds = {"lower": 0.0}
     assert pit("censored_normal", given | bounds, mu, seed=1).name == "pit"
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "csgd"])
+@pytest.mark.parametrize("score", [crps, log_score, pit_interval, mean, variance])
+def test_what_is_missing_stays_so(family, score):
+    known = dict.fromkeys(FAMILIES[family].parameters, 0.2) | {"df": 5.0}
+    given = {k: v for k, v in known.items() if k in FAMILIES[family].parameters}
+    given |= {"upper": 1.5} if "upper" in given else {}
+    if score not in (mean, variance):
+        assert np.isnan(score(family, given, np.array([np.nan]))).all()
+    for name in given:
+        missing = given | {name: np.array([np.nan])}
+        y = () if score in (mean, variance) else (0.4,)
+        assert np.isnan(score(family, missing, *y)).all(), name
