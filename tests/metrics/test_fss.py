@@ -228,3 +228,17 @@ def test_no_fields_and_units():
         x, x, threshold=0.5, window=3, latitude_dim="a", longitude_dim="b", dim="time"
     )
     assert all(float(part) == 0 and part.attrs["units"] == "1" for part in got.values())
+
+
+def test_a_window_lies_around_its_own_cell():
+    x, y = (f[:1] for f in case(3))
+    at = (5, 0)  # at the seam, whose window goes round
+    alone = np.zeros(x.shape[1:])
+    alone[at] = 1.0
+    plane = {"latitude_dim": -2, "longitude_dim": -1}
+    sums = fractions_sums(x, y, threshold=0.0, window=(3, 5), weights=alone, **plane)
+    columns = [15, 16, 0, 1, 2]
+    wanted = [(f[0, 4:7][:, columns] > 0).mean() for f in (x, y)]
+    got = fractions_skill_score(sums)
+    f, g = wanted
+    np.testing.assert_allclose(got, 1 - (f - g) ** 2 / (f**2 + g**2), rtol=1e-12)
