@@ -198,6 +198,9 @@ def test_the_raw_ensemble_itself_by_name(world, climate):
     for forecast in (ensemble, ensemble.assign_attrs(forecast_name="raw")):
         got = verify(forecast, truth, BOTH, **options)
         assert float(got["eecrps_weighted"]) == pytest.approx(wanted[1], rel=1e-12)
+    packed = (ensemble * 1.0001).assign_attrs(ensemble.attrs, forecast_name="raw")
+    got = verify(packed, truth, BOTH, **options)  # the name is enough
+    assert float(got["eecrps_weighted"]) == pytest.approx(wanted[1], rel=0.05)
     for other in ((ensemble + 0.5).assign_attrs(ensemble.attrs), normal):
         with pytest.raises(ArgumentError, match="scores_raw: the EFI is of 'raw'"):
             score_states(other, truth, BOTH, **options)
