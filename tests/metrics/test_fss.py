@@ -231,14 +231,13 @@ def test_no_fields_and_units():
 
 
 def test_a_window_lies_around_its_own_cell():
-    x, y = (f[:1] for f in case(3))
-    at = (5, 0)  # at the seam, whose window goes round
-    alone = np.zeros(x.shape[1:])
-    alone[at] = 1.0
-    plane = {"latitude_dim": -2, "longitude_dim": -1}
-    sums = fractions_sums(x, y, threshold=0.0, window=(3, 5), weights=alone, **plane)
-    columns = [15, 16, 0, 1, 2]
-    wanted = [(f[0, 4:7][:, columns] > 0).mean() for f in (x, y)]
-    got = fractions_skill_score(sums)
-    f, g = wanted
-    np.testing.assert_allclose(got, 1 - (f - g) ** 2 / (f**2 + g**2), rtol=1e-12)
+    x, y = (f[0] for f in case(3))
+    plane = {"latitude_dim": 0, "longitude_dim": 1}
+    for column in range(17):  # at the seam a window goes round
+        alone = np.zeros(x.shape)
+        alone[5, column] = 1.0
+        sums = fractions_sums(x, y, threshold=0.05, window=(3, 5), weights=alone, **plane)
+        around = np.arange(column - 2, column + 3) % 17
+        f, g = ((field[4:7][:, around] > 0.05).mean() for field in (x, y))
+        wanted = 1 - (f - g) ** 2 / (f**2 + g**2) if f + g else np.nan
+        np.testing.assert_allclose(fractions_skill_score(sums), wanted, rtol=1e-12)
