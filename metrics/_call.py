@@ -16,9 +16,10 @@ import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError
-from ens10.metrics._dispatch import backend_of, common_dtype, dask_array
+from ens10.metrics._dispatch import backend_of, common_dtype, dask_array, on_host
 from ens10.metrics._labels import (
     check_alike,
+    check_some,
     checked_core,
     fitted_coords,
     joined_message,
@@ -109,6 +110,7 @@ def core_first(arrays: Mapping[str, Any], core: Core) -> dict[str, Any]:
         places = tuple(range(len(axes)))
         if axes:
             array = move(axes, places) if move else np.moveaxis(array, axes, places)
+        check_some(name, tuple(array.shape[: len(axes)]))
         moved[name], loops[name] = array, tuple(array.shape[len(axes) :])
     n = len(loop_shape(loops, core))
     for name, array in moved.items():
@@ -187,6 +189,7 @@ def _on_dask(
         axes = checked_axes(name, array, core.get(name, ()))
         places = tuple(range(-len(axes), 0))
         last[name] = da.moveaxis(da.asarray(array), axes, places).astype(dtype)
+        check_some(name, last[name].shape[array.ndim - len(axes) :])
         loops[name] = last[name].shape[: array.ndim - len(axes)]
     loop_shape(loops, core)
     ready = []
@@ -277,7 +280,7 @@ def _on_torch(score: Score, arrays: Mapping[str, Any], core: Core, options: dict
         if tensor.requires_grad:
             raise ArgumentError(name, f"{score.name} has no gradient", "Give .detach()")
     like = next(iter(ready.values()))
-    result = score.numpy(*(t.cpu().numpy() for t in ready.values()), **options)
+    result = score.numpy(*(on_host(t) for t in ready.values()), **options)
     return like.new_tensor(np.asarray(result))
 
 

@@ -62,6 +62,12 @@ def compilable(array: Any) -> Any:
     return np.ascontiguousarray(array, dtype=dtype)
 
 
+def on_host(tensor: Any) -> Any:
+    """A tensor's values as a numpy array; bfloat16, which numpy lacks, as float32."""
+    values = tensor.detach().cpu()
+    return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
+
+
 def dask_array() -> Any:
     """`dask.array`, which has no type hints, imported when a lazy array is there."""
     return import_module("dask.array")

@@ -25,6 +25,7 @@ def checked_core(
                     f"{name}'s dimension", f"{name} has no dimension {dim!r}, only {tuple(had)}"
                 )
         found[name] = [str(dim) for dim in dims]
+        check_some(name, tuple(arrays[name].sizes[dim] for dim in dims))
     consumed = {dim for dims in found.values() for dim in dims}
     for name, array in arrays.items():
         own = sorted(consumed & set(getattr(array, "dims", ())) - set(found.get(name, ())))
@@ -33,6 +34,16 @@ def checked_core(
                 name, f"has the dimension {own[0]!r} of the forecast", "Give one for each forecast"
             )
     return found
+
+
+def check_some(name: str, sizes: tuple[int, ...]) -> None:
+    """Refuse core axes of length 0, such as an ensemble without members.
+
+    Raises:
+        ArgumentError: there is one.
+    """
+    if 0 in sizes:
+        raise ArgumentError(name, "an axis that the score sums over is empty", "Give some values")
 
 
 def check_alike(arrays: Mapping[str, Any], united: Iterable[str]) -> str | None:

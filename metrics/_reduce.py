@@ -66,7 +66,7 @@ def _mean_array(score: Any, axes: tuple[int, ...], weights: Any, omit: bool, kin
     w = xp.broadcast_to(w, score.shape)
     values = xp.asarray(score).astype(np.float64)
     if omit:
-        there = ~xp.isnan(values)
+        there = ~(xp.isnan(values) | xp.isnan(w))
         values, w = xp.where(there, values, 0.0), xp.where(there, w, 0.0)
     below = w.sum(axis=axes, dtype=np.float64)
     return (values * w).sum(axis=axes) / xp.where(below == 0, np.nan, below)
@@ -92,7 +92,7 @@ def _mean_xarray(score: xr.DataArray, dim: Over, weights: Any, omit: bool) -> xr
                 "weights", f"other coordinates than the scores ({error})"
             ) from error
     if omit:
-        there = score.notnull()
+        there = score.notnull() & w.notnull()
         score, w = score.where(there, 0.0).assign_attrs(score.attrs), w.where(there, 0.0)
     total = (score.astype(np.float64) * w).sum(names, skipna=False)
     below = w.sum(names, skipna=False)
@@ -107,9 +107,9 @@ def _mean_torch(score: Any, dim: Over, weights: Any, omit: bool) -> Any:
         _check_weights(tuple(score.shape), tuple(w.shape))
     w = w.expand(score.shape)
     if omit:
-        there = ~score.isnan()
+        lost = score.isnan() | w.isnan()
         # a product with 0 would keep the NaN, and its gradient
-        score, w = score.masked_fill(~there, 0.0), w * there
+        score, w = score.masked_fill(lost, 0.0), w.masked_fill(lost, 0.0)
     return (score * w).sum(dim=axes) / w.sum(dim=axes)
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, checked_axes, core_first, loop_shape
-from ens10.metrics._dispatch import backend_of, dask_array
+from ens10.metrics._dispatch import backend_of, dask_array, on_host
 from ens10.metrics._labels import check_alike, checked_core
 from ens10.metrics._reduce import Over, check_once, listed
 
@@ -93,7 +93,7 @@ def _renamed(name: str, array: xr.DataArray, named: Mapping[str, Dim]) -> xr.Dat
 
 
 def _on_host(value: Any) -> Any:
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else _array(value)
+    return on_host(value) if hasattr(value, "detach") else _array(value)
 
 
 def _array(value: Any) -> Any:

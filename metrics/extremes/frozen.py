@@ -14,7 +14,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim
-from ens10.metrics._dispatch import backend_of
+from ens10.metrics._dispatch import backend_of, on_host
 from ens10.metrics.extremes.efi import efi
 
 _ATTRIBUTES = ("source", "method", "origin")
@@ -67,7 +67,7 @@ def _marks(array: Any) -> list[str]:
     if lazy:
         data = array.data if kind == "xarray" else array
         return ["graph:" + "_".join(str(data.name).split())]
-    values = array.detach().cpu().numpy() if kind == "torch" else np.asarray(array)
+    values = on_host(array) if kind == "torch" else np.asarray(array)
     if kind == "xarray" and "time" in array.dims:  # dates that were cut out are known again
         return [_fingerprint(date) for date in np.moveaxis(values, array.get_axis_num("time"), 0)]
     return [_fingerprint(values)]

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from ens10.metrics._dispatch import on_host
+
 Tensor = torch.Tensor
 
 
@@ -74,7 +76,7 @@ def _computed(formula: Any, function: Any, tensors: tuple[Tensor, ...]) -> Any:
     """What a formula's function makes of tensors, in their dtype and on their device."""
     like = tensors[-1]
     if formula.on_host or (formula.double and like.device.type == "mps"):  # which has no float64
-        made = formula.on_arrays(function, *(t.detach().cpu().numpy() for t in tensors))
+        made = formula.on_arrays(function, *(on_host(t) for t in tensors))
     else:
         made = function(TORCH, *(t.double() if formula.double else t for t in tensors))
     if isinstance(made, tuple):
@@ -93,8 +95,7 @@ class _Bernstein(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, y: Tensor, check: bool) -> Tensor:
         from ens10.metrics.families.bernstein import value_and_slopes
 
-        on_host = a.detach().cpu().numpy(), y.detach().cpu().numpy()
-        value, by_a, by_y = map(a.new_tensor, value_and_slopes(*on_host, check))
+        value, by_a, by_y = map(a.new_tensor, value_and_slopes(on_host(a), on_host(y), check))
         ctx.save_for_backward(by_a, by_y)
         return value
 

@@ -240,3 +240,21 @@ def test_dimensions_named_twice():
         mean_over(values, ["a", "a"])
     with pytest.raises(ArgumentError, match="dim: one dimension is named twice"):
         names_of({"values": values}, ["a", "a"], values)
+
+
+def test_no_members_and_bfloat16():
+    for kind in (np.zeros, torch.zeros, da.zeros):
+        with pytest.raises(ArgumentError, match="members: an axis that the score sums over is em"):
+            call(kind((0, 5)), kind(5), 0)
+    none = xr.DataArray(np.zeros((0, 5)), dims=("m", "x"))
+    with pytest.raises(ArgumentError, match="members: an axis that the score sums over is empty"):
+        call(none, xr.DataArray(np.zeros(5), dims="x"), "m")
+    half = torch.ones(3, 4, dtype=torch.bfloat16)
+    assert call(half, half[0] / 2, 0, score=HOSTED).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "dask", "xarray"])
+def test_points_without_a_weight(kind):
+    score, weights, dims = spread_of(kind, np.array([[1.0, 2.0, 4.0]]), np.array([1.0, np.nan, 1]))
+    assert float(np.asarray(mean_over(score, "all", weights, "omit"))) == 2.5
+    assert np.isnan(np.asarray(mean_over(score, dims[1], weights))).all()
