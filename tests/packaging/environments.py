@@ -19,8 +19,9 @@ def run(*command, **options):
     """Runs a command; its output is shown if it fails. Nothing of this checkout is on the path."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
     options.setdefault("env", clean)
+    options.setdefault("timeout", 550)
     words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=550, **options)
+    done = subprocess.run(words, capture_output=True, text=True, **options)
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

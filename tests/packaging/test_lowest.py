@@ -48,5 +48,6 @@ def test_the_tests_pass(oldest, project, which):
         # what old releases warn about is mended in new ones
         *("-o", "filterwarnings=default"),
         cwd=project,
+        timeout=1700,
     )
     assert re.search(r"\d+ passed", said)
