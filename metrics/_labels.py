@@ -43,7 +43,7 @@ def check_some(name: str, sizes: tuple[int, ...]) -> None:
         ArgumentError: there is one.
     """
     if 0 in sizes:
-        raise ArgumentError(name, "an axis that the score sums over is empty", "Give some values")
+        raise ArgumentError(name, "there are none along an axis that is summed", "Give some values")
 
 
 def check_alike(arrays: Mapping[str, Any], united: Iterable[str]) -> str | None:

@@ -244,10 +244,10 @@ def test_dimensions_named_twice():
 
 def test_no_members_and_bfloat16():
     for kind in (np.zeros, torch.zeros, da.zeros):
-        with pytest.raises(ArgumentError, match="members: an axis that the score sums over is em"):
+        with pytest.raises(ArgumentError, match="members: there are none along"):
             call(kind((0, 5)), kind(5), 0)
     none = xr.DataArray(np.zeros((0, 5)), dims=("m", "x"))
-    with pytest.raises(ArgumentError, match="members: an axis that the score sums over is empty"):
+    with pytest.raises(ArgumentError, match="members: there are none along an axis"):
         call(none, xr.DataArray(np.zeros(5), dims="x"), "m")
     half = torch.ones(3, 4, dtype=torch.bfloat16)
     assert call(half, half[0] / 2, 0, score=HOSTED).dtype == torch.bfloat16
