@@ -206,32 +206,3 @@ def spread_factor(M: int, estimator: str, alpha: float = 0.95) -> float:
         return 1.0
     share = 1.0 if estimator == "fair" else alpha
     return share * M / (M - 1) + 1.0 - share
-
-
-def member_axis(members: Any, member_dim: int | str) -> int:
-    """The number of the member axis, from 0.
-
-    Raises:
-        ArgumentError: the members have no such axis.
-    """
-    ndim = getattr(members, "ndim", 0)
-    if not isinstance(member_dim, int) or not -ndim <= member_dim < ndim:
-        raise ArgumentError(
-            "member_dim",
-            f"expected the number of one of the {ndim} axes of members, got {member_dim!r}",
-        )
-    return member_dim % ndim
-
-
-def check_observations(members: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
-    """A y of the members' own shape would broadcast to a mean absolute error, silently."""
-    wanted = members[:axis] + members[axis + 1 :]
-    shape = (1,) * (len(wanted) - len(y)) + tuple(y)
-    fits = len(y) <= len(wanted) and all(n in (1, m) for n, m in zip(shape, wanted, strict=True))
-    if not fits:
-        raise ArgumentError(
-            "y",
-            f"observations of shape {tuple(y)} for members of shape {tuple(members)} "
-            f"with member axis {axis}",
-            f"Give one observation for each ensemble: shape {wanted}",
-        )

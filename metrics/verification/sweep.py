@@ -5,36 +5,14 @@ read together. Members are centred on the observation first and sorted by a netw
 (Batcher 1968), many points at a time.
 """
 
-from functools import lru_cache
-
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from ens10.compiled import OPTIONS
 from ens10.metrics._dispatch import Array
+from ens10.metrics.ensemble import _network
 
 LANES = 128  # points that are worked on together: their members stay in the nearest cache
-
-
-@lru_cache(maxsize=8)
-def network(M: int) -> npt.NDArray[np.int64]:
-    """Pairs (i, j), i < j, whose exchanges in this order sort M numbers: shape (pairs, 2).
-
-    Batcher's odd-even merge sort, whose exchanges beyond M fall out.
-    """
-    pairs = []
-    p = 1
-    while p < M:
-        k = p
-        while k >= 1:
-            for j in range(k % p, M - k, 2 * k):
-                for i in range(min(k, M - j - k)):
-                    if (i + j) // (2 * p) == (i + j + k) // (2 * p):
-                        pairs.append((i + j, i + j + k))
-            k //= 2
-        p *= 2
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 @numba.njit(**OPTIONS)
@@ -63,7 +41,7 @@ def sweep(members, y, exchanges, crps, fair, error, variance, below, equal):  # 
     Args:
         members: shape (M, points), contiguous.
         y: shape (points,), of the same dtype.
-        exchanges: `network(M)`.
+        exchanges: `_network.exchanges(M)`.
         crps: written: the plain CRPS; shape (points,), as all that follow.
         fair: written: the fair CRPS; NaN for one member.
         error: written: mean of the members less the observation.
@@ -129,5 +107,5 @@ def scores_of_members(members: Array, y: Array) -> dict[str, Array]:
     observed = np.ascontiguousarray(y, dtype=x.dtype).reshape(-1)
     made = {name: np.empty_like(observed) for name in ("crps", "crps_fair", "error", "variance")}
     made |= {name: np.empty(observed.size, np.int32) for name in ("below", "equal")}
-    sweep(x, observed, network(M), *made.values())
+    sweep(x, observed, _network.exchanges(M), *made.values())
     return {name: values.reshape(shape) for name, values in made.items()}

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics import merge_states, score_states, verify
+from ens10.metrics.ensemble._network import exchanges
 from ens10.metrics.verification import blocks
 from ens10.metrics.verification.sums import add_map, date_key, field_sums, rank_counts
-from ens10.metrics.verification.sweep import LANES, network, scores_of_members
+from ens10.metrics.verification.sweep import LANES, scores_of_members
 
 N = 30
 
@@ -56,7 +57,7 @@ def test_one_sweep_equals_float64_numpy(M, points, seed, offset):
 @pytest.mark.parametrize("M", [*range(1, 20), 50])
 def test_the_network_sorts(M):
     x = np.random.default_rng(M).normal(size=(M, 30))
-    for i, j in network(M):
+    for i, j in exchanges(M):
         x[i], x[j] = np.minimum(x[i], x[j]), np.maximum(x[i], x[j])
     assert (np.diff(x, axis=0) >= 0).all()
 
