@@ -15,9 +15,11 @@ class Head(nn.Module):
 
     Attributes:
         out_channels: number of channels that the network has to deliver.
+        takes_members: whether it takes the outputs of each member, (N, M, out_channels, H, W).
     """
 
     out_channels: int
+    takes_members: bool = False
 
     @abstractmethod
     def forward(self, outputs: Tensor, batch: Batch) -> Predictive:

@@ -104,7 +104,8 @@ class PostProcessor(_ForecastModule):
         scheduler: makes a learning rate schedule from the optimiser, stepped once an epoch.
 
     Raises:
-        ArgumentError: the network delivers another number of channels than the head takes.
+        ArgumentError: the network delivers another number of channels than the head takes, or
+            one of them works on members and the other does not.
     """
 
     def __init__(
@@ -123,6 +124,17 @@ class PostProcessor(_ForecastModule):
                 f"{type(head).__name__} takes {head.out_channels}",
                 f"Set out_channels to {head.out_channels}",
             )
+        if network.gives_members != head.takes_members:
+            gives, takes = (
+                "each member" if many else "a grid point"
+                for many in (network.gives_members, head.takes_members)
+            )
+            raise ArgumentError(
+                "head",
+                f"{type(network).__name__} delivers outputs of {gives}, but "
+                f"{type(head).__name__} takes those of {takes}",
+                "MembersHead and MembersNormalHead take those of each member",
+            )
         self.network, self.head = network, head
         self._optimizer, self._scheduler = optimizer, scheduler
 
@@ -130,22 +142,18 @@ class PostProcessor(_ForecastModule):
         """The forecast for a batch.
 
         Raises:
-            ArgumentError: the batch has another number of channels than the network takes.
+            ArgumentError: the batch has another number of channels than the network takes, fewer
+                members than it needs, or no features of members where it takes them.
         """
         features = batch["features"]
-        if features.ndim != 4 or features.shape[1] != self.network.in_channels:
-            raise ArgumentError(
-                "features",
-                f"the batch has shape {tuple(features.shape)} (N, C, H, W), but "
-                f"{type(self.network).__name__} takes {self.network.in_channels} channels",
-                "Set the network's in_channels to the number of channels of the data",
-            )
+        _check_features(features, self.network)
         forecast: Predictive = self.head(self.network(features), batch)
         return forecast
 
     def training_step(self, batch: Batch) -> Tensor:
-        """Logs `train_loss` and returns the loss."""
-        return self._step(batch, "train")
+        """Logs `train_loss` and returns the loss, with the network's penalty if it has one."""
+        loss, penalty = self._step(batch, "train"), self.network.penalty()
+        return loss if penalty is None else loss + penalty
 
     def configure_optimizers(self) -> Any:
         """Optimiser, and schedule if there is one; a plateau schedule watches `val_loss`."""
@@ -210,6 +218,33 @@ class StatisticalPostProcessor(_ForecastModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """An optimiser of nothing: Lightning saves a checkpoint only after a step was counted."""
         return torch.optim.SGD([torch.zeros(1)], lr=0.0)
+
+
+def _check_features(features: Tensor, network: Network) -> None:
+    """Refuses features that the network cannot take."""
+    name, wanted = (
+        type(network).__name__,
+        "(N, M, C, H, W)" if network.takes_members else "(N, C, H, W)",
+    )
+    shape = f"the batch has shape {tuple(features.shape)}"
+    if features.ndim != (5 if network.takes_members else 4):
+        kind = "members" if network.takes_members else "fields"
+        raise ArgumentError(
+            "features", f"{shape}, but {name} takes {wanted}", f"Set data.kind to {kind}"
+        )
+    if features.shape[-3] != network.in_channels:
+        raise ArgumentError(
+            "features",
+            f"{shape} {wanted}, but {name} takes {network.in_channels} channels",
+            "Set the network's in_channels to the number of channels of the data",
+        )
+    if network.takes_members and features.shape[1] < network.least_members:
+        raise ArgumentError(
+            "features",
+            f"{name} needs at least {network.least_members} members, the batch has "
+            f"{features.shape[1]}",
+            "Raise data.ensemble, or use data with more members",
+        )
 
 
 def _not_finite(name: str, sums: Tensor, dates: Tensor) -> ArgumentError:

@@ -11,11 +11,25 @@ class Network(nn.Module):
     Attributes:
         in_channels: channels of the features it takes.
         out_channels: channels it delivers; a head states how many it needs.
+        takes_members: whether it takes features of each member (`kind: members` of the data).
+        gives_members: whether it delivers outputs of each member, for a head that takes them.
+        least_members: smallest ensemble that it is defined for; only if it takes members.
     """
 
     in_channels: int
     out_channels: int
+    takes_members: bool = False
+    gives_members: bool = False
+    least_members: int = 1
 
     @abstractmethod
     def forward(self, features: Tensor) -> Tensor:
-        """(N, in_channels, H, W) -> (N, out_channels, H, W)."""
+        """(N, in_channels, H, W) -> (N, out_channels, H, W).
+
+        Members are the second dimension, (N, M, ...), of features if the network takes them and
+        of outputs if it gives them.
+        """
+
+    def penalty(self) -> Tensor | None:
+        """What training adds to the loss, in its units; None for nothing."""
+        return None

@@ -1,0 +1,112 @@
+"""Heads for networks that deliver outputs of each member: corrected members, or their moments."""
+
+from torch import Tensor
+
+from ens10.errors import ArgumentError
+from ens10.loader.batch import Batch
+from ens10.metrics import Estimator
+from ens10.models.heads import Head
+from ens10.models.predictive import Ensemble, Normal
+
+
+class MembersHead(Head):
+    """Corrected members as a residual on the raw ones: x_m + s * o_m.
+
+    s is the standard deviation of the raw ensemble at that point and date, at least `floor`: an
+    output of 0 is the raw ensemble. Where a raw member is NaN, all members are, and the network
+    gets no gradient from there. The batch must carry the raw members (`data.members: true`).
+
+    Args:
+        estimator: of the CRPS in training and validation; "plain" scores the members as the
+            forecast that they are. "fair" and "almost_fair" suppose members that are drawn
+            independently, and reward too much spread where a network lets members see each other.
+        floor: smallest s, in units of the target, e.g. 0.001 K.
+
+    Raises:
+        ArgumentError: a floor that is not positive.
+    """
+
+    out_channels = 1
+    takes_members = True
+
+    def __init__(self, estimator: Estimator = "plain", floor: float = 1e-3) -> None:
+        super().__init__()
+        _check_floor(floor)
+        self.estimator, self.floor = estimator, floor
+
+    def forward(self, outputs: Tensor, batch: Batch) -> Ensemble:
+        """Ensemble of members (N, M, H, W) from outputs (N, M, 1, H, W).
+
+        Raises:
+            ArgumentError: the batch lacks the members, or has another number of them.
+        """
+        return Ensemble(corrected_members(outputs, batch, self.floor), self.estimator)
+
+
+class MembersNormalHead(Head):
+    """Normal distribution with mean and standard deviation (n - 1) of the corrected members.
+
+    Members are corrected as by `MembersHead`, of which an output of 0 gives the moments of the raw
+    ensemble. A standard deviation below `floor` is `floor`, and gets no gradient.
+
+    Args:
+        floor: smallest sigma and smallest s, in units of the target, e.g. 0.001 K.
+
+    Raises:
+        ArgumentError: a floor that is not positive.
+    """
+
+    out_channels = 1
+    takes_members = True
+
+    def __init__(self, floor: float = 1e-3) -> None:
+        super().__init__()
+        _check_floor(floor)
+        self.floor = floor
+
+    def forward(self, outputs: Tensor, batch: Batch) -> Normal:
+        """Normal with mu and sigma (N, H, W) from outputs (N, M, 1, H, W).
+
+        Raises:
+            ArgumentError: the batch lacks the members, has another number of them, or only one.
+        """
+        members = corrected_members(outputs, batch, self.floor)
+        if members.shape[1] < 2:
+            raise ArgumentError(
+                "members", "one member has no standard deviation", "Use at least 2 members"
+            )
+        # clamped before the root, whose slope at 0 is infinite
+        variance = members.var(dim=1).clamp(min=self.floor**2)
+        return Normal(members.mean(dim=1), variance.sqrt(), positive=True)
+
+
+def corrected_members(outputs: Tensor, batch: Batch, floor: float) -> Tensor:
+    """Raw members plus outputs in units of the raw spread, (N, M, H, W).
+
+    Args:
+        outputs: (N, M, 1, H, W).
+        batch: with `members`.
+        floor: smallest spread.
+
+    Raises:
+        ArgumentError: the batch lacks the members, or has another number of them.
+    """
+    if "members" not in batch:
+        raise ArgumentError("members", "the batch has no raw members", "Set data.members to true")
+    members: Tensor = batch["members"]
+    if outputs.shape[1] != members.shape[1]:
+        raise ArgumentError(
+            "members",
+            f"outputs of {outputs.shape[1]} members for {members.shape[1]} raw members",
+            "Use features and members of the same ensemble",
+        )
+    missing = members.isnan().any(dim=1) | batch["raw_std"].isnan()
+    spread = batch["raw_std"].masked_fill(missing, 1).clamp(min=floor)
+    # at least float32 also under mixed precision: half precision has no room for Z500
+    shift = spread.unsqueeze(1) * outputs.squeeze(2).to(members.dtype)
+    return (members + shift).masked_fill(missing.unsqueeze(1), float("nan"))
+
+
+def _check_floor(floor: float) -> None:
+    if not floor > 0:
+        raise ArgumentError("floor", f"{floor} is not positive", "Give it in target units")

@@ -1,0 +1,140 @@
+"""Attention across the members of an ensemble, from dot products over the whole field."""
+
+import torch
+from torch import Tensor, nn
+
+from ens10.errors import ArgumentError
+
+
+class ChannelNorm(nn.Module):
+    """Layer normalisation of fields.
+
+    Without `grid`, the channels of each point are normalised on their own, with a weight and a
+    bias for each channel: the layer works on any grid, on any part of one, and commutes with
+    turning the globe. With `grid`, channels and points are normalised together, with a weight and
+    a bias for each of them, as PoET does: 2 C H W parameters, a hidden embedding of each point.
+
+    Args:
+        channels: of the fields.
+        grid: rows and columns, or None.
+    """
+
+    def __init__(self, channels: int, grid: tuple[int, int] | None = None) -> None:
+        super().__init__()
+        shape = (channels,) if grid is None else (channels, *grid)
+        self.norm = nn.LayerNorm(shape)
+
+    def forward(self, fields: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, C, H, W).
+
+        Raises:
+            ArgumentError: another grid than the layer was made for.
+        """
+        shape = self.norm.normalized_shape
+        if len(shape) == 1:
+            normed: Tensor = self.norm(fields.movedim(1, -1))
+            return normed.movedim(-1, 1)
+        if tuple(fields.shape[1:]) != tuple(shape):
+            raise ArgumentError(
+                "grid",
+                f"fields of {tuple(fields.shape[-2:])} points (rows, columns) where the network "
+                f"has parameters for {tuple(shape[1:])}",
+                "Use data on the grid of the training, or leave grid out",
+            )
+        whole: Tensor = self.norm(fields)
+        return whole
+
+
+def member_products(query: Tensor, key: Tensor) -> Tensor:
+    """Dot products of all pairs of members over channels and points.
+
+    They are sums over points: of a field in parts, the products of the parts add up to those of
+    the field. Keys are taken about their ensemble mean, which changes each row by a constant, to
+    which `member_weights` is blind, and keeps small differences from being lost.
+
+    Args:
+        query: (N, M, heads, c, H, W).
+        key: (N, M, heads, c, H, W).
+
+    Returns:
+        (N, heads, M, M), row for the member that asks; at least float32, since a sum over a field
+        does not fit into half precision.
+    """
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        asking, asked = (x.to(dtype).flatten(3).transpose(1, 2) for x in (query, key))
+        asked = asked - asked.mean(dim=2, keepdim=True)
+        return asking @ asked.transpose(-1, -2)
+
+
+def member_weights(products: Tensor, size: int) -> Tensor:
+    """Softmax over the members of products / sqrt(size), (N, heads, M, M).
+
+    Args:
+        products: of `member_products`, summed over all parts of the field.
+        size: channels of a head times points of the whole field.
+    """
+    return torch.softmax(products / size**0.5, dim=-1)
+
+
+def reweighted(weights: Tensor, value: Tensor) -> Tensor:
+    """New perturbations: sums over members j of weights_ij times value_j about its mean.
+
+    Args:
+        weights: (N, heads, M, M).
+        value: (N, M, heads, c, H, W), any part of the field.
+
+    Returns:
+        (N, M, heads, c, H, W).
+    """
+    perturbation = value - value.mean(dim=1, keepdim=True)
+    flat = perturbation.flatten(3).transpose(1, 2)
+    mixed = weights.to(flat.dtype) @ flat
+    return mixed.transpose(1, 2).reshape(value.shape)
+
+
+class MemberAttention(nn.Module):
+    """Self-attention across members, Finn (2021), arXiv:2106.13924.
+
+    Query, key and value are linear in the channels at each point. A pair of members has one weight
+    for each head, from the dot product over the whole field; each member gets the perturbations of
+    the values about the ensemble mean with its weights, through an output projection that starts
+    at zero, added to what came in. It takes any number of members; permuting them permutes what
+    comes out. Members that are all the same, and a single one, stay as they are.
+
+    Args:
+        channels: of the fields, a multiple of `heads`.
+        heads: sets of weights.
+        grid: for normalisation with parameters at each point; see `ChannelNorm`.
+
+    Raises:
+        ArgumentError: channels that are not a multiple of heads.
+    """
+
+    def __init__(self, channels: int, heads: int, grid: tuple[int, int] | None = None) -> None:
+        super().__init__()
+        if heads < 1 or channels % heads:
+            raise ArgumentError("heads", f"{channels} channels are no multiple of {heads} heads")
+        self.heads = heads
+        self.norm = ChannelNorm(channels, grid)
+        self.query_key_value = nn.Conv2d(channels, 3 * channels, 1, bias=False)
+        self.project = nn.Conv2d(channels, channels, 1)
+        nn.init.zeros_(self.project.weight)
+        nn.init.zeros_(self.project.bias)  # type: ignore[arg-type]
+
+    def forward(self, fields: Tensor) -> Tensor:
+        """(N, M, C, H, W) -> (N, M, C, H, W)."""
+        N, M, C, H, W = fields.shape
+        normed = self.norm(fields.flatten(0, 1))
+        projected = self.query_key_value(normed).view(N, M, 3, self.heads, -1, H, W)
+        query, key, value = projected.unbind(2)
+        weights = member_weights(member_products(query, key), C // self.heads * H * W)
+        mixed = reweighted(weights, value).reshape(N * M, C, H, W)
+        return fields + self.project(mixed).view(fields.shape)
+
+
+def each_member(layer: nn.Module, fields: Tensor) -> Tensor:
+    """A layer of fields (N, C, H, W) on each member of (N, M, C, H, W)."""
+    N, M = fields.shape[:2]
+    outputs: Tensor = layer(fields.flatten(0, 1))
+    return outputs.view(N, M, *outputs.shape[1:])

@@ -1,0 +1,136 @@
+"""PoET: a U-Net shared over members, with attention across them at its levels."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ens10.errors import ArgumentError
+from ens10.models.layers.attention import ChannelNorm, MemberAttention, each_member
+from ens10.models.layers.padding import Poles, SameConv2d, upsample_twice
+from ens10.models.networks.base import Network
+
+Grid = tuple[int, int]
+
+
+class PoET(Network):
+    """Post-processing of ensembles with transformers, Ben Bouallegue et al. 2024, arXiv:2303.17195.
+
+    A U-Net of widths 16, 32 and 64, shared by the members, with attention across members (see
+    `MemberAttention`, 8 heads) at the three deepest levels. Members in, members out, any number
+    from 2 on; permuting them permutes the outputs. Our choices: two blocks of 3x3 convolution,
+    normalisation and ReLU on the way down and one on the way up, mean pooling, attention after the
+    blocks of the way down. Parameters with
+    the defaults: 129,665 for 7 channels, 130,241 for 11.
+
+    The grid is any whose coarsest level has 2 x 2 points; odd numbers of rows and columns are
+    treated as in `UNet`.
+
+    In the paper most parameters are weights of normalisations for each channel and point, which
+    act as an embedding of the place. `grid` gives the attention's normalisations such weights
+    (14.5 million on 361 x 720 points); the network is then bound to that grid. Without it, nothing
+    depends on the place.
+
+    Beware: attention across members makes them depend on each other. The fair CRPS then rewards
+    too much spread (Roberts 2026, arXiv:2602.15830); look at the ratio of spread and error.
+
+    Args:
+        in_channels: channels of a member's features.
+        out_channels: channels delivered for each member.
+        widths: channels of the levels, from the full grid down; multiples of `heads`.
+        heads: of the attention.
+        attention_levels: how many of the deepest levels have attention.
+        grid: rows and columns of the data, for weights at each point; None for none.
+        periodic_longitude: whether first and last column are neighbours; without `grid`, the
+            network then commutes with turning the globe by multiples of 4 (for three levels)
+            columns, if their number is one too.
+        poles: what the convolutions see beyond the first and last row.
+        zero_init: start the last layer at zero: a residual head then gives the raw members.
+
+    Raises:
+        ArgumentError: no level, or a width that is not a multiple of heads.
+    """
+
+    takes_members = True
+    gives_members = True
+    least_members = 2
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int = 1,
+        widths: Sequence[int] = (16, 32, 64),
+        heads: int = 8,
+        attention_levels: int = 3,
+        grid: Grid | None = None,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+        zero_init: bool = True,
+    ) -> None:
+        super().__init__()
+        if not widths:
+            raise ArgumentError("widths", "no level is given", "Give at least one width")
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.periodic_longitude = periodic_longitude
+
+        def block(before: int, after: int) -> nn.Sequential:
+            conv = SameConv2d(before, after, periodic_longitude=periodic_longitude, poles=poles)
+            return nn.Sequential(conv, ChannelNorm(after), nn.ReLU(inplace=True))
+
+        levels = list(zip((in_channels, *widths), widths, strict=False))
+        self.down = nn.ModuleList(nn.Sequential(block(a, b), block(b, b)) for a, b in levels)
+        self.attention = nn.ModuleList(
+            MemberAttention(width, heads, _level(grid, n))
+            if len(widths) - n <= attention_levels
+            else nn.Identity()
+            for n, width in enumerate(widths)
+        )
+        self.up = nn.ModuleList(block(a + b, a) for a, b in pairwise(widths))
+        self.last = nn.Conv2d(widths[0], out_channels, 1)
+        if zero_init:
+            for parameter in self.last.parameters():
+                nn.init.zeros_(parameter)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, M, in_channels, H, W) -> (N, M, out_channels, H, W).
+
+        Raises:
+            ArgumentError: a grid too small for the levels, or another than the network's.
+        """
+        self._check_grid(features.shape[-2], features.shape[-1])
+        fields, skips = features, []
+        for n, (down, attention) in enumerate(zip(self.down, self.attention, strict=True)):
+            if n:
+                fields = each_member(nn.AvgPool2d(2), fields)
+            fields = attention(each_member(down, fields))
+            skips.append(fields)
+        for up, skip in zip(reversed(self.up), reversed(skips[:-1]), strict=True):
+            fields = each_member(up, self._join(skip, fields))
+        return each_member(self.last, fields)
+
+    def _join(self, skip: Tensor, below: Tensor) -> Tensor:
+        """`skip` with the upsampled map of the level below behind it, (N, M, C, H, W)."""
+        upper = upsample_twice(below.flatten(0, 1), periodic_longitude=self.periodic_longitude)
+        odd_row, odd_column = skip.shape[-2] % 2, skip.shape[-1] % 2
+        if odd_column:
+            mode = "circular" if self.periodic_longitude else "replicate"
+            upper = functional.pad(upper, (0, 1, 0, 0), mode=mode)
+        if odd_row:
+            upper = functional.pad(upper, (0, 0, 1, 0), mode="replicate")
+        return torch.cat([skip, upper.view(*skip.shape[:2], *upper.shape[1:])], dim=2)
+
+    def _check_grid(self, rows: int, columns: int) -> None:
+        least = 2 ** len(self.down)
+        if min(rows, columns) < least:
+            raise ArgumentError(
+                "features",
+                f"a grid of {rows} x {columns} points is too small for {len(self.down)} levels",
+                f"PoET needs at least {least} x {least}, or fewer widths",
+            )
+
+
+def _level(grid: Grid | None, level: int) -> Grid | None:
+    """The grid after so many halvings."""
+    return None if grid is None else (grid[0] >> level, grid[1] >> level)

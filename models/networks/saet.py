@@ -1,0 +1,82 @@
+"""The self-attentive ensemble transformer: one network for all members, and attention across."""
+
+from torch import Tensor, nn
+
+from ens10.errors import ArgumentError
+from ens10.models.layers.attention import MemberAttention, each_member
+from ens10.models.layers.padding import Poles, SameConv2d
+from ens10.models.networks.base import Network
+
+
+class SAET(Network):
+    """The self-attentive ensemble transformer of Finn (2021), arXiv:2106.13924.
+
+    A convolutional network is shared by the members; after each of its blocks, attention across
+    members re-weights their perturbations about the ensemble mean, with weights from dot products
+    over the whole field and as many heads as channels (see `MemberAttention`). Members in,
+    members out, any number from 2 on; permuting them permutes the outputs. Known: the attention,
+    its zero start and residual, 64 channels and heads. Our choices: 5x5 convolution in, residual
+    blocks of one 3x3 convolution, 1x1 convolution out, normalisation that is blind to the place.
+    Parameters with the defaults: 171,841 for 7 channels, 178,241 for 11.
+
+    Beware: attention across members makes them depend on each other. The fair CRPS then rewards
+    too much spread (Roberts 2026, arXiv:2602.15830); look at the ratio of spread and error.
+
+    Args:
+        in_channels: channels of a member's features.
+        out_channels: channels delivered for each member.
+        width: channels inside.
+        depth: blocks of convolution and attention.
+        heads: of the attention; None for one of each channel.
+        periodic_longitude: whether first and last column are neighbours; the network then commutes
+            with turning the globe.
+        poles: what the convolutions see beyond the first and last row.
+        zero_init: start the last layer at zero: a residual head then gives the raw members.
+
+    Raises:
+        ArgumentError: a depth below 1, or a width that is not a multiple of heads.
+    """
+
+    takes_members = True
+    gives_members = True
+    least_members = 2
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int = 1,
+        width: int = 64,
+        depth: int = 3,
+        heads: int | None = None,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+        zero_init: bool = True,
+    ) -> None:
+        super().__init__()
+        if depth < 1:
+            raise ArgumentError("depth", f"{depth} is less than 1")
+        self.in_channels, self.out_channels = in_channels, out_channels
+
+        def conv(before: int, after: int, kernel: int) -> SameConv2d:
+            return SameConv2d(
+                before, after, kernel, periodic_longitude=periodic_longitude, poles=poles
+            )
+
+        self.first = nn.Sequential(conv(in_channels, width, 5), nn.ReLU(inplace=True))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(conv(width, width, 3), nn.ReLU(inplace=True)) for _ in range(depth)
+        )
+        self.attention = nn.ModuleList(
+            MemberAttention(width, width if heads is None else heads) for _ in range(depth)
+        )
+        self.last = nn.Conv2d(width, out_channels, 1)
+        if zero_init:
+            for parameter in self.last.parameters():
+                nn.init.zeros_(parameter)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, M, in_channels, H, W) -> (N, M, out_channels, H, W)."""
+        fields = each_member(self.first, features)
+        for block, attention in zip(self.blocks, self.attention, strict=True):
+            fields = attention(fields + each_member(block, fields))
+        return each_member(self.last, fields)

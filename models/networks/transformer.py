@@ -1,0 +1,86 @@
+"""A transformer over the members at each grid point: a reconstruction of a baseline."""
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ens10.errors import ArgumentError
+from ens10.models.networks.base import Network
+
+
+class Transformer(Network):
+    """Self-attention over the members at each grid point, with the same weights everywhere.
+
+    Ashkboos et al. 2022 name a Transformer as baseline and give neither code nor sizes. This is our
+    reconstruction: the features of a member at a point are a token, embedded linearly without a
+    position, since members are exchangeable; `depth` pre-normalised encoder layers (Vaswani et al.
+    2017, arXiv:1706.03762); a normalisation, the mean over the members, and a linear layer to the
+    outputs of the point. Permuting the members leaves the outputs; any number of them is taken.
+    Parameters with the defaults: 25,794 for 7 channels, 25,922 for 11.
+
+    Args:
+        in_channels: channels of a member's features.
+        out_channels: channels delivered at each point.
+        width: channels of a token, a multiple of `heads`.
+        heads: of the attention.
+        depth: encoder layers.
+        chunk: points at a time. If there are more, training keeps the features of each chunk only
+            and computes it twice, so that memory does not grow with the layers' inner maps.
+        zero_init: start the last layer at zero, so that training starts with an output of 0.
+
+    Raises:
+        ArgumentError: a width that is not a multiple of heads, or a chunk of no points.
+    """
+
+    takes_members = True
+    least_members = 2
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int = 2,
+        width: int = 32,
+        heads: int = 4,
+        depth: int = 2,
+        chunk: int = 16384,
+        zero_init: bool = False,
+    ) -> None:
+        super().__init__()
+        if heads < 1 or width % heads:
+            raise ArgumentError("width", f"{width} is no multiple of {heads} heads")
+        if chunk < 1:
+            raise ArgumentError("chunk", f"{chunk} is less than 1")
+        self.in_channels, self.out_channels, self.chunk = in_channels, out_channels, chunk
+        self.embed = nn.Linear(in_channels, width)
+        layers = [
+            nn.TransformerEncoderLayer(
+                width, heads, 4 * width, dropout=0.0, batch_first=True, norm_first=True
+            )
+            for _ in range(depth)
+        ]
+        self.layers = nn.Sequential(*layers)
+        self.norm = nn.LayerNorm(width)
+        self.last = nn.Linear(width, out_channels)
+        if zero_init:
+            nn.init.zeros_(self.last.weight)
+            nn.init.zeros_(self.last.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, M, in_channels, H, W) -> (N, out_channels, H, W)."""
+        N, M, C, H, W = features.shape
+        tokens = features.permute(0, 3, 4, 1, 2).reshape(N * H * W, M, C)
+        chunks = tokens.split(self.chunk)
+        if len(chunks) > 1 and torch.is_grad_enabled():
+            parts = [
+                checkpoint(self._points, part, use_reentrant=False, preserve_rng_state=False)
+                for part in chunks
+            ]
+        else:
+            parts = [self._points(part) for part in chunks]
+        return torch.cat(parts).view(N, H, W, self.out_channels).permute(0, 3, 1, 2)
+
+    def _points(self, tokens: Tensor) -> Tensor:
+        """(P, M, in_channels) -> (P, out_channels)."""
+        members = self.norm(self.layers(self.embed(tokens)))
+        outputs: Tensor = self.last(members.mean(dim=1))
+        return outputs

@@ -1,0 +1,77 @@
+"""Configurations of the papers' networks, trained a little through the real command line."""
+
+import csv
+
+import pytest
+import torch
+import yaml
+
+from ens10.cli import main
+from ens10.convert import prepare
+from ens10.experiments.demo import config_path
+from ens10.experiments.reading import open_predictions
+from ens10.synthetic import World
+
+NAMES = {"lenet": "normal", "transformer": "normal", "saet": "normal", "poet": "ensemble"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    made = World("8x16", range(2000, 2006), 4, seed=0, steps=(48,))
+    made.write(tmp_path_factory.mktemp("tiny") / "world")
+    path = made.folder.parent / "store.zarr"
+    prepare(made.folder, path, truth=made.folder / "truth")
+    torch.set_num_threads(1)
+    return path
+
+
+def command(*arguments, status=0):
+    assert main([str(a) for a in arguments]) == status
+
+
+def fit(name, store, run, *options, status=0):
+    config = ["--config", config_path(f"{name}_draft"), "--trainer.max_epochs", 2]
+    command("fit", *config, "--data.store", store, "--run", run, "--quiet", *options, status=status)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_few_steps_train_predict_and_score(name, store, tmp_path):
+    run = tmp_path / name
+    fit(name, store, run)
+    with (run / "log" / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    losses = [float(row["train_loss"]) for row in rows if row["train_loss"]]
+    assert losses[-1] < losses[0]
+    command("predict", "--run", run, "--quiet")
+    forecast, _ = open_predictions(run)
+    assert forecast.attrs["forecast_kind"] == NAMES[name]
+    command("score", run)
+    with (run / "scores.csv").open() as file:
+        crps = {row["score"]: float(row["value"]) for row in csv.DictReader(file)}["crps"]
+    assert 0.1 < crps < 5
+
+
+def test_another_number_of_members_than_in_training(store, tmp_path):
+    """Trained on five, asked for all ten."""
+    run = tmp_path / "poet"
+    fit("poet", store, run, "--data.ensemble", 5)
+    command("predict", "--run", run, "--quiet")
+    assert open_predictions(run)[0].sizes["number"] == 5
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["data"]["ensemble"] = None
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    command("predict", "--run", run, "--quiet")
+    assert open_predictions(run)[0].sizes["number"] == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("poet", ("--data.members", "false"), "Set data.members to true"),
+        ("saet", ("--data.kind", "fields"), "Set data.kind to members"),
+        ("transformer", ("--data.ensemble", "1"), "needs at least 2 members"),
+    ],
+)
+def test_one_clear_error(name, options, message, store, tmp_path, capsys):
+    fit(name, store, tmp_path / "run", *options, status=1)
+    assert message in capsys.readouterr().err.replace("\n", " ")

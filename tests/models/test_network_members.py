@@ -1,0 +1,176 @@
+"""SAET and PoET, and the attention across members that both have."""
+
+import pytest
+import torch
+
+from ens10.errors import ArgumentError
+from ens10.models.layers.attention import (
+    ChannelNorm,
+    MemberAttention,
+    member_products,
+    member_weights,
+    reweighted,
+)
+from ens10.models.networks.poet import PoET
+from ens10.models.networks.saet import SAET
+
+
+def noise(*shape, seed=3):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).double()
+
+
+def awake(network):
+    """Nothing at zero: a zero start hides what a network does."""
+    generator = torch.Generator().manual_seed(7)
+    for parameter in network.parameters():
+        parameter.data = parameter.data.double()
+        if not parameter.any():
+            parameter.data.normal_(std=0.3, generator=generator)
+    return network.double()
+
+
+def saet(**options):
+    torch.manual_seed(1)
+    return SAET(3, width=8, depth=2, **options)
+
+
+def poet(**options):
+    torch.manual_seed(1)
+    return PoET(3, widths=(8, 8, 16), **options)
+
+
+BOTH = pytest.mark.parametrize("make", [saet, poet])
+
+
+def test_parameters_as_stated():
+    counts = {(SAET, 7): 171_841, (SAET, 11): 178_241, (PoET, 7): 129_665, (PoET, 11): 130_241}
+    for (kind, channels), count in counts.items():
+        assert sum(p.numel() for p in kind(channels).parameters()) == count
+
+
+def test_with_a_grid_most_parameters_belong_to_points():
+    grid = (24, 36)
+    extra = sum(p.numel() for p in PoET(7, grid=grid).parameters()) - 129_665
+    points = 2 * (16 * 24 * 36 + 32 * 12 * 18 + 64 * 6 * 9)
+    assert extra == points - 2 * (16 + 32 + 64)
+
+
+def test_attention_equals_its_definition():
+    layer, x = awake(MemberAttention(4, 2)), noise(2, 5, 4, 3, 6)
+    weight = layer.query_key_value.weight[..., 0, 0]
+    normed = torch.nn.functional.layer_norm(
+        x.movedim(2, -1), (4,), layer.norm.norm.weight, layer.norm.norm.bias
+    )
+    query, key, value = (normed @ weight.T).movedim(-1, 2).chunk(3, dim=2)
+    mixed = torch.zeros_like(x)
+    for n in range(2):
+        for head in (slice(0, 2), slice(2, 4)):
+            mean = value[n, :, head].mean(0)
+            for i in range(5):
+                logits = [
+                    (query[n, i, head] * key[n, j, head]).sum() / (2 * 3 * 6) ** 0.5
+                    for j in range(5)
+                ]
+                chosen = torch.stack(logits).softmax(0)
+                mixed[n, i, head] = sum(chosen[j] * (value[n, j, head] - mean) for j in range(5))
+    out = torch.einsum("oc,nmchw->nmohw", layer.project.weight[..., 0, 0], mixed)
+    expected = x + out + layer.project.bias[:, None, None]
+    torch.testing.assert_close(layer(x), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_of_the_attention():
+    layer, x = awake(MemberAttention(2, 1)), noise(1, 3, 2, 2, 3).requires_grad_()
+    assert torch.autograd.gradcheck(layer, (x,))
+
+
+def test_products_of_parts_of_a_field_add_up():
+    query, key, value = (noise(2, 4, 3, 2, 6, 5, seed=s) for s in (1, 2, 3))
+    whole = reweighted(member_weights(member_products(query, key), 60), value)
+    north, south = ((..., rows, slice(None)) for rows in (slice(0, 2), slice(2, 6)))
+    products = sum(member_products(query[part], key[part]) for part in (north, south))
+    weights = member_weights(products, 60)
+    parts = [reweighted(weights, value[part]) for part in (north, south)]
+    torch.testing.assert_close(torch.cat(parts, -2), whole, rtol=1e-12, atol=1e-12)
+
+
+def test_products_are_not_lost_in_half_precision():
+    query, key = (noise(1, 3, 1, 2, 40, 90, seed=s).float() * 5 for s in (1, 2))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        products = member_products(query, key)
+    assert products.dtype == torch.float32
+    torch.testing.assert_close(products, member_products(query, key))
+
+
+def test_equal_members_get_no_update():
+    layer = awake(MemberAttention(4, 4))
+    layer.project.bias.data.zero_()
+    x = noise(1, 1, 4, 3, 6).expand(1, 5, 4, 3, 6)
+    torch.testing.assert_close(layer(x), x, rtol=0, atol=1e-14)
+
+
+@BOTH
+@pytest.mark.parametrize("members", [2, 3, 11])
+def test_permuting_members_permutes_the_outputs(make, members):
+    network, x = awake(make()), noise(1, members, 3, 9, 12)
+    outputs = network(x)
+    assert outputs.shape == (1, members, 1, 9, 12)
+    order = torch.randperm(members, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(network(x[:, order]), outputs[:, order], rtol=0, atol=1e-11)
+
+
+@BOTH
+def test_members_see_each_other_over_the_whole_field(make):
+    network, x = awake(make()), noise(1, 3, 3, 16, 48)
+    moved = x.clone()
+    moved[:, 0, :, 0, 0] += 3
+    change = (network(moved) - network(x)).abs()
+    assert (change[0, 1:] > 0).all()
+    assert change[0, 0, 0, 0, 0] > change[0, 1, 0, 0, 0]
+
+
+@BOTH
+def test_periodic_networks_commute_with_turning_the_globe(make):
+    network, x = awake(make(periodic_longitude=True)), noise(1, 3, 3, 9, 16)
+    for columns in (4, -8):
+        turned = network(x.roll(columns, -1))
+        torch.testing.assert_close(turned, network(x).roll(columns, -1), rtol=0, atol=1e-11)
+    plain = awake(make())
+    assert (plain(x.roll(4, -1)) - plain(x).roll(4, -1)).abs().max() > 1e-4
+
+
+@BOTH
+def test_they_start_at_zero_and_learn(make):
+    network, x = make().double(), noise(1, 3, 3, 8, 8)
+    assert (network(x) == 0).all()
+    (awake(network)(x) - noise(1, 3, 1, 8, 8, seed=5)).square().sum().backward()
+    for name, parameter in network.named_parameters():
+        assert parameter.grad.isfinite().all(), name
+        assert (parameter.grad != 0).any(), name
+
+
+@pytest.mark.parametrize("grid", [(8, 8), (9, 11), (23, 53), (10, 14)])
+@pytest.mark.parametrize("periodic", [False, True])
+def test_poet_takes_any_grid(grid, periodic):
+    network = poet(periodic_longitude=periodic, grid=grid)
+    assert network(noise(1, 2, 3, *grid).float()).shape == (1, 2, 1, *grid)
+
+
+def test_poet_without_attention_treats_members_alone():
+    network, x = awake(poet(attention_levels=0)), noise(1, 3, 3, 8, 8)
+    alone = torch.cat([network(x[:, [m]]) for m in range(3)], 1)
+    torch.testing.assert_close(network(x), alone, rtol=0, atol=1e-12)
+    assert (awake(poet())(x) - torch.cat([awake(poet())(x[:, [m]]) for m in range(3)], 1)).any()
+
+
+def test_settings_and_grids_that_cannot_be():
+    with pytest.raises(ArgumentError, match="8 channels are no multiple of 3 heads"):
+        saet(heads=3)
+    with pytest.raises(ArgumentError, match="depth"):
+        SAET(3, depth=0)
+    with pytest.raises(ArgumentError, match="widths"):
+        PoET(3, widths=())
+    with pytest.raises(ArgumentError, match="7 x 20 points is too small for 3 levels"):
+        poet()(noise(1, 2, 3, 7, 20).float())
+    with pytest.raises(ArgumentError, match=r"fields of \(8, 8\) points .* for \(9, 8\)"):
+        poet(grid=(9, 8))(noise(1, 2, 3, 8, 8).float())
+    assert ChannelNorm(3)(noise(1, 3, 4, 5).float()).shape == (1, 3, 4, 5)
