@@ -1,0 +1,74 @@
+"""Convolution that also sees where it is."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ens10.models.layers.padding import Poles, SameConv2d
+
+
+class CoordConv2d(nn.Module):
+    """A convolution over the input and its coordinates (Liu et al. 2018, arXiv:1807.03247).
+
+    The coordinates are the row from -1 to 1 and, on a regional grid, the column from -1 to 1. On a
+    periodic grid the column is an angle, given by its sine and cosine, so that there is no seam.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: rows and columns of the filter, odd.
+        periodic_longitude: whether the first and last column are neighbours.
+        poles: what lies beyond the first and last row.
+
+    Raises:
+        ArgumentError: an even kernel.
+        UnknownNameError: another value of `poles`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int = 3,
+        *,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+    ) -> None:
+        super().__init__()
+        self.periodic_longitude = periodic_longitude
+        self.conv = SameConv2d(
+            in_channels + (3 if periodic_longitude else 2),
+            out_channels,
+            kernel_size,
+            periodic_longitude=periodic_longitude,
+            poles=poles,
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, in_channels, H, W) -> (N, out_channels, H, W)."""
+        place = coordinates(features, periodic_longitude=self.periodic_longitude)
+        outputs: Tensor = self.conv(torch.cat([features, place], dim=1))
+        return outputs
+
+
+def coordinates(features: Tensor, *, periodic_longitude: bool = False) -> Tensor:
+    """Row and column, (N, 2, H, W), or row, sine and cosine of the column's angle, (N, 3, H, W).
+
+    Args:
+        features: (N, C, H, W), for shape, dtype and device.
+        periodic_longitude: whether the columns go once around the globe.
+    """
+    N, _, H, W = features.shape
+
+    def line(last: float, count: int) -> Tensor:
+        first = -1 if last == 1 else 0
+        return torch.linspace(first, last, count, dtype=features.dtype, device=features.device)
+
+    maps = [line(1, H)[:, None]]
+    if periodic_longitude:
+        angle = line(2 * math.pi * (1 - 1 / W), W)
+        maps += [angle.sin(), angle.cos()]
+    else:
+        maps.append(line(1, W))
+    return torch.stack([m.expand(H, W) for m in maps]).expand(N, -1, -1, -1)

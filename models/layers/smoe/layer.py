@@ -1,0 +1,248 @@
+"""The spatial mixture-of-experts layer, in plain torch."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.models.layers.padding import Poles
+from ens10.models.layers.smoe.conv import FreeConv2d
+from ens10.models.layers.smoe.gates import Gate, check_selected
+from ens10.models.layers.smoe.routing import LossScale, RoutedOutput, RoutingRule
+
+Activation = Literal["none", "softmax", "abs"]
+
+
+class SMoE2d(nn.Module):
+    """Of E experts, the k that a gate prefers at each grid point (arXiv:2211.13491).
+
+    An expert is a convolution with F filters and no bias, the same at all points. The gate gives
+    weights R (N, E, H, W). The output holds the values of the k experts of largest weight in rank
+    order: channels r F to r F + F - 1 are the filters of the expert of rank r.
+
+    In training mode a gate with parameters is taught by the routing classification loss: see
+    `classification_gradient` for the loss and `incorrect_choices` for what is incorrect. It then
+    gets no other gradient from this layer, and passes none to the input. The experts' gradient at incorrect choices is
+    multiplied by `damping`. All of it happens in the one backward pass of the loss, so that layers
+    may follow each other and gradients may be accumulated, scaled or averaged over processes.
+    The classification loss goes with the loss: it is multiplied by the scale of the loss (that of
+    mixed precision, 1/A under accumulation of A batches), which `track_loss` has to tell.
+    In evaluation mode, and with a gate without gradient (`FixedGate`), which is taken to be right,
+    the backward pass is the plain one. Without the routing loss only `weighted` teaches the gate.
+
+    Args:
+        in_channels: channels of the input.
+        num_experts: E.
+        selected: k.
+        gate: gives R; may be shared between layers.
+        kernel_size: rows and columns of the experts' filters, odd.
+        filters: F.
+        stride: rows and columns from one output to the next; the gate's map has the output's size.
+        periodic_longitude: whether the first and last column are neighbours.
+        poles: what lies beyond the first and last row.
+        weighted: whether values are multiplied by their weight R.
+        noise: whether N(0, 1/E^2) is added to R in training.
+        activation: of R after the noise: "none", "softmax" over the experts, or "abs".
+        routing_loss: whether the gate learns by routing classification.
+        quantile: share of a sample's choices that is called correct; the published recipe is 0.3.
+        tolerance: errors up to this are correct, in units of the output, if the loss is the mean
+            squared error; the paper's rule, 0, calls the same share wrong also at convergence.
+        damping: factor of the experts' gradient at incorrect choices; 1 leaves it as it is.
+        area: (H,) or (H, W) weights of the output's points in the loss. Errors are then divided by
+            them, and the quantile is a share of area; points of weight 0 count as correct.
+
+    Raises:
+        ArgumentError: more experts selected than there are, a gate of another number of experts,
+            or an option outside its range.
+        UnknownNameError: another value of `activation` or `poles`.
+    """
+
+    area: Tensor | None
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_experts: int,
+        selected: int,
+        gate: Gate,
+        kernel_size: int = 3,
+        filters: int = 1,
+        stride: int = 1,
+        *,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+        weighted: bool = False,
+        noise: bool = False,
+        activation: Activation = "none",
+        routing_loss: bool = True,
+        quantile: float = 0.3,
+        tolerance: float = 0.0,
+        damping: float = 0.1,
+        area: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        check_selected(selected, num_experts)
+        if filters < 1:
+            raise ArgumentError("filters", f"{filters} is not positive")
+        if activation not in get_args(Activation):
+            raise UnknownNameError("activation", activation, get_args(Activation))
+        if gate.num_experts != num_experts:
+            raise ArgumentError(
+                "gate", f"it weighs {gate.num_experts} experts, the layer has {num_experts}"
+            )
+        self.in_channels, self.out_channels = in_channels, selected * filters
+        self.num_experts, self.selected, self.filters = num_experts, selected, filters
+        self.weighted, self.noise, self.activation = weighted, noise, activation
+        self.gate = gate
+        self.experts = FreeConv2d(
+            in_channels,
+            num_experts * filters,
+            kernel_size,
+            stride=stride,
+            periodic_longitude=periodic_longitude,
+            poles=poles,
+        )
+        self.rule = RoutingRule(quantile, tolerance, damping, routing_loss, LossScale())
+        self.register_buffer("area", None if area is None else _mean_one(area))
+
+    def forward(self, features: Tensor, routing: Tensor | None = None) -> Tensor:
+        """(N, in_channels, H, W) -> (N, k F, H', W'), H' = ceil(H / stride).
+
+        Args:
+            features: the input.
+            routing: R if it is known already, from `route`.
+
+        Raises:
+            ArgumentError: another number of channels or dtype than the layer's, or a gate map or
+                area of another size than the output.
+        """
+        self._check(features)
+        values = self.experts(features).unflatten(1, (self.num_experts, self.filters))
+        routing = self.route(features) if routing is None else routing
+        self._check_map(routing, values)
+        choices = self._choose(routing)
+        N, _, F, H, W = values.shape
+        index = choices[:, :, None].expand(N, -1, F, H, W)
+        chosen = values.gather(1, index)
+        weights = None
+        if self.weighted:
+            source = routing.detach() if self._taught() else routing
+            weights = source.gather(1, choices)[:, :, None]
+        outputs = self._output(chosen, weights, routing, choices)
+        return outputs.flatten(1, 2)
+
+    def route(self, features: Tensor) -> Tensor:
+        """R, the weights of the experts: (N, E, H', W'), or (1, E, H', W') for all samples."""
+        if self._taught():
+            # the classification loss teaches gates alone: what earlier layers get is loss gradient
+            features = features.detach()
+        # in full precision: in half precision many weights are equal
+        with torch.autocast(features.device.type, enabled=False):
+            dtype = self.experts.weight.dtype
+            routing: Tensor = self.gate(features.to(dtype))
+            if self.noise and self.training:
+                shape = (features.shape[0], *routing.shape[1:])
+                noise = torch.randn(shape, dtype=routing.dtype, device=routing.device)
+                routing = routing + noise / self.num_experts
+            if self.activation == "softmax":
+                routing = routing.softmax(1)
+            elif self.activation == "abs":
+                routing = routing.abs()
+        return routing
+
+    def choices(self, features: Tensor) -> Tensor:
+        """The chosen experts in rank order, (N, k, H', W') or (1, k, H', W') int32."""
+        return self._choose(self.route(features))
+
+    def _taught(self) -> bool:
+        """Whether the gate gets the routing classification gradient, and no other."""
+        return self.training and self.rule.classify
+
+    def _choose(self, routing: Tensor) -> Tensor:
+        # int32: torch gathers with it, and it takes half the memory
+        return routing.detach().topk(self.selected, dim=1).indices.int()
+
+    def _output(
+        self, chosen: Tensor, weights: Tensor | None, routing: Tensor, choices: Tensor
+    ) -> Tensor:
+        """The chosen values, weighted if there are weights; judged in backward if need be."""
+        judged = self.training and routing.requires_grad and torch.is_grad_enabled()
+        if judged and (self.rule.classify or self.rule.damping < 1):
+            area = None if self.area is None else self.area.to(chosen.device)
+            outputs: Tensor = RoutedOutput.apply(
+                chosen, weights, routing, choices, area, self.rule, _is_scaled(chosen)
+            )
+            return outputs
+        return chosen if weights is None else chosen * weights.to(chosen.dtype)
+
+    def _check(self, features: Tensor) -> None:
+        if features.ndim != 4 or features.shape[1] != self.in_channels:
+            raise ArgumentError(
+                "features",
+                f"shape {tuple(features.shape)}, must be (N, {self.in_channels}, H, W)",
+            )
+        dtype = self.experts.weight.dtype
+        if features.dtype != dtype and not torch.is_autocast_enabled(features.device.type):
+            raise ArgumentError(
+                "features", f"{features.dtype}, but the layer is {dtype}", "Convert one of them"
+            )
+
+    def _check_map(self, routing: Tensor, values: Tensor) -> None:
+        N, E, _, H, W = values.shape
+        if routing.shape not in ((1, E, H, W), (N, E, H, W)):
+            raise ArgumentError(
+                "gate",
+                f"its map has shape {tuple(routing.shape)}, must be ({N}, {E}, {H}, {W}), or 1 "
+                "for the first",
+                "Build the gate for the grid and the stride of the layer",
+            )
+        if routing.dtype != self.experts.weight.dtype:
+            raise ArgumentError(
+                "gate", f"its map is {routing.dtype}, but the layer is {self.experts.weight.dtype}"
+            )
+        if self.area is not None and self.area.shape not in ((H, 1), (H, W)):
+            raise ArgumentError(
+                "area", f"shape {tuple(self.area.shape)}, but the output has {H} x {W} points"
+            )
+
+
+def track_loss(loss: Tensor, network: nn.Module) -> Tensor:
+    """Lets the mixture-of-experts layers of a network know the scale of their loss.
+
+    Call it with the loss as the training step has it, before it is scaled for mixed precision or
+    divided for accumulation. When the backward pass enters the loss, the gradient found there is
+    that scale, and the layers multiply the routing classification gradient by it.
+
+    Args:
+        loss: the scalar from which backward starts or through which it goes.
+        network: its layers may be anywhere within.
+
+    Returns:
+        `loss` itself.
+    """
+    scales = [layer.rule.scale for layer in network.modules() if isinstance(layer, SMoE2d)]
+
+    def tell(gradient: Tensor) -> None:
+        for scale in scales:
+            scale.value = gradient.detach()
+
+    if scales and loss.requires_grad:
+        loss.register_hook(tell)
+    return loss
+
+
+def _is_scaled(values: Tensor) -> bool:
+    """Whether a loss scaler deals with gradients that are not finite, as with float16."""
+    return values.dtype == torch.float16
+
+
+def _mean_one(area: Tensor) -> Tensor:
+    """Weights as (H, 1) or (H, W), of mean 1."""
+    area = torch.as_tensor(area, dtype=torch.get_default_dtype())
+    if area.ndim not in (1, 2) or not bool((area >= 0).all()) or not bool(area.sum() > 0):
+        raise ArgumentError(
+            "area", "must be (H,) or (H, W), not negative, not NaN and not all zero"
+        )
+    area = area[:, None] if area.ndim == 1 else area
+    return area / area.mean()

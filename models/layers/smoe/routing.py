@@ -1,0 +1,183 @@
+"""The routing classification loss and expert damping, inside the one backward pass."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ens10.errors import ArgumentError
+from ens10.models.layers.smoe.selection import lower_quantile
+
+
+@dataclass
+class LossScale:
+    """The gradient with which a backward pass entered the loss; see `track_loss`."""
+
+    value: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class RoutingRule:
+    """How choices are judged and what follows; see `SMoE2d` for the meaning.
+
+    Args:
+        quantile: share of a sample's errors that is called correct.
+        tolerance: errors up to this are correct, in units of the output.
+        damping: factor of the experts' gradient at incorrect points.
+        classify: whether the gate gets the routing classification gradient.
+        scale: where `track_loss` leaves the scale of the loss.
+    """
+
+    quantile: float = 0.3
+    tolerance: float = 0.0
+    damping: float = 0.1
+    classify: bool = True
+    scale: LossScale = field(default_factory=LossScale)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.quantile <= 1:
+            raise ArgumentError("quantile", f"{self.quantile} is not between 0 and 1")
+        if not 0 <= self.tolerance < math.inf:
+            raise ArgumentError("tolerance", f"{self.tolerance} is negative or not finite")
+        if not 0 <= self.damping <= 1:
+            raise ArgumentError("damping", f"{self.damping} is not between 0 and 1")
+
+    def loss_scale(self) -> Tensor:
+        """The scale of the loss in this backward pass.
+
+        Raises:
+            ArgumentError: the loss was not tracked.
+        """
+        if self.scale.value is None:
+            raise ArgumentError(
+                "loss",
+                "the routing classification does not know the scale of the loss",
+                "Call track_loss(loss, network) before backward()",
+            )
+        return self.scale.value
+
+
+class RoutedOutput(torch.autograd.Function):
+    """The chosen values, weighted if asked for; its backward judges every choice.
+
+    Called with values (N, k, F, H, W) of the chosen experts, which are overwritten; weights
+    (N or 1, k, 1, H, W) or None; gate (N or 1, E, H, W); choices (N or 1, k, H, W); area (H, W)
+    or None; the rule; and whether the loss is scaled against overflow (float16).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        values: Tensor,
+        weights: Tensor | None,
+        gate: Tensor,
+        choices: Tensor,
+        area: Tensor | None,
+        rule: RoutingRule,
+        scaled: bool,
+    ) -> Tensor:
+        """The output (N, k, F, H, W)."""
+        ctx.rule, ctx.scaled, ctx.dtype = rule, scaled, values.dtype
+        needed = values.clone() if weights is not None and ctx.needs_input_grad[1] else None
+        ctx.save_for_backward(needed, weights, gate, choices, area)
+        ctx.mark_dirty(values)
+        return values if weights is None else values.mul_(weights)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients for values, weights and gate."""
+        values, weights, gate, choices, area = ctx.saved_tensors
+        rule: RoutingRule = ctx.rule
+        wrong = incorrect_choices(gradient, rule, area, scaled=ctx.scaled)
+        for_weights = for_gate = None
+        if ctx.needs_input_grad[1]:
+            for_weights = (gradient * values).sum(2, keepdim=True)
+            for_weights = for_weights.sum_to_size(weights.shape).to(weights.dtype)
+        if rule.classify and ctx.needs_input_grad[2]:
+            for_gate = classification_gradient(gate, choices, wrong, rule.loss_scale())
+        for_values = gradient if weights is None else (gradient * weights).to(ctx.dtype)
+        if rule.damping < 1:
+            factors = torch.ones_like(wrong, dtype=gradient.dtype)
+            factors.masked_fill_(wrong, rule.damping)
+            for_values = for_values * factors[:, :, None]
+        return for_values, for_weights, for_gate, None, None, None, None
+
+
+def incorrect_choices(
+    gradient: Tensor, rule: RoutingRule, area: Tensor | None = None, *, scaled: bool = False
+) -> Tensor:
+    """Which choices were incorrect, from the gradient of the loss at the layer's output.
+
+    The error of a choice is the mean of |s| over its F filters. It is incorrect if it exceeds
+    the q-quantile of its sample's errors and the tolerance. s is the gradient divided by the scale
+    of the loss, times half the number of values in the output, divided by `area`: for the mean
+    squared error with weights `area` at the points, s = y - t whatever the number of samples.
+    Only the tolerance depends on any of these factors but `area`.
+
+    Args:
+        gradient: (N, k, F, H, W).
+        rule: quantile and tolerance.
+        area: (H, W) weights of the points in the loss, of mean 1; they also weigh the quantile.
+        scaled: leave values that are not finite to the loss scaler, which passes over the step.
+
+    Returns:
+        (N, k, H, W) bool.
+
+    Raises:
+        ArgumentError: values that are not finite.
+    """
+    sizes = gradient.detach().abs()
+    sizes = sizes.squeeze(2) if sizes.shape[2] == 1 else sizes.mean(2)
+    if sizes.dtype in (torch.float16, torch.bfloat16):
+        sizes = sizes.float()
+    if not bool(sizes.sum().isfinite()) and not bool(sizes.isfinite().all()):
+        if scaled:
+            return torch.zeros_like(sizes, dtype=torch.bool)
+        raise ArgumentError(
+            "gradient",
+            "the loss gradient at a mixture-of-experts layer has values that are not finite",
+            "Look for NaN in features and target, or lower the learning rate",
+        )
+    if area is not None:
+        sizes = torch.where(area > 0, sizes / area, 0)
+    weights = None if area is None else area.expand(sizes.shape[1:]).flatten()
+    limits = lower_quantile(sizes.flatten(1), rule.quantile, weights)
+    wrong = sizes > limits.view(-1, 1, 1, 1)
+    if rule.tolerance > 0:
+        allowed = rule.tolerance * rule.loss_scale().to(sizes.dtype)
+        wrong &= sizes * (gradient.numel() / 2) > allowed
+    return wrong
+
+
+def classification_gradient(
+    gate: Tensor, choices: Tensor, wrong: Tensor, scale: Tensor | float = 1.0
+) -> Tensor:
+    """Gradient of the routing classification loss in closed form, (sigmoid(R) - target) / n.
+
+    The loss is the mean over all N E H W entries of the binary cross-entropy with logits R, the
+    gate's weights (Dryden & Hoefler 2022, arXiv:2211.13491). Targets: 1 for a chosen expert that
+    was correct, 0 for one that was not, and for each of the E - k others the number of incorrect
+    ones among the k, divided by E - k. A gate that is the same for all samples gets the mean.
+
+    Args:
+        gate: R, (N or 1, E, H, W).
+        choices: (N or 1, k, H, W) the chosen experts.
+        wrong: (N, k, H, W) bool, whether they were incorrect.
+        scale: factor of the loss.
+
+    Returns:
+        The gradient, in shape and dtype of `gate`.
+    """
+    dtype = torch.float64 if gate.dtype == torch.float64 else torch.float32
+    share = wrong.to(dtype)
+    if gate.shape[0] == 1:
+        share = share.mean(0, keepdim=True)
+    others = gate.shape[1] - choices.shape[1]
+    target = (share.sum(1, keepdim=True) / max(others, 1)).expand(gate.shape).clone()
+    target.scatter_(1, choices.long(), 1 - share)
+    gradient = gate.to(dtype).sigmoid_() if gate.dtype != dtype else gate.sigmoid()
+    return ((gradient.sub_(target)) * (scale / gate.numel())).to(gate.dtype)

@@ -1,0 +1,247 @@
+"""The layer against a slow, obvious float64 reference: loops over samples, points and ranks."""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.models.layers.smoe import ConvGate, FixedGate, SMoE2d, TensorGate, track_loss
+
+GRID = (4, 5)
+
+
+def noise(*shape, seed=1):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def make(experts=5, selected=2, gate="tensor", **options):
+    torch.manual_seed(0)
+    gates = {
+        "tensor": lambda: TensorGate(experts, selected, GRID),
+        "conv": lambda: ConvGate(3, experts),
+    }
+    return SMoE2d(3, experts, selected, gates[gate](), **options).double()
+
+
+def reference_choices(R, k):
+    """For each sample and point the experts in the order of their weights."""
+    N, E, H, W = R.shape
+    points = product(range(N), range(H), range(W))
+    order = {}
+    for n, h, w in points:
+        order[n, h, w] = sorted(range(E), key=lambda e: -R[n, e, h, w].item())[:k]
+    return order
+
+
+def reference_output(layer, x):
+    """Value by value, with the filter written out as a sum."""
+    k, F, E = layer.selected, layer.filters, layer.num_experts
+    R = layer.route(x).expand(len(x), -1, -1, -1)
+    filters = layer.experts.weight.unflatten(0, (E, F))
+    padded = torch.nn.functional.pad(x, (1, 1, 1, 1))
+    out = x.new_zeros(len(x), k * F, *GRID)
+    for (n, h, w), experts in reference_choices(R, k).items():
+        for r, e in enumerate(experts):
+            for f in range(F):
+                value = (filters[e, f] * padded[n, :, h : h + 3, w : w + 3]).sum()
+                factor = R[n, e, h, w] if layer.weighted else 1.0
+                out[n, r * F + f, h, w] = value * factor
+    return out
+
+
+def reference_wrong(gradient, k, F, rule, area=None, scale=1.0):
+    """Whether each (sample, rank, row, column) was incorrect, with the sorted errors at hand."""
+    N, _, H, W = gradient.shape
+    half = gradient.numel() / 2 / scale
+    area = torch.ones(H, W, dtype=torch.float64) if area is None else area / area.mean()
+    wrong = {}
+    for n in range(N):
+        errors = {}
+        for r, h, w in product(range(k), range(H), range(W)):
+            s = [gradient[n, r * F + f, h, w].item() * half for f in range(F)]
+            a = area[h, w].item()
+            errors[r, h, w] = sum(map(abs, s)) / F / a if a > 0 else 0.0
+        ranked = sorted((v, area[i[1], i[2]].item()) for i, v in errors.items())
+        ranked = [(v, a) for v, a in ranked if a > 0]
+        level = rule.quantile * sum(a for _, a in ranked) * (1 - 1 / len(ranked))
+        total, limit = 0.0, None
+        for v, a in ranked:
+            total += a
+            if limit is None and total > level * (1 + 1e-12):
+                limit = v
+        for i, v in errors.items():
+            wrong[(n, *i)] = v > limit and v > rule.tolerance
+    return wrong
+
+
+def reference_gate_gradient(R, order, wrong, k):
+    """Binary cross-entropy by autograd on logits R, targets filled in one by one."""
+    N, E, _, _ = R.shape
+    target = torch.zeros_like(R)
+    for (n, h, w), experts in order.items():
+        bad = sum(wrong[n, r, h, w] for r in range(k))
+        target[n, :, h, w] = bad / (E - k)
+        for r, e in enumerate(experts):
+            target[n, e, h, w] = 0.0 if wrong[n, r, h, w] else 1.0
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(R, target)
+    return loss
+
+
+CASES = [
+    {},
+    {"gate": "conv"},
+    {"filters": 2, "gate": "conv"},
+    {"weighted": True},
+    {"weighted": True, "gate": "conv", "filters": 3, "activation": "abs"},
+    {"activation": "softmax", "gate": "conv"},
+    {"quantile": 0.7, "damping": 0.0, "selected": 3},
+    {"tolerance": 1.0},
+    {"experts": 3, "selected": 1, "quantile": 0.0},
+    {"area": noise(4, 5, seed=9).abs()},
+    {"area": torch.tensor([0.5, 1.0, 2.0, 0.0]), "gate": "conv", "filters": 2},
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_value_and_gradients_equal_the_reference(case):
+    layer, x = make(**case), noise(3, 3, *GRID).requires_grad_()
+    k, F, rule = layer.selected, layer.filters, layer.rule
+    y = layer(x)
+    torch.testing.assert_close(y, reference_output(layer, x.detach()), rtol=1e-12, atol=1e-12)
+    area = layer.area
+    w = torch.ones(GRID, dtype=torch.float64) if area is None else area.expand(GRID)
+    t = noise(*y.shape, seed=2)
+    loss = (w * (y - t) ** 2).mean() / w.mean()
+    track_loss(loss, layer).backward()
+
+    # the reference in two backward passes: one for the error, one with it
+    R = layer.route(x.detach()).expand(3, -1, -1, -1)
+    out = reference_output(layer, x)
+    error = torch.autograd.grad((w * (out - t) ** 2).mean() / w.mean(), out)[0]
+    wrong = reference_wrong(error, k, F, rule, None if area is None else w)
+    factors = torch.ones_like(out)
+    for (n, r, h, v), bad in wrong.items():
+        factors[n, r * F : (r + 1) * F, h, v] = rule.damping if bad else 1.0
+    out = reference_output(layer, x)
+    inputs = [layer.experts.weight, x]
+    expected = torch.autograd.grad(out, inputs, error * factors)
+    torch.testing.assert_close(layer.experts.weight.grad, expected[0], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(x.grad, expected[1], rtol=1e-10, atol=1e-12)
+    classification = reference_gate_gradient(R, reference_choices(R, k), wrong, k)
+    parameter = next(layer.gate.parameters())
+    (expected_gate,) = torch.autograd.grad(classification, parameter)
+    torch.testing.assert_close(parameter.grad, expected_gate, rtol=1e-10, atol=1e-14)
+    assert 0 < sum(wrong.values()) < len(wrong)
+
+
+def test_error_is_output_minus_target_whatever_the_batch():
+    """The tolerance is in output units: a share of the points within it follows from y - t."""
+    layer, x = make(quantile=0.0, tolerance=0.8, damping=0.0), noise(6, 3, *GRID)
+    for count in (2, 6):
+        y = layer(x[:count])
+        t = noise(*y.shape, seed=2)
+        wrong = (y - t).abs() > 0.8
+        seen = []
+        y.register_hook(seen.append)
+        values = y.grad_fn.next_functions[0][0]
+        values.register_hook(lambda given, _: seen.append(given[0]))
+        track_loss(((y - t) ** 2).mean(), layer).backward()
+        assert ((seen[1].flatten(1, 2) == 0) == wrong).all()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("gate", ["tensor", "conv"])
+def test_the_plain_part_passes_gradcheck(weighted, gate):
+    layer = make(gate=gate, weighted=weighted, routing_loss=False, damping=1.0, filters=2)
+    x = noise(2, 3, *GRID).requires_grad_()
+    names = [n for n, _ in layer.named_parameters() if weighted or not n.startswith("gate")]
+    tensors = [p.detach().clone().requires_grad_() for n, p in layer.named_parameters() if n in names]
+
+    def function(x, *parameters):
+        return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), (x,))
+
+    assert torch.autograd.gradcheck(function, (x, *tensors))
+
+
+def test_damping_alone_leaves_the_gradient_of_the_weights():
+    layer, x = make(weighted=True, routing_loss=False, damping=0.0), noise(2, 3, *GRID)
+    plain = make(weighted=True, routing_loss=False, damping=1.0)
+    for each in (layer, plain):
+        each(x).square().sum().backward()
+    torch.testing.assert_close(layer.gate.weight.grad, plain.gate.weight.grad)
+    assert not torch.allclose(layer.experts.weight.grad, plain.experts.weight.grad)
+
+
+def test_output_of_the_judged_and_the_plain_pass_are_the_same():
+    layer, x = make(weighted=True, filters=2), noise(2, 3, *GRID)
+    trained = layer(x).detach()
+    assert torch.equal(layer.eval()(x), trained)
+    layer.train()(x).relu_().sum()  # in place, as networks do it
+
+
+def test_turning_the_globe_turns_the_output():
+    torch.manual_seed(0)
+    gate = ConvGate(3, 6, stride=2, periodic_longitude=True, poles="replicate")
+    layer = SMoE2d(3, 6, 2, gate, stride=2, periodic_longitude=True, poles="replicate").double()
+    x = noise(2, 3, 5, 12)
+    y = layer(x)
+    assert y.shape == (2, 2, 3, 6)
+    torch.testing.assert_close(layer(x.roll(4, -1)), y.roll(2, -1), rtol=0, atol=1e-12)
+
+
+def test_fixed_gate_is_the_map_and_is_taken_to_be_right():
+    chosen = torch.randint(3, GRID, generator=torch.Generator().manual_seed(3))
+    layer = SMoE2d(3, 3, 1, FixedGate.from_choices(chosen, 3)).double()
+    x = noise(2, 3, *GRID)
+    dense = layer.experts(x)
+    expected = sum(dense[:, e : e + 1] * (chosen == e) for e in range(3))
+    torch.testing.assert_close(layer(x), expected)
+    assert torch.equal(layer.choices(x)[0, 0], chosen.int())
+    layer(x).square().mean().backward()
+    damped = layer.experts.weight.grad.clone()
+    (plain,) = torch.autograd.grad(expected.square().mean(), layer.experts.weight)
+    torch.testing.assert_close(damped, plain)
+    assert list(dict(layer.gate.named_buffers())) == ["weight"]
+    assert not list(layer.gate.parameters())
+
+
+def test_noise_is_added_in_training_only():
+    layer, x = make(noise=True, experts=8), noise(400, 3, *GRID)
+    clean = layer.eval().route(x)
+    added = layer.train().route(x) - clean
+    assert added.shape == (400, 8, *GRID)
+    assert added.std().item() == pytest.approx(1 / 8, rel=0.02)
+    assert math.isclose(added.mean().item(), 0, abs_tol=1e-3)
+
+
+def test_parameters_are_experts_and_gate():
+    assert sum(p.numel() for p in make(filters=4).parameters()) == 5 * 4 * 3 * 9 + 5 * 4 * 5
+
+
+def test_refuses_what_it_cannot_do():
+    gate = TensorGate(4, 2, GRID)
+    with pytest.raises(ArgumentError, match="selected: 5 of 4 experts"):
+        SMoE2d(3, 4, 5, gate)
+    with pytest.raises(ArgumentError, match="weighs 4 experts, the layer has 6"):
+        SMoE2d(3, 6, 2, gate)
+    with pytest.raises(UnknownNameError, match="did you mean 'softmax'"):
+        SMoE2d(3, 4, 2, gate, activation="softmx")
+    for name, value in [("quantile", 1.1), ("damping", -1), ("tolerance", -1.0), ("filters", 0)]:
+        with pytest.raises(ArgumentError, match=name):
+            SMoE2d(3, 4, 2, gate, **{name: value})
+    with pytest.raises(ArgumentError, match="area"):
+        SMoE2d(3, 4, 2, gate, area=torch.tensor([1.0, -1.0]))
+    layer = SMoE2d(3, 4, 2, gate)
+    with pytest.raises(ArgumentError, match=r"gate: its map has shape \(1, 4, 4, 5\)"):
+        layer(torch.zeros(2, 3, 4, 6))
+    with pytest.raises(ArgumentError, match=r"must be \(N, 3, H, W\)"):
+        layer(torch.zeros(2, 2, 4, 5))
+    with pytest.raises(ArgumentError, match="float64, but the layer is torch.float32"):
+        layer(torch.zeros(2, 3, 4, 5, dtype=torch.float64))
+    gate.double()
+    with pytest.raises(ArgumentError, match="gate: its map is torch.float64"):
+        layer(torch.zeros(2, 3, 4, 5))
+    with pytest.raises(ArgumentError, match="area: shape"):
+        make(area=torch.ones(6))(noise(1, 3, *GRID))
