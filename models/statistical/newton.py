@@ -1,0 +1,78 @@
+"""A damped Newton method for many small problems at once, in float64."""
+
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Evaluation = tuple[Floats, Floats, Floats]
+_PREDICTED_GAIN = 1e-13  # relative to the value: converged
+_ARMIJO = 1e-4
+_HALVINGS = 30
+
+
+class Problems(Protocol):
+    """P functions of D parameters."""
+
+    def evaluate(self, theta: Floats) -> Evaluation:
+        """Values (P,), gradients (P, D) and Hessians (P, D, D) at theta (P, D)."""
+
+    def select(self, chosen: npt.NDArray[np.bool_]) -> Self:
+        """Some of the problems."""
+
+
+def minimise(theta: Floats, problems: Problems, max_iterations: int = 60) -> Floats:
+    """Parameters at a minimum of each problem.
+
+    The Hessian's eigenvalues are taken by their magnitude, so that every step goes downhill, and
+    a step is halved until the value falls enough (Armijo).
+
+    Args:
+        theta: (P, D), the start.
+        problems: what is minimised; values must be positive.
+        max_iterations: most Newton steps.
+
+    Returns:
+        (P, D).
+    """
+    result = theta.copy()
+    active = np.arange(len(theta))
+    value, gradient, hessian = problems.evaluate(theta)
+    for _ in range(max_iterations):
+        step = _downhill(gradient, hessian)
+        gain = -(gradient * step).sum(1)
+        going = gain > _PREDICTED_GAIN * value
+        if not going.any():
+            break
+        if not going.all():  # finished problems cost nothing further
+            active, theta, value = active[going], theta[going], value[going]
+            step, gain = step[going], gain[going]
+            problems = problems.select(going)
+        theta, value, gradient, hessian = _line_search(theta, value, step, gain, problems)
+        result[active] = theta
+    return result
+
+
+def _downhill(gradient: Floats, hessian: Floats) -> Floats:
+    values, vectors = np.linalg.eigh(hessian)
+    magnitude = np.abs(values)
+    least = 1e-9 * magnitude.max(1, keepdims=True) + 1e-300
+    along = np.einsum("pij,pi->pj", vectors, gradient) / np.maximum(magnitude, least)
+    return -np.einsum("pij,pj->pi", vectors, along)
+
+
+def _line_search(
+    theta: Floats, value: Floats, step: Floats, gain: Floats, problems: Problems
+) -> tuple[Floats, Floats, Floats, Floats]:
+    length = np.ones(len(theta))
+    for _ in range(_HALVINGS):
+        trial = theta + length[:, None] * step
+        new = problems.evaluate(trial)
+        # a rounding error of slack: near the optimum the fall is below what the sum resolves
+        enough = new[0] <= value - _ARMIJO * length * gain + 1e-15 * value
+        if enough.all():
+            return trial, *new
+        length = np.where(enough, length, length / 2)
+    trial = theta + np.where(enough, length, 0)[:, None] * step
+    return trial, *problems.evaluate(trial)

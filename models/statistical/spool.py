@@ -1,0 +1,93 @@
+"""What training batches hold, on disk until the fit, read back by blocks of grid points."""
+
+import tempfile
+import weakref
+from collections.abc import Callable, Sequence
+
+import dask
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from ens10.errors import ArgumentError
+
+Floats = npt.NDArray[np.float64]
+Points = slice | npt.NDArray[np.int64]
+_SAMPLES = 1 << 17  # of a block: some 40 temporaries of 1 MB
+
+
+class Spool:
+    """Fields of the training dates in an unnamed temporary file.
+
+    Main memory holds one batch while it is written and a few blocks of grid points while they
+    are fitted; the file takes 4 bytes for each field, date and point, in the folder of temporary
+    files (the environment variable TMPDIR), and is gone with the object.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the object)
+        weakref.finalize(self, self._file.close)
+        self._dates: list[npt.NDArray[np.int64]] = []
+        self._area: Floats | None = None
+        self._shape: tuple[int, ...] = ()
+
+    @property
+    def area(self) -> Floats:
+        """Largest weight that each point had, (H, W)."""
+        if self._area is None:
+            raise ArgumentError("spool", "no batch was taken in")
+        return self._area
+
+    @property
+    def dates(self) -> npt.NDArray[np.int64]:
+        """Valid dates in seconds, in the order of time, (N,)."""
+        return np.sort(np.concatenate(self._dates), kind="stable")
+
+    def append(self, fields: Sequence[Tensor], weights: Tensor, dates: Tensor) -> None:
+        """Writes fields of N dates, (N, H, W) or (N, M, H, W) each; NaN where the weight is 0.
+
+        Raises:
+            ArgumentError: another number of fields or another grid than before.
+        """
+        known = weights.detach().cpu().numpy() > 0
+        stacked = [f.detach().cpu().numpy().reshape(len(known), -1, *known.shape[1:]) for f in fields]
+        written = np.where(known[:, None], np.concatenate(stacked, 1), np.nan).astype(np.float32)
+        if self._shape and written.shape[1:] != self._shape:
+            raise ArgumentError(
+                "batch",
+                f"has fields of shape {written.shape[1:]}, those before {self._shape}",
+                "Fit with one number of members on one grid",
+            )
+        self._shape = written.shape[1:]
+        self._file.write(written.tobytes())
+        self._dates.append(dates.detach().cpu().numpy().astype(np.int64).copy())
+        area = weights.detach().cpu().double().numpy().max(0)
+        self._area = area if self._area is None else np.maximum(self._area, area)
+
+    def read(self, points: Points) -> Floats:
+        """Some of the points (counted row by row), (F, P, N), dates in the order of time."""
+        self._file.flush()
+        dates = np.concatenate(self._dates)
+        shape = (len(dates), self._shape[0], int(np.prod(self._shape[1:])))
+        mapped = np.memmap(self._file, np.float32, "r", shape=shape)
+        block = np.array(mapped[:, :, points])
+        order = np.argsort(dates, kind="stable")
+        return np.ascontiguousarray(block[order].transpose(1, 2, 0).astype(np.float64))
+
+    def blocks(self, per_date: int = 1) -> list[slice]:
+        """Slices of points whose samples fill a block; `per_date` values count as one date."""
+        width = max(1, _SAMPLES // (len(self.dates) * per_date))
+        return [slice(i, i + width) for i in range(0, self.area.size, width)]
+
+    def some_points(self, most: int) -> npt.NDArray[np.int64]:
+        """At most so many of the points that have a weight, spread by chance, always the same."""
+        there = np.flatnonzero(self.area > 0)
+        if len(there) <= most:
+            return there
+        return np.sort(np.random.default_rng(0).choice(there, most, replace=False))
+
+
+def in_parallel(fit: Callable[[slice], Floats], blocks: Sequence[slice]) -> Floats:
+    """Results of `fit` for all blocks, joined along their first axis, in dask's threads."""
+    made = dask.compute(*[dask.delayed(fit)(block) for block in blocks], scheduler="threads")
+    return np.concatenate(made)

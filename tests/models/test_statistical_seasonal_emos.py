@@ -1,0 +1,248 @@
+import math
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics import families
+from ens10.models.statistical import EMOS
+from ens10.models.statistical.crps_terms import FamilyName, crps_terms
+from ens10.models.statistical.harmonics import annual_cycle
+from ens10.models.statistical.seasonal_emos import SeasonalEMOS
+from ens10.models.statistical.seasonal_fit import SeasonalFit
+from ens10.models.statistical.seasonal_regression import SeasonalProblems, point_fits
+from ens10.models.statistical.spool import Spool
+
+DAY = 86400
+
+
+def world(dates=400, grid=(3, 4), base=280.0, seed=0, spread=1.0, varied=1.0):
+    """Normal truth with a(t), b, c, d of each point; `varied` 0 is the same at all points."""
+    g = torch.Generator().manual_seed(seed)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=g, dtype=torch.float64)
+
+    when = torch.arange(dates) * int(9.1 * DAY)
+    cycle = annual_cycle(when, 1)
+    a = spread * torch.tensor([0.5, 0.7, -0.4]).double()[:, None, None] * (1 + varied * draw(3, *grid))
+    c = spread * (0.7 * torch.exp(0.3 * varied * draw(*grid)))
+    d = 0.8 * torch.exp(0.3 * varied * draw(*grid))
+    mean = base + 5 * spread * draw(dates, *grid)
+    std = spread * (0.3 + 1.7 * torch.rand(dates, *grid, generator=g, dtype=torch.float64))
+    mu = mean + torch.einsum("nk,khw->nhw", cycle, a) - 0.1 * (mean - base)
+    sigma = torch.sqrt(c**2 + d**2 * std**2)
+    batch = {
+        "raw_mean": mean.float(),
+        "raw_std": std.float(),
+        "target": (mu + sigma * draw(dates, *grid)).float(),
+        "weights": torch.ones(dates, *grid),
+        "dates": when,
+    }
+    return batch, a, c, d, mu, sigma
+
+
+def fitted(method, batch, size=37):
+    for i in range(0, len(batch["dates"]), size):
+        method.collect({k: v[i : i + size] for k, v in batch.items()})
+    method.solve()
+    return method
+
+
+def problems(family, seed=0, points=3, dates=80):
+    rng = np.random.default_rng(seed)
+    r, u = rng.normal(size=(2, points, dates))
+    bounds = None
+    if family.startswith(("truncated", "censored")):
+        lower = rng.normal(-1, 0.5, size=(points, dates))
+        bounds, r = (lower, lower + 4), np.clip(r, lower, lower + 4)
+    v = rng.gamma(2, 0.5, size=(points, dates))
+    cycle = annual_cycle(torch.arange(dates) * 9 * DAY, 1).numpy()
+    w = rng.uniform(size=(points, dates))
+    w[0, :20] = 0
+    w /= w.sum(1, keepdims=True)
+    prior = np.tile([0, 0, 0, 0, 0, 0, -0.4, 0, 0, -0.4, 0, 0], (points, 1))
+    return SeasonalProblems(family, cycle, r, u, v, w, bounds, prior, np.full(points, 0.3))
+
+
+@pytest.mark.parametrize("family", get_args(FamilyName))
+def test_gradient_and_hessian_are_those_of_the_value(family):
+    problem = problems(family)
+    theta = problem.prior + 0.2 * np.random.default_rng(1).normal(size=(3, 12))
+    value, gradient, hessian = problem.evaluate(theta)
+    parts = theta.reshape(3, 4, 3) @ problem.cycle.T
+    sigma = np.sqrt(np.exp(parts[:, 2]) ** 2 + np.exp(parts[:, 3]) ** 2 * problem.v + 1e-8)
+    parameters = {"mu": parts[:, 0] + parts[:, 1] * problem.u, "sigma": sigma}
+    if problem.bounds:
+        parameters |= {"lower": problem.bounds[0], "upper": problem.bounds[1]}
+    plain = (problem.w * families.crps(family, parameters, problem.r)).sum(1)
+    np.testing.assert_allclose(value, plain + 0.075 * ((theta - problem.prior) ** 2).sum(1))
+    for j in range(12):
+        step = np.zeros(12)
+        step[j] = 1e-5
+        up, down = problem.evaluate(theta + step), problem.evaluate(theta - step)
+        np.testing.assert_allclose((up[0] - down[0]) / 2e-5, gradient[:, j], atol=1e-8)
+        np.testing.assert_allclose((up[1] - down[1]) / 2e-5, hessian[:, j], atol=3e-4)
+
+
+@pytest.mark.parametrize("family", get_args(FamilyName))
+def test_the_gradient_vanishes_at_the_solution_and_nothing_lower_is_near(family):
+    problem = problems(family)
+    theta = point_fits(problem)
+    value, gradient, hessian = problem.evaluate(theta)
+    assert np.abs(gradient).max() < 1e-6
+    assert np.linalg.eigvalsh(hessian).min() > 0
+    one = problem.select(np.array([False, True, False]))
+    found = minimize(lambda t: one.evaluate(t[None])[0][0], one.prior[0], method="BFGS", tol=1e-8)
+    assert value[1] <= found.fun * (1 + 1e-8)
+
+
+def test_normal_terms_are_those_of_the_other_families():
+    rng = np.random.default_rng(0)
+    mu, y = rng.normal(size=(2, 50))
+    sigma = rng.uniform(0.3, 2, 50)
+    far = np.full(50, 40.0)
+    exact = crps_terms("normal", mu, sigma, y, None)
+    for name in ("truncated_normal", "censored_normal"):
+        for ours, theirs in zip(exact, crps_terms(name, mu, sigma, y, (-far, far)), strict=True):
+            np.testing.assert_allclose(theirs, ours, atol=1e-4)
+
+
+@pytest.mark.parametrize(("base", "spread"), [(280.0, 1.0), (5.3e4, 80.0)])
+def test_coefficients_of_a_simulation(base, spread):
+    batch, a, c, d, mu, sigma = world(3000, (2, 2), base, spread=spread)
+    method = fitted(SeasonalEMOS(1, strength=0), batch)
+    # a: error of deviation at most 3.5 spread; cosines have variance 1/2; five standard errors
+    centred = method.coefficients[0].double()
+    centred[0] += 0.1 * (method.centre.double() - base)
+    torch.testing.assert_close(centred, a, rtol=0, atol=5 * 2 * spread * math.sqrt(2 / 3000))
+    slope = method.coefficients[1, 0].double()
+    torch.testing.assert_close(slope, torch.full_like(slope, -0.1), rtol=0, atol=0.04)
+    torch.testing.assert_close(method.coefficients[2, 0].double().exp(), c, rtol=0.35, atol=0)
+    torch.testing.assert_close(method.coefficients[3, 0].double().exp(), d, rtol=0.2, atol=0)
+    forecast = method(batch)
+    torch.testing.assert_close(forecast.sigma.double(), sigma, rtol=0.25, atol=0)
+    assert (forecast.mu - mu).std() < 0.15 * spread
+
+
+def test_without_harmonics_or_ridge_it_is_local_emos():
+    batch, *_ = world(200)
+    ours, known = fitted(SeasonalEMOS(0, strength=0), batch), fitted(EMOS(local=True), batch)
+    score, best = (m(batch).crps(batch["target"]).mean(0) for m in (ours, known))
+    torch.testing.assert_close(score, best, rtol=2e-6, atol=0)
+    torch.testing.assert_close(ours(batch).mu, known(batch).mu, rtol=0, atol=2e-3)
+
+
+def test_shrinkage_beats_raw_common_and_free_fits_on_new_dates():
+    batch, *_ = world(700, (6, 8), varied=0.3)
+    train = {k: v[:100] for k, v in batch.items()}
+    test = {k: v[100:] for k, v in batch.items()}
+
+    def score(method):
+        return float(fitted(method, train)(test).crps(test["target"]).mean())
+
+    chosen = SeasonalEMOS(1)
+    ours = score(chosen)
+    assert 3 <= float(chosen.chosen_strength) <= 300
+    raw = families.crps("normal", {"mu": test["raw_mean"], "sigma": test["raw_std"]}, test["target"])
+    assert ours < score(SeasonalEMOS(1, strength=1e9)) < score(EMOS()) < float(raw.mean())
+    assert ours < score(SeasonalEMOS(1, strength=0)) - 0.005
+    assert ours < score(EMOS(local=True))
+
+
+def test_an_endless_strength_gives_the_common_coefficients():
+    batch, *_ = world(60)
+    method = SeasonalEMOS(1, strength=1e12)
+    spool = Spool()
+    spool.append([batch[k] for k in ("raw_mean", "raw_std", "target")], batch["weights"], batch["dates"])  # fmt: skip
+    common = SeasonalFit(spool, "normal", 1, (-math.inf, math.inf)).common()
+    fitted(method, batch)
+    error = (batch["target"] - batch["raw_mean"]).double().std(0, correction=0)
+    shared = method.coefficients[0].double() / error
+    expected = torch.from_numpy(common[:3])[:, None, None].expand_as(shared)
+    torch.testing.assert_close(shared, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["truncated_normal", "censored_logistic", "logistic"])
+def test_families_fit_their_own_data_better_than_a_normal_does(family):
+    g = torch.Generator().manual_seed(0)
+    dates, grid = 300, (2, 3)
+    mean = 0.3 + 1.5 * torch.rand(dates, *grid, generator=g)
+    u = torch.rand(dates, *grid, generator=g).clamp(1e-4, 1 - 1e-4)
+    sigma = torch.full_like(mean, 0.9)
+    if family == "truncated_normal":
+        low = torch.special.ndtr(-mean / sigma)
+        truth = mean + sigma * torch.special.ndtri(low + u * (1 - low))
+    else:
+        truth = mean + sigma * torch.logit(u)
+        truth = truth.clamp(min=0) if family == "censored_logistic" else truth
+    batch = {"raw_mean": mean, "raw_std": sigma * 0.5, "target": truth}
+    batch |= {"weights": torch.ones_like(mean), "dates": torch.arange(dates) * DAY * 9}
+    bound = {} if family == "logistic" else {"lower": 0.0}
+    forecast = fitted(SeasonalEMOS(0, family, strength=30, **bound), batch)(batch)
+    normal = fitted(SeasonalEMOS(0, strength=30), batch)(batch)
+    assert forecast.crps(truth).mean() < normal.crps(truth).mean()
+    median = forecast.quantile(0.5)
+    inside = median > 0 if bound else median > -torch.inf
+    torch.testing.assert_close(forecast.cdf(median)[inside], torch.full_like(median, 0.5)[inside], atol=1e-4, rtol=0)  # fmt: skip
+    drawn = forecast.sample(2000, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(drawn.mean(1), forecast.mean, atol=0.25, rtol=0)
+    torch.testing.assert_close(drawn.std(1), forecast.std, rtol=0.15, atol=0)
+    assert "family" in forecast.kind
+    assert ("lower" in forecast.variables()) == bool(bound)
+
+
+def test_gaps_few_dates_and_still_predictors():
+    batch, *_ = world(60)
+    batch["raw_mean"][5:20, 0, 0] = torch.nan
+    batch["weights"][5:20, 0, 0] = 0
+    batch["weights"][2:, 1, 1] = 0
+    batch["weights"][:, 2, 2] = 0
+    batch["raw_std"][:, 0, 1] = 0
+    batch["raw_mean"][:, 0, 2] = 280
+    batch["target"][:, 0, 3] = batch["raw_mean"][:, 0, 3]
+    forecast = fitted(SeasonalEMOS(1, strength=20), batch)(batch)
+    assert forecast.mu[5:20, 0, 0].isnan().all()
+    for row, column in [(1, 1), (2, 2)]:
+        assert torch.equal(forecast.mu[:, row, column], batch["raw_mean"][:, row, column])
+        assert torch.equal(forecast.sigma[:, row, column], batch["raw_std"][:, row, column])
+    valid = batch["weights"] > 0
+    assert forecast.crps(batch["target"])[valid].isfinite().all()
+
+
+def test_batches_blocks_and_order_do_not_matter(monkeypatch):
+    batch, *_ = world(50)
+    whole = fitted(SeasonalEMOS(1, strength=20), batch)
+    monkeypatch.setattr("ens10.models.statistical.spool._SAMPLES", 130)
+    back = {k: v.flip(0) for k, v in batch.items()}
+    cut = fitted(SeasonalEMOS(1, strength=20), back, 7)
+    torch.testing.assert_close(cut.coefficients, whole.coefficients, rtol=1e-4, atol=1e-6)
+    loaded = SeasonalEMOS(1, strength=20)
+    loaded.load_state_dict(whole.state_dict())
+    assert torch.equal(loaded(batch).sigma, whole(batch).sigma)
+    assert whole.fitted_parameters == 12 * 12
+
+
+def test_bad_input():
+    with pytest.raises(UnknownNameError, match="truncated_norml.*did you mean"):
+        SeasonalEMOS(family="truncated_norml")
+    with pytest.raises(ArgumentError, match="takes no bounds"):
+        SeasonalEMOS(lower=0.0)
+    with pytest.raises(ArgumentError, match="has no bound"):
+        SeasonalEMOS(family="censored_normal")
+    with pytest.raises(ArgumentError, match="not below upper"):
+        SeasonalEMOS(family="censored_normal", lower=1.0, upper=0.0)
+    with pytest.raises(ArgumentError, match="strength"):
+        SeasonalEMOS(strength=-1.0)
+    with pytest.raises(ArgumentError, match="saw no training batch"):
+        SeasonalEMOS().solve()
+    batch, *_ = world(10)
+    with pytest.raises(ArgumentError, match="no coefficients yet"):
+        SeasonalEMOS()(batch)
+    method = SeasonalEMOS()
+    method.collect(batch)
+    with pytest.raises(ArgumentError, match="those before"):
+        method.collect(world(10, (4, 4))[0])
