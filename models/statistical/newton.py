@@ -30,7 +30,7 @@ def minimise(theta: Floats, problems: Problems, max_iterations: int = 60) -> Flo
 
     Args:
         theta: (P, D), the start.
-        problems: what is minimised; values must be positive.
+        problems: what is minimised.
         max_iterations: most Newton steps.
 
     Returns:
@@ -42,7 +42,7 @@ def minimise(theta: Floats, problems: Problems, max_iterations: int = 60) -> Flo
     for _ in range(max_iterations):
         step = _downhill(gradient, hessian)
         gain = -(gradient * step).sum(1)
-        going = gain > _PREDICTED_GAIN * value
+        going = gain > _PREDICTED_GAIN * np.abs(value)
         if not going.any():
             break
         if not going.all():  # finished problems cost nothing further
@@ -70,7 +70,7 @@ def _line_search(
         trial = theta + length[:, None] * step
         new = problems.evaluate(trial)
         # a rounding error of slack: near the optimum the fall is below what the sum resolves
-        enough = new[0] <= value - _ARMIJO * length * gain + 1e-15 * value
+        enough = new[0] <= value - _ARMIJO * length * gain + 1e-15 * np.abs(value)
         if enough.all():
             return trial, *new
         length = np.where(enough, length, length / 2)

@@ -39,6 +39,11 @@ class Spool:
         return self._area
 
     @property
+    def fields(self) -> int:
+        """Number of fields of a date."""
+        return self._shape[0]
+
+    @property
     def dates(self) -> npt.NDArray[np.int64]:
         """Valid dates in seconds, in the order of time, (N,)."""
         return np.sort(np.concatenate(self._dates), kind="stable")

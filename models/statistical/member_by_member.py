@@ -1,0 +1,205 @@
+"""Member-by-member: each member is moved and the spread scaled, so that members stay members."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ens10.errors import UnknownNameError
+from ens10.loader.batch import Batch
+from ens10.models.predictive import Ensemble
+from ens10.models.statistical.base import (
+    StatisticalMethod,
+    nothing_collected,
+    require_same_grid,
+)
+from ens10.models.statistical.bias import no_members
+from ens10.models.statistical.newton import Evaluation, Floats, minimise
+from ens10.models.statistical.spool import Spool, in_parallel
+
+Fitted = Literal["plain", "fair"]
+_FEWEST_DATES = 3
+_SMOOTHING = (0.3, 0.1, 0.03, 0.01)  # one after the other, each starts where the last ended
+
+
+class MemberByMember(StatisticalMethod):
+    """x' = alpha + beta mean + gamma (x - mean) at each grid point, of least ensemble CRPS.
+
+    Van Schaeybroeck and Vannitsem (2015), doi:10.1002/qj.2397. The CRPS is convex in the three
+    coefficients; its absolute value |z| is taken as sqrt(z^2 + e^2) with e a hundredth of the
+    error's deviation, which makes Newton's method work and moves the minimum by less than what
+    the dates determine. Points with fewer than three valid dates keep the raw members.
+
+    "fair" judges the distribution that members are drawn from. It assumes that members are
+    independent of each other, which scaling about their own mean breaks (Roberts 2026): 10
+    members come out 18 % too wide (5 % too narrow with "plain"). Look at spread and error and at
+    other ensemble sizes too. Ensembles of any size can be corrected.
+
+    Training batches are kept in a temporary file, 4 (M + 1) bytes for each date and point; main
+    memory holds a few blocks of points, which are fitted in parallel.
+
+    Args:
+        estimator: of the CRPS that is minimised, and of the forecast's, "plain" or "fair".
+
+    Raises:
+        UnknownNameError: another estimator.
+    """
+
+    def __init__(self, estimator: Fitted = "plain") -> None:
+        super().__init__()
+        if estimator not in get_args(Fitted):
+            raise UnknownNameError("estimator", estimator, get_args(Fitted))
+        self.estimator = estimator
+        # x' = x + bias + slope (mean - centre) + (gamma - 1) (x - mean): digits of Z500 are kept
+        for name in ("bias", "slope", "centre", "gamma"):
+            self.register_buffer(name, torch.zeros(0, 0))
+        self.bias: Tensor
+        self.slope: Tensor
+        self.centre: Tensor
+        self.gamma: Tensor
+        self._spool: Spool | None = None
+
+    @property
+    def alpha(self) -> Tensor:
+        """Intercept, target units, (H, W), float64."""
+        return self.bias.double() - self.slope.double() * self.centre.double()
+
+    @property
+    def beta(self) -> Tensor:
+        """Factor of the ensemble mean, (H, W), float64."""
+        return 1 + self.slope.double()
+
+    @property
+    def fitted_parameters(self) -> int:
+        """Three at each point."""
+        return 3 * self.bias.numel()
+
+    def collect(self, batch: Batch) -> None:
+        """Writes members and truth to the temporary file.
+
+        Raises:
+            ArgumentError: the batch has no members, or another number than those before.
+        """
+        if "members" not in batch:
+            raise no_members(self)
+        if self._spool is None:
+            self._spool = Spool()
+        self._spool.append([batch["target"], batch["members"]], batch["weights"], batch["dates"])
+
+    def solve(self) -> None:
+        """Fits all points, in blocks."""
+        if self._spool is None:
+            raise nothing_collected(self)
+        spool = self._spool
+
+        def of_block(points: slice) -> Floats:
+            return fit(spool.read(points), self.estimator == "fair")
+
+        members = spool.fields - 1
+        columns = in_parallel(of_block, spool.blocks(members)).T.reshape(-1, *spool.area.shape)
+        for name, column in zip(("bias", "slope", "centre", "gamma"), columns, strict=True):
+            setattr(self, name, torch.from_numpy(column.copy()).to(self.bias))
+        self.solved.fill_(True)
+        self._spool = None
+
+    def forward(self, batch: Batch) -> Ensemble:
+        """The corrected members, (N, M, H, W).
+
+        Raises:
+            ArgumentError: the batch has no members.
+        """
+        self._require_solved()
+        require_same_grid(self, self.bias, batch)
+        if "members" not in batch:
+            raise no_members(self)
+        members = batch["members"]
+        mean = members.mean(1, keepdim=True)
+        moved = mean + (self.bias + self.slope * (mean - self.centre))
+        return Ensemble(moved + self.gamma * (members - mean), self.estimator)
+
+
+def fit(data: Floats, fair: bool) -> Floats:
+    """Columns bias, slope, centre and gamma of each point, (P, 4), from truth and members (1 + M, P, N)."""
+    valid = np.isfinite(data).all(0)
+    count = valid.sum(1, keepdims=True)
+    w = valid / np.maximum(count, 1)
+    truth, members = (np.where(valid, part, 0.0) for part in (data[0], data[1:]))
+    mean = members.mean(0)
+    error, away = truth - mean, members - mean
+
+    def average(x: Floats) -> Floats:
+        return np.asarray((w * x).sum(1, keepdims=True))
+
+    bias, centre = average(error), average(mean)
+    scale, width = (np.sqrt(average(x**2)) for x in (error - bias, mean - centre))
+    scale = np.maximum(scale, np.maximum(1e-6 * np.abs(bias) + 1e-12 * np.abs(centre), 1e-30))
+    width = np.where(width <= 1e-9 * (np.abs(centre) + scale), np.inf, width)
+    spread = np.sqrt(average((away**2).mean(0)))
+    spread = np.where(spread <= 1e-6 * scale, np.inf, spread)
+    unit = away / spread
+    half = _half_difference(unit, fair)
+    problem = Points((error - bias) / scale, (mean - centre) / width, unit, half, w, 0.0)
+    theta = np.tile([0.0, 0.0, 1.0], (len(truth), 1))
+    theta[:, 2:] = np.where(np.isinf(spread), 0.0, spread / scale)
+    for smoothing in _SMOOTHING:
+        problem.smoothing = smoothing
+        theta = minimise(theta, problem)
+    alpha, beta, gamma = (theta[:, i : i + 1] * scale for i in range(3))
+    gamma = np.where(np.isinf(spread), 1.0, gamma / spread)
+    found = np.concatenate([bias + alpha, beta / width, centre, gamma], 1)
+    return np.where(count >= _FEWEST_DATES, found, [0.0, 0.0, 0.0, 1.0])
+
+
+def _half_difference(members: Floats, fair: bool) -> Floats:
+    """Half the mean difference of two members (M, P, N): of M^2 pairs, or of M (M - 1)."""
+    size = len(members)
+    rank = np.arange(1, size + 1) * 2.0 - size - 1
+    pairs = size * (size - 1) if fair and size > 1 else size**2
+    return np.asarray(np.tensordot(rank, np.sort(members, axis=0), 1) / pairs)
+
+
+@dataclass
+class Points:
+    """The CRPS of P points with |z| smoothed, in alpha, beta and gamma.
+
+    Args:
+        y: (P, N) truth.
+        u: (P, N) ensemble mean.
+        e: (M, P, N) members less their mean.
+        half: (P, N) half the mean difference of two members.
+        w: (P, N) weights.
+        smoothing: e of sqrt(z^2 + e^2).
+    """
+
+    y: Floats
+    u: Floats
+    e: Floats
+    half: Floats
+    w: Floats
+    smoothing: float
+
+    def select(self, chosen: npt.NDArray[np.bool_]) -> Self:
+        """Some of the points."""
+        parts = {name: getattr(self, name)[chosen] for name in ("y", "u", "half", "w")}
+        return replace(self, e=self.e[:, chosen], **parts)
+
+    def evaluate(self, theta: Floats) -> Evaluation:
+        """Score, gradient and Hessian at theta (P, 3)."""
+        alpha, beta, gamma = (theta[:, i, None] for i in range(3))
+        z = self.y - alpha - beta * self.u - gamma * self.e
+        size = np.sqrt(z**2 + self.smoothing**2)
+        w, members = self.w, len(self.e)
+        value = (w * (size.mean(0) - gamma * self.half)).sum(1)
+        slope = -z / size / members
+        flat = slope.sum(0)
+        by_gamma = (slope * self.e).sum(0) - self.half
+        gradient = np.stack([(w * s).sum(1) for s in (flat, flat * self.u, by_gamma)], 1)
+        bend = self.smoothing**2 / size**3 / members
+        zero, one, two = bend.sum(0), (bend * self.e).sum(0), (bend * self.e**2).sum(0)
+        parts = [zero, zero * self.u, one, zero * self.u**2, one * self.u, two]
+        sums = np.stack([(w * part).sum(1) for part in parts], 1)
+        hessian = sums[:, [0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(-1, 3, 3)
+        return value, gradient, hessian
