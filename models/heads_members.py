@@ -104,7 +104,8 @@ def corrected_members(outputs: Tensor, batch: Batch, floor: float) -> Tensor:
     spread = batch["raw_std"].masked_fill(missing, 1).clamp(min=floor)
     # at least float32 also under mixed precision: half precision has no room for Z500
     shift = spread.unsqueeze(1) * outputs.squeeze(2).to(members.dtype)
-    return (members + shift).masked_fill(missing.unsqueeze(1), float("nan"))
+    corrected: Tensor = members + shift
+    return corrected.masked_fill(missing.unsqueeze(1), float("nan"))
 
 
 def _check_floor(floor: float) -> None:

@@ -222,13 +222,11 @@ class StatisticalPostProcessor(_ForecastModule):
 
 def _check_features(features: Tensor, network: Network) -> None:
     """Refuses features that the network cannot take."""
-    name, wanted = (
-        type(network).__name__,
-        "(N, M, C, H, W)" if network.takes_members else "(N, C, H, W)",
-    )
-    shape = f"the batch has shape {tuple(features.shape)}"
-    if features.ndim != (5 if network.takes_members else 4):
-        kind = "members" if network.takes_members else "fields"
+    wanted, kind = ("(N, C, H, W)", "fields")
+    if network.takes_members:
+        wanted, kind = ("(N, M, C, H, W)", "members")
+    name, shape = type(network).__name__, f"the batch has shape {tuple(features.shape)}"
+    if features.ndim != wanted.count(",") + 1:
         raise ArgumentError(
             "features", f"{shape}, but {name} takes {wanted}", f"Set data.kind to {kind}"
         )

@@ -130,7 +130,8 @@ class MemberAttention(nn.Module):
         query, key, value = projected.unbind(2)
         weights = member_weights(member_products(query, key), C // self.heads * H * W)
         mixed = reweighted(weights, value).reshape(N * M, C, H, W)
-        return fields + self.project(mixed).view(fields.shape)
+        update: Tensor = self.project(mixed)
+        return fields + update.view(fields.shape)
 
 
 def each_member(layer: nn.Module, fields: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ class Transformer(Network):
         """(N, M, in_channels, H, W) -> (N, out_channels, H, W)."""
         N, M, C, H, W = features.shape
         tokens = features.permute(0, 3, 4, 1, 2).reshape(N * H * W, M, C)
-        chunks = tokens.split(self.chunk)
+        chunks = torch.split(tokens, self.chunk)
         if len(chunks) > 1 and torch.is_grad_enabled():
             parts = [
                 checkpoint(self._points, part, use_reentrant=False, preserve_rng_state=False)

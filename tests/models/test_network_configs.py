@@ -12,7 +12,17 @@ from ens10.experiments.demo import config_path
 from ens10.experiments.reading import open_predictions
 from ens10.synthetic import World
 
-NAMES = {"lenet": "normal", "transformer": "normal", "saet": "normal", "poet": "ensemble"}
+NAMES = {
+    "lenet": "normal",
+    "transformer": "normal",
+    "saet": "normal",
+    "poet": "ensemble",
+    "groenquist": "normal",
+}
+GRIDS = {"groenquist": ("--model.init_args.network.init_args.grid", "[8,16]")}
+
+
+GRIDS_OF_ANOTHER = ("--model.init_args.network.init_args.grid", "[9,16]")
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +41,7 @@ def command(*arguments, status=0):
 
 def fit(name, store, run, *options, status=0):
     config = ["--config", config_path(f"{name}_draft"), "--trainer.max_epochs", 2]
+    options = (*GRIDS.get(name, ()), *options)
     command("fit", *config, "--data.store", store, "--run", run, "--quiet", *options, status=status)
 
 
@@ -69,6 +80,7 @@ def test_another_number_of_members_than_in_training(store, tmp_path):
     [
         ("poet", ("--data.members", "false"), "Set data.members to true"),
         ("saet", ("--data.kind", "fields"), "Set data.kind to members"),
+        ("groenquist", GRIDS_OF_ANOTHER, "Build the layer for the grid of the data"),
         ("transformer", ("--data.ensemble", "1"), "needs at least 2 members"),
     ],
 )

@@ -1,0 +1,242 @@
+"""The bias net, the spread net and the mixed model of Groenquist et al."""
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.models.layers.locally_connected import LocallyConnected2d
+from ens10.models.layers.padding import Poles, SameConv2d
+from ens10.models.networks.base import Network
+from ens10.models.networks.unet import UNet
+
+Parts = Literal["mixed", "bias", "spread"]
+_KERNELS = (3, 5, 7)
+
+
+class SpreadNet(Network):
+    """Convolutions of three sizes side by side, and the raw spread again before the last layer.
+
+    Groenquist et al. 2020, arXiv:2005.08748. Each layer but the last is a 3x3, a 5x5 and a 7x7
+    convolution with ReLU, whose outputs are concatenated with the features for the next layer; the
+    last, a 3x3 convolution, sees the branches and the raw spread. Our choices: the width of a
+    branch, and no normalisation, since features are standardised.
+
+    Args:
+        in_channels: channels of the features.
+        spread: position of the raw spread among them.
+        width: channels of each branch.
+        depth: layers, the last included.
+        periodic_longitude: whether first and last column are neighbours.
+        poles: what the convolutions see beyond the first and last row.
+        zero_init: start the last layer at zero.
+
+    Raises:
+        ArgumentError: fewer than two layers, or a spread that is no channel.
+    """
+
+    out_channels = 1
+
+    def __init__(
+        self,
+        in_channels: int,
+        spread: int,
+        width: int = 8,
+        depth: int = 10,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+        zero_init: bool = True,
+    ) -> None:
+        super().__init__()
+        if depth < 2:
+            raise ArgumentError("depth", f"{depth} is less than 2")
+        _check_channel("spread", spread, in_channels)
+        self.in_channels, self.spread = in_channels, spread
+
+        def conv(before: int, after: int, kernel: int) -> SameConv2d:
+            return SameConv2d(
+                before, after, kernel, periodic_longitude=periodic_longitude, poles=poles
+            )
+
+        wide = len(_KERNELS) * width
+        sizes = [in_channels] + [wide + in_channels] * (depth - 2)
+        self.layers = nn.ModuleList(
+            _Branches(conv(size, width, kernel) for kernel in _KERNELS) for size in sizes
+        )
+        self.last = conv(wide + 1, 1, 3)
+        if zero_init:
+            for parameter in self.last.parameters():
+                nn.init.zeros_(parameter)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, in_channels, H, W) -> (N, 1, H, W)."""
+        inputs, branches = features, features
+        for layer in self.layers:
+            branches = layer(inputs)
+            inputs = torch.cat([branches, features], dim=1)
+        raw = features[:, self.spread : self.spread + 1]
+        outputs: Tensor = self.last(torch.cat([branches, raw], dim=1))
+        return outputs
+
+
+class _Branches(nn.Module):
+    """Convolutions side by side, and ReLU."""
+
+    def __init__(self, branches: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, fields: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, 3 width, H, W)."""
+        return torch.cat([branch(fields) for branch in self.branches], dim=1).relu()
+
+
+class BiasNet(Network):
+    """A U-Net, and behind it an affine map of each grid point's own.
+
+    Groenquist et al. 2020, arXiv:2005.08748: a residual U-Net on the ensemble mean, then a locally
+    connected 1x1 layer. Here the affine map takes the U-Net's output and the mean itself; it starts
+    at the former. The U-Net is that of the ENS-10 paper (our choice).
+
+    `penalty` is `smoothness` times the mean of the squared difference between neighbours of each
+    of the three maps, summed over both directions and the maps.
+
+    Args:
+        in_channels: channels of the features.
+        mean: position of the target's mean among them.
+        grid: rows and columns of the data.
+        smoothness: weight of the penalty, in units of the loss.
+        periodic_longitude: whether first and last column are neighbours.
+        poles: what the convolutions see beyond the first and last row.
+        zero_init: start the U-Net's last layer at zero.
+
+    Raises:
+        ArgumentError: a mean that is no channel, a grid that is none, or a negative smoothness.
+    """
+
+    out_channels = 1
+
+    def __init__(
+        self,
+        in_channels: int,
+        mean: int,
+        grid: tuple[int, int],
+        smoothness: float = 0.1,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+        zero_init: bool = True,
+    ) -> None:
+        super().__init__()
+        _check_channel("mean", mean, in_channels)
+        if not smoothness >= 0:
+            raise ArgumentError("smoothness", f"{smoothness} is negative", "0 is no penalty")
+        self.in_channels, self.mean, self.smoothness = in_channels, mean, smoothness
+        self.periodic_longitude = periodic_longitude
+        self.unet = UNet(in_channels, 1, periodic_longitude, poles, zero_init)
+        self.affine = LocallyConnected2d(2, 1, grid, bias=True)
+        with torch.no_grad():
+            self.affine.weight.zero_()
+            self.affine.weight[:, 0] = 1
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, in_channels, H, W) -> (N, 1, H, W).
+
+        Raises:
+            ArgumentError: another grid than the network's.
+        """
+        raw = features[:, self.mean : self.mean + 1]
+        outputs: Tensor = self.affine(torch.cat([self.unet(features), raw], dim=1))
+        return outputs
+
+    def penalty(self) -> Tensor | None:
+        """Roughness of the maps of the affine layer; None without a weight."""
+        if self.smoothness == 0:
+            return None
+        maps = [self.affine.weight.flatten(0, 2)]
+        if self.affine.bias is not None:
+            maps.append(self.affine.bias)
+        fields = torch.cat(maps)
+        total = fields.new_zeros(())
+        if fields.shape[1] > 1:
+            total = total + fields.diff(dim=1).square().mean(dim=(1, 2)).sum()
+        # the first column once more behind the last one, if they are neighbours
+        east = fields[:, :, :1] if self.periodic_longitude else None
+        if fields.shape[2] > 1:
+            total = total + fields.diff(dim=2, append=east).square().mean(dim=(1, 2)).sum()
+        return self.smoothness * total
+
+
+class Groenquist(Network):
+    """The mixed model: mean from the bias net, spread from the spread net.
+
+    Groenquist et al. 2020, arXiv:2005.08748. Their models predict from 5 members what 10 give
+    (`data.ensemble: 5`), from leads 0, 24 and 48 h, 7 variables and 2 levels (`data.inputs`). Our
+    choices: both nets see all features and are trained together by the CRPS; they deliver a shift
+    in units of the raw spread and the logarithm of a factor to it, for `ResidualNormalHead`, from
+    which an untrained network gives the raw ensemble.
+
+    Parameters with the defaults, of 26 channels on 46 x 96 points: 636,865 (U-Net) + 13,248 (affine
+    maps) + 283,306 (spread net).
+
+    Args:
+        in_channels: channels of the features: means of the inputs, their deviations, and others.
+        inputs: number of inputs, which is where the deviations begin.
+        target: position of the target among the inputs.
+        grid: rows and columns of the data; the network is bound to it.
+        parts: "mixed", or only "bias" or "spread"; the other output is then 0.
+        smoothness: of the affine maps; see `BiasNet`.
+        width: channels of each branch of the spread net.
+        depth: layers of the spread net.
+        periodic_longitude: whether first and last column are neighbours.
+        poles: what the convolutions see beyond the first and last row.
+
+    Raises:
+        UnknownNameError: other parts.
+        ArgumentError: as for the two nets.
+    """
+
+    out_channels = 2
+
+    def __init__(
+        self,
+        in_channels: int,
+        inputs: int,
+        target: int,
+        grid: tuple[int, int],
+        parts: Parts = "mixed",
+        smoothness: float = 0.1,
+        width: int = 8,
+        depth: int = 10,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+    ) -> None:
+        super().__init__()
+        if parts not in get_args(Parts):
+            raise UnknownNameError("parts", parts, get_args(Parts))
+        _check_channel("target", target, inputs)
+        self.in_channels = in_channels
+        self.bias: BiasNet | None = None
+        self.spread: SpreadNet | None = None
+        if parts != "spread":
+            self.bias = BiasNet(in_channels, target, grid, smoothness, periodic_longitude, poles)
+        if parts != "bias":
+            self.spread = SpreadNet(
+                in_channels, inputs + target, width, depth, periodic_longitude, poles
+            )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, in_channels, H, W) -> (N, 2, H, W)."""
+        nothing = torch.zeros_like(features[:, :1])
+        nets = (self.bias, self.spread)
+        return torch.cat([nothing if net is None else net(features) for net in nets], dim=1)
+
+    def penalty(self) -> Tensor | None:
+        """Roughness of the affine maps, if there is a bias net."""
+        return None if self.bias is None else self.bias.penalty()
+
+
+def _check_channel(argument: str, channel: int, count: int) -> None:
+    if not 0 <= channel < count:
+        raise ArgumentError(argument, f"{channel} is no position among {count} channels")
