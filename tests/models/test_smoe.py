@@ -78,15 +78,14 @@ def reference_wrong(gradient, k, F, rule, area=None, scale=1.0):
 
 def reference_gate_gradient(R, order, wrong, k):
     """Binary cross-entropy by autograd on logits R, targets filled in one by one."""
-    N, E, _, _ = R.shape
+    E = R.shape[1]
     target = torch.zeros_like(R)
     for (n, h, w), experts in order.items():
         bad = sum(wrong[n, r, h, w] for r in range(k))
         target[n, :, h, w] = bad / (E - k)
         for r, e in enumerate(experts):
             target[n, e, h, w] = 0.0 if wrong[n, r, h, w] else 1.0
-    loss = torch.nn.functional.binary_cross_entropy_with_logits(R, target)
-    return loss
+    return torch.nn.functional.binary_cross_entropy_with_logits(R, target)
 
 
 CASES = [
@@ -146,7 +145,7 @@ def test_error_is_output_minus_target_whatever_the_batch():
         seen = []
         y.register_hook(seen.append)
         values = y.grad_fn.next_functions[0][0]
-        values.register_hook(lambda given, _: seen.append(given[0]))
+        values.register_hook(lambda given, _, seen=seen: seen.append(given[0]))
         track_loss(((y - t) ** 2).mean(), layer).backward()
         assert ((seen[1].flatten(1, 2) == 0) == wrong).all()
 
@@ -157,7 +156,9 @@ def test_the_plain_part_passes_gradcheck(weighted, gate):
     layer = make(gate=gate, weighted=weighted, routing_loss=False, damping=1.0, filters=2)
     x = noise(2, 3, *GRID).requires_grad_()
     names = [n for n, _ in layer.named_parameters() if weighted or not n.startswith("gate")]
-    tensors = [p.detach().clone().requires_grad_() for n, p in layer.named_parameters() if n in names]
+    tensors = [
+        p.detach().clone().requires_grad_() for n, p in layer.named_parameters() if n in names
+    ]
 
     def function(x, *parameters):
         return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), (x,))
@@ -238,10 +239,10 @@ def test_refuses_what_it_cannot_do():
         layer(torch.zeros(2, 3, 4, 6))
     with pytest.raises(ArgumentError, match=r"must be \(N, 3, H, W\)"):
         layer(torch.zeros(2, 2, 4, 5))
-    with pytest.raises(ArgumentError, match="float64, but the layer is torch.float32"):
+    with pytest.raises(ArgumentError, match="float64, but the layer"):
         layer(torch.zeros(2, 3, 4, 5, dtype=torch.float64))
     gate.double()
-    with pytest.raises(ArgumentError, match="gate: its map is torch.float64"):
+    with pytest.raises(ArgumentError, match="gate: its map is"):
         layer(torch.zeros(2, 3, 4, 5))
     with pytest.raises(ArgumentError, match="area: shape"):
         make(area=torch.ones(6))(noise(1, 3, *GRID))

@@ -23,11 +23,12 @@ class SMoE2d(nn.Module):
 
     In training mode a gate with parameters is taught by the routing classification loss: see
     `classification_gradient` for the loss and `incorrect_choices` for what is incorrect. It then
-    gets no other gradient from this layer, and passes none to the input. The experts' gradient at incorrect choices is
-    multiplied by `damping`. All of it happens in the one backward pass of the loss, so that layers
-    may follow each other and gradients may be accumulated, scaled or averaged over processes.
-    The classification loss goes with the loss: it is multiplied by the scale of the loss (that of
-    mixed precision, 1/A under accumulation of A batches), which `track_loss` has to tell.
+    gets no other gradient from this layer, and passes none to the input. The experts' gradient at
+    incorrect choices is multiplied by `damping`. All of it happens in the one backward pass of the
+    loss, so that layers may follow each other and gradients may be accumulated, scaled or averaged
+    over processes. The classification loss goes with the loss: it is multiplied by the scale of
+    the loss (that of mixed precision, 1/A under accumulation of A batches), which `track_loss` has
+    to tell.
     In evaluation mode, and with a gate without gradient (`FixedGate`), which is taken to be right,
     the backward pass is the plain one. Without the routing loss only `weighted` teaches the gate.
 

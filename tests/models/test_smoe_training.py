@@ -1,0 +1,167 @@
+"""The layer within training steps: scaled losses, accumulation, several layers, processes."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from ens10.errors import ArgumentError
+from ens10.models.layers.smoe import ConvGate, SMoE2d, TensorGate, track_loss
+
+GRID = (6, 8)
+
+
+def noise(*shape, seed=1):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def network(**options):
+    """Two layers with gates of their own and a third with the gate of the first."""
+    torch.manual_seed(0)
+    shared = TensorGate(4, 2, GRID)
+    layers = [
+        SMoE2d(3, 4, 2, shared, **options),
+        nn.ReLU(inplace=True),
+        SMoE2d(2, 6, 2, ConvGate(2, 6), weighted=True, **options),
+        SMoE2d(2, 4, 2, shared, **options),
+    ]
+    return nn.Sequential(*layers).double()
+
+
+def data(count=4):
+    return noise(count, 3, *GRID), noise(count, 2, *GRID, seed=2)
+
+
+def loss_of(model, x, t):
+    return track_loss((model(x) - t).square().mean(), model)
+
+
+def gradients(model):
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def test_accumulated_half_batches_equal_one_batch():
+    whole, halves = network(tolerance=0.1), network(tolerance=0.1)
+    x, t = data()
+    loss_of(whole, x, t).backward()
+    for part in (slice(0, 2), slice(2, 4)):
+        (loss_of(halves, x[part], t[part]) / 2).backward()
+    for name, gradient in gradients(halves).items():
+        torch.testing.assert_close(gradient, gradients(whole)[name], rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("scale", [2.0**16, 2.0**-10])
+def test_a_scaled_loss_gives_the_scaled_gradients(scale):
+    plain, scaled = network(tolerance=0.1), network(tolerance=0.1)
+    x, t = data()
+    loss_of(plain, x, t).backward()
+    (scale * loss_of(scaled, x, t)).backward()
+    for name, gradient in gradients(scaled).items():
+        torch.testing.assert_close(gradient / scale, gradients(plain)[name], rtol=0, atol=0)
+
+
+def test_gradients_of_layers_in_a_row_are_those_of_each_alone():
+    """Each layer judges by the gradient that reaches it, and passes the damped one on."""
+    model, (x, t) = network(), data()
+    maps = [x]
+    for layer in model:
+        maps.append(layer(maps[-1].clone()))
+    loss_of(model, x, t).backward()
+    together = gradients(model)
+    gradient = 2 * (maps[-1].detach() - t) / t.numel()
+    model.zero_grad()
+    for layer, features in zip(reversed(model), reversed(maps[:-1]), strict=True):
+        features = features.detach().clone().requires_grad_()
+        product = (layer(features.clone()) * gradient).sum()
+        track_loss(product, model).backward()
+        gradient = features.grad
+    for name, alone in gradients(model).items():
+        torch.testing.assert_close(together[name], alone, rtol=1e-10, atol=1e-14)
+
+
+def test_an_untracked_loss_is_refused_and_a_frozen_gate_needs_none():
+    model, (x, t) = network(), data()
+    with pytest.raises(ArgumentError, match=r"track_loss\(loss, network\) before backward"):
+        (model(x) - t).square().mean().backward()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("gate" not in name)
+    (model(x) - t).square().mean().backward()
+    (network().eval()(x) - t).square().mean().backward()
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_gradient_that_is_not_finite_is_refused(bad):
+    model, (x, t) = network(), data()
+    t[1, 0, 2, 3] = bad
+    with pytest.raises(ArgumentError, match=r"gradient: .* not finite"):
+        loss_of(model, x, t).backward()
+
+
+def test_half_precision_leaves_overflow_to_the_scaler():
+    torch.manual_seed(0)
+    layer = SMoE2d(3, 4, 2, TensorGate(4, 2, GRID)).half()
+    y = layer(noise(1, 3, *GRID).half())
+    (track_loss(y.square().mean(), layer) * torch.inf).backward()
+    assert not layer.experts.weight.grad.isfinite().all()
+
+
+def test_mixed_precision_trains():
+    torch.manual_seed(0)
+    layer = SMoE2d(3, 4, 2, ConvGate(3, 4), weighted=True, filters=2)
+    x = noise(2, 3, *GRID).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = layer(x)
+        assert y.dtype == torch.bfloat16
+        assert layer.route(x).dtype == torch.float32
+        loss = track_loss(y.float().square().mean(), layer)
+    loss.backward()
+    assert all(p.grad.dtype == torch.float32 for p in layer.parameters())
+    assert all(p.grad.abs().sum() > 0 for p in layer.parameters())
+
+
+def test_activation_checkpointing_changes_nothing():
+    plain, saving = network(), network()
+    x, t = data()
+    loss_of(plain, x, t).backward()
+    y = checkpoint(saving, x, use_reentrant=False)
+    track_loss((y - t).square().mean(), saving).backward()
+    for name, gradient in gradients(saving).items():
+        assert torch.equal(gradient, gradients(plain)[name])
+
+
+def test_distributed_training_takes_many_steps(tmp_path):
+    """One backward pass a step: every parameter is ready once."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'group'}", rank=0, world_size=1
+    )
+    try:
+        plain, x_t = network(), data()
+        model = nn.parallel.DistributedDataParallel(network())
+        for each in (plain, model):
+            optimizer = torch.optim.SGD(each.parameters(), lr=0.1)
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss_of(each, *x_t).backward()
+                optimizer.step()
+        for trained, expected in zip(model.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(trained, expected)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_routing_learns_which_expert_is_right():
+    """Two experts that are given and right in one half of the grid each."""
+    torch.manual_seed(0)
+    layer = SMoE2d(1, 2, 1, TensorGate(2, 1, GRID), kernel_size=1, tolerance=1e-3)
+    layer.experts.weight.data[:] = torch.tensor([1.0, -1.0]).view(2, 1, 1, 1)
+    layer.experts.weight.requires_grad_(False)
+    layer.gate.weight.data[:] = torch.tensor([0.1, 0.0]).view(2, 1, 1)
+    signs = torch.ones(GRID)
+    signs[:, 4:] = -1
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.01)
+    for step in range(60):
+        x = noise(8, 1, *GRID, seed=step).float()
+        optimizer.zero_grad()
+        track_loss((layer(x) - signs * x).square().mean(), layer).backward()
+        optimizer.step()
+    assert torch.equal(layer.choices(x)[0, 0] == 0, signs > 0)
