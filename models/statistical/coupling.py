@@ -1,0 +1,170 @@
+"""Ensemble copula coupling: members from any marginal forecast, in the order of the raw members."""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.loader.batch import Batch
+from ens10.metrics import Estimator
+from ens10.models.predictive import Ensemble, Predictive
+from ens10.models.statistical.base import StatisticalMethod
+from ens10.models.statistical.bias import no_members
+
+Variant = Literal["quantile", "random"]
+_LEAST_LEVEL = 1e-6  # a random level of 0 would be drawn as -inf
+
+
+class Coupled(StatisticalMethod):
+    """A marginal method whose forecast is given members with ranks from elsewhere.
+
+    Args:
+        marginal: the method of the forecast at each point.
+        variant: "quantile": the levels (k - 1/2) / M, which have the least plain CRPS (Brocker
+            2012, doi:10.1002/qj.1891); "random": M random levels, drawn anew for each date and
+            used at all points, so that they add no noise in space.
+        seed: of random levels and of the order of equal ranks.
+        estimator: of the forecast's CRPS.
+
+    Raises:
+        UnknownNameError: another variant.
+    """
+
+    def __init__(
+        self,
+        marginal: StatisticalMethod,
+        variant: Variant = "quantile",
+        seed: int = 0,
+        estimator: Estimator = "plain",
+    ) -> None:
+        super().__init__()
+        check_variant(variant)
+        self.marginal, self.variant, self.seed = marginal, variant, seed
+        self.estimator = estimator
+
+    @property
+    def fitted_parameters(self) -> int:
+        """Those of the marginal method."""
+        return self.marginal.fitted_parameters
+
+    def collect(self, batch: Batch) -> None:
+        """For the marginal method."""
+        self.marginal.collect(batch)
+
+    def solve(self) -> None:
+        """Solves the marginal method."""
+        self.marginal.solve()
+        self.solved.fill_(True)
+
+    def _members(self, batch: Batch, template: Tensor) -> Ensemble:
+        forecast: Predictive = self.marginal(batch)
+        return couple(
+            forecast, template, batch["dates"], self.variant, self.seed, self.estimator
+        )
+
+
+class ECC(Coupled):
+    """Ensemble copula coupling: members in the order of the raw members at each point.
+
+    Schefzik et al. (2013), doi:10.1214/13-STS443. Each member keeps the rank that it has in the
+    raw ensemble, and with it the raw ensemble's patterns in space. There are as many members as
+    in the batch. `couple` does the same for the forecast of any model. The arguments are those of
+    `Coupled`.
+    """
+
+    def forward(self, batch: Batch) -> Ensemble:
+        """Members (N, M, H, W).
+
+        Raises:
+            ArgumentError: the batch has no members.
+        """
+        self._require_solved()
+        if "members" not in batch:
+            raise no_members(self)
+        return self._members(batch, batch["members"])
+
+
+def couple(
+    forecast: Predictive,
+    template: Tensor,
+    dates: Tensor,
+    variant: Variant = "quantile",
+    seed: int = 0,
+    estimator: Estimator = "plain",
+) -> Ensemble:
+    """Members of a marginal forecast with the ranks of a template.
+
+    Args:
+        forecast: distributions of N dates.
+        template: (N, M, H, W) fields whose order at each point the members take.
+        dates: (N,) valid dates in seconds; results do not depend on which dates come together.
+        variant: see `Coupled`.
+        seed: of random levels and of the order of equal template values.
+        estimator: of the members' CRPS.
+
+    Raises:
+        UnknownNameError: another variant.
+        ArgumentError: a template of other than four dimensions or of other dates.
+    """
+    check_variant(variant)
+    if template.ndim != 4 or len(template) != len(dates):
+        raise ArgumentError(
+            "template", f"has shape {tuple(template.shape)}, expected ({len(dates)}, M, H, W)"
+        )
+    size = template.shape[1]
+    if variant == "quantile":
+        levels = (torch.arange(size, dtype=torch.float64) + 0.5) / size
+        values = forecast.quantile(levels.to(template.device)).transpose(0, 1)
+    else:
+        values = _at_random_levels(forecast, size, dates, seed)
+    ranked = values.sort(1).values
+    return Ensemble(ranked.gather(1, ranks(template, dates, seed)), estimator)
+
+
+def ranks(template: Tensor, dates: Tensor, seed: int) -> Tensor:
+    """Rank of each member among all at its point, from 0; NaN ranks highest.
+
+    Equal values are put in an order of the members that is drawn for each date, the same at all
+    points of it.
+
+    Args:
+        template: (N, M, H, W).
+        dates: (N,) seconds.
+        seed: of the orders.
+    """
+    size = template.shape[1]
+    drawn = _for_dates(lambda random: random.permutation(size), dates, seed, "ties")
+    order = drawn.to(template.device)[:, :, None, None].expand_as(template)
+    shuffled = template.gather(1, order).argsort(dim=1, stable=True).argsort(dim=1)
+    return torch.empty_like(shuffled).scatter_(1, order, shuffled)
+
+
+def check_variant(variant: str) -> None:
+    """Refuses what is no variant.
+
+    Raises:
+        UnknownNameError: naming those that are.
+    """
+    if variant not in get_args(Variant):
+        raise UnknownNameError("variant", variant, get_args(Variant))
+
+
+def generator_of(date: int, seed: int, purpose: str) -> np.random.Generator:
+    """Random numbers that are a date's own, whatever the batch it is in."""
+    return np.random.default_rng([seed, date % 2**63, *purpose.encode()])
+
+
+def _at_random_levels(forecast: Predictive, size: int, dates: Tensor, seed: int) -> Tensor:
+    levels = _for_dates(lambda random: random.random(size), dates, seed, "levels")
+    levels = levels.clamp(_LEAST_LEVEL, 1 - _LEAST_LEVEL).to(forecast.mean.device)
+    return torch.stack([forecast.quantile(level)[:, n] for n, level in enumerate(levels)])
+
+
+def _for_dates(
+    draw: Callable[[np.random.Generator], np.ndarray], dates: Tensor, seed: int, purpose: str
+) -> Tensor:
+    made = [draw(generator_of(int(date), seed, purpose)) for date in dates.tolist()]
+    return torch.from_numpy(np.stack(made))
