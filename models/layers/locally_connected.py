@@ -75,7 +75,7 @@ class LocallyConnected2d(nn.Module):
                 "Build the layer for the grid of the data",
             )
         padded = self._pad(features)
-        outputs = None if self.bias is None else self.bias
+        outputs: Tensor | None = self.bias
         # one tap at a time: the map of all taps would be kernel_size^2 times the input
         for tap in range(self.kernel_size**2):
             row, column = divmod(tap, self.kernel_size)

@@ -123,14 +123,17 @@ class SMoE2d(nn.Module):
         routing = self.route(features) if routing is None else routing
         self._check_map(routing, values)
         choices = self._choose(routing)
-        N, _, F, H, W = values.shape
-        index = choices[:, :, None].expand(N, -1, F, H, W)
-        chosen = values.gather(1, index)
         weights = None
         if self.weighted:
             source = routing.detach() if self._taught() else routing
             weights = source.gather(1, choices)[:, :, None]
-        outputs = self._output(chosen, weights, routing, choices)
+        judged = self.training and routing.requires_grad
+        judged = judged and (self.rule.classify or self.rule.damping < 1)
+        # a loss scaler deals with gradients that are not finite
+        scaled = values.dtype == torch.float16
+        outputs: Tensor = RoutedOutput.apply(  # type: ignore[no-untyped-call]
+            values, weights, routing, choices, self.area, self.rule if judged else None, scaled
+        )
         return outputs.flatten(1, 2)
 
     def route(self, features: Tensor) -> Tensor:
@@ -153,7 +156,7 @@ class SMoE2d(nn.Module):
         return routing
 
     def choices(self, features: Tensor) -> Tensor:
-        """The chosen experts in rank order, (N, k, H', W') or (1, k, H', W') int32."""
+        """The chosen experts in rank order, (N, k, H', W') or (1, k, H', W')."""
         return self._choose(self.route(features))
 
     def _taught(self) -> bool:
@@ -161,21 +164,7 @@ class SMoE2d(nn.Module):
         return self.training and self.rule.classify
 
     def _choose(self, routing: Tensor) -> Tensor:
-        # int32: torch gathers with it, and it takes half the memory
-        return routing.detach().topk(self.selected, dim=1).indices.int()
-
-    def _output(
-        self, chosen: Tensor, weights: Tensor | None, routing: Tensor, choices: Tensor
-    ) -> Tensor:
-        """The chosen values, weighted if there are weights; judged in backward if need be."""
-        judged = self.training and routing.requires_grad and torch.is_grad_enabled()
-        if judged and (self.rule.classify or self.rule.damping < 1):
-            area = None if self.area is None else self.area.to(chosen.device)
-            outputs: Tensor = RoutedOutput.apply(
-                chosen, weights, routing, choices, area, self.rule, _is_scaled(chosen)
-            )
-            return outputs
-        return chosen if weights is None else chosen * weights.to(chosen.dtype)
+        return routing.detach().topk(self.selected, dim=1).indices
 
     def _check(self, features: Tensor) -> None:
         if features.ndim != 4 or features.shape[1] != self.in_channels:
@@ -229,13 +218,8 @@ def track_loss(loss: Tensor, network: nn.Module) -> Tensor:
             scale.value = gradient.detach()
 
     if scales and loss.requires_grad:
-        loss.register_hook(tell)
+        loss.register_hook(tell)  # type: ignore[no-untyped-call]
     return loss
-
-
-def _is_scaled(values: Tensor) -> bool:
-    """Whether a loss scaler deals with gradients that are not finite, as with float16."""
-    return values.dtype == torch.float16
 
 
 def _mean_one(area: Tensor) -> Tensor:

@@ -61,11 +61,12 @@ class RoutingRule:
 
 
 class RoutedOutput(torch.autograd.Function):
-    """The chosen values, weighted if asked for; its backward judges every choice.
+    """The values of the chosen experts; its backward judges every choice.
 
-    Called with values (N, k, F, H, W) of the chosen experts, which are overwritten; weights
-    (N or 1, k, 1, H, W) or None; gate (N or 1, E, H, W); choices (N or 1, k, H, W); area (H, W)
-    or None; the rule; and whether the loss is scaled against overflow (float16).
+    Called with values (N, E, F, H, W) of all experts; weights (N or 1, k, 1, H, W) of the chosen
+    ones, or None; gate (N or 1, E, H, W); choices (N or 1, k, H, W) int64; area (H, W) or None;
+    the rule, or None for a plain backward pass; and whether the loss is scaled against overflow
+    (float16). Gives (N, k, F, H, W).
     """
 
     @staticmethod
@@ -76,35 +77,52 @@ class RoutedOutput(torch.autograd.Function):
         gate: Tensor,
         choices: Tensor,
         area: Tensor | None,
-        rule: RoutingRule,
+        rule: RoutingRule | None,
         scaled: bool,
     ) -> Tensor:
         """The output (N, k, F, H, W)."""
-        ctx.rule, ctx.scaled, ctx.dtype = rule, scaled, values.dtype
-        needed = values.clone() if weights is not None and ctx.needs_input_grad[1] else None
-        ctx.save_for_backward(needed, weights, gate, choices, area)
-        ctx.mark_dirty(values)
-        return values if weights is None else values.mul_(weights)
+        chosen = values.gather(1, _index(choices, values.shape))
+        ctx.rule, ctx.scaled, ctx.shape = rule, scaled, values.shape
+        needed = chosen if weights is not None and ctx.needs_input_grad[1] else None
+        judged = gate if rule is not None and rule.classify else None
+        small = choices.to(_smallest_dtype(values.shape[1]))
+        ctx.save_for_backward(needed, weights, judged, small, area)
+        return chosen if weights is None else chosen * weights.to(chosen.dtype)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients for values, weights and gate."""
-        values, weights, gate, choices, area = ctx.saved_tensors
-        rule: RoutingRule = ctx.rule
-        wrong = incorrect_choices(gradient, rule, area, scaled=ctx.scaled)
-        for_weights = for_gate = None
+        chosen, weights, gate, choices, area = ctx.saved_tensors
+        rule: RoutingRule | None = ctx.rule
+        choices = choices.long()
+        for_values = for_weights = for_gate = None
         if ctx.needs_input_grad[1]:
-            for_weights = (gradient * values).sum(2, keepdim=True)
+            for_weights = (gradient * chosen).sum(2, keepdim=True)
             for_weights = for_weights.sum_to_size(weights.shape).to(weights.dtype)
-        if rule.classify and ctx.needs_input_grad[2]:
-            for_gate = classification_gradient(gate, choices, wrong, rule.loss_scale())
-        for_values = gradient if weights is None else (gradient * weights).to(ctx.dtype)
-        if rule.damping < 1:
-            factors = torch.ones_like(wrong, dtype=gradient.dtype)
-            factors.masked_fill_(wrong, rule.damping)
-            for_values = for_values * factors[:, :, None]
+        part = gradient if weights is None else gradient * weights.to(gradient.dtype)
+        if rule is not None:
+            wrong = incorrect_choices(gradient, rule, area, scaled=ctx.scaled)
+            if rule.classify and ctx.needs_input_grad[2]:
+                for_gate = classification_gradient(gate, choices, wrong, rule.loss_scale())
+            if rule.damping < 1:
+                part = torch.where(wrong[:, :, None], part * rule.damping, part)
+        if ctx.needs_input_grad[0]:
+            # every expert is chosen at most once at a point: nothing to add up
+            for_values = gradient.new_zeros(ctx.shape).scatter_(1, _index(choices, ctx.shape), part)
         return for_values, for_weights, for_gate, None, None, None, None
+
+
+def _index(choices: Tensor, shape: torch.Size) -> Tensor:
+    """`choices` for gathering from values of `shape` (N, E, F, H, W), without a copy."""
+    N, _, F, H, W = shape
+    return choices[:, :, None].expand(N, -1, F, H, W)
+
+
+def _smallest_dtype(num_experts: int) -> torch.dtype:
+    if num_experts <= 2**8:
+        return torch.uint8
+    return torch.int16 if num_experts <= 2**15 else torch.int32
 
 
 def incorrect_choices(
@@ -176,8 +194,9 @@ def classification_gradient(
     share = wrong.to(dtype)
     if gate.shape[0] == 1:
         share = share.mean(0, keepdim=True)
-    others = gate.shape[1] - choices.shape[1]
-    target = (share.sum(1, keepdim=True) / max(others, 1)).expand(gate.shape).clone()
-    target.scatter_(1, choices.long(), 1 - share)
-    gradient = gate.to(dtype).sigmoid_() if gate.dtype != dtype else gate.sigmoid()
-    return ((gradient.sub_(target)) * (scale / gate.numel())).to(gate.dtype)
+    for_others = share.sum(1, keepdim=True) / max(gate.shape[1] - choices.shape[1], 1)
+    # in place on one map of E: the target of the others everywhere, then what the chosen differ
+    gradient = gate.to(dtype).sigmoid().sub_(for_others)
+    gradient.scatter_add_(1, choices, for_others - (1 - share))
+    factor = torch.as_tensor(scale, dtype=dtype, device=gate.device) / gate.numel()
+    return gradient.mul_(factor).to(gate.dtype)
