@@ -102,8 +102,8 @@ def corrected_members(outputs: Tensor, batch: Batch, floor: float) -> Tensor:
         )
     missing = members.isnan().any(dim=1) | batch["raw_std"].isnan()
     spread = batch["raw_std"].masked_fill(missing, 1).clamp(min=floor)
-    # at least float32 also under mixed precision: half precision has no room for Z500
-    shift = spread.unsqueeze(1) * outputs.squeeze(2).to(members.dtype)
+    # float32 also of half precision outputs, by promotion: half has no room for Z500
+    shift = spread.unsqueeze(1) * outputs.squeeze(2)
     corrected: Tensor = members + shift
     return corrected.masked_fill(missing.unsqueeze(1), float("nan"))
 

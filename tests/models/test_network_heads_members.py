@@ -76,8 +76,11 @@ def test_no_spread_gives_finite_gradients(head, batch):
 
 @HEADS
 def test_half_precision_outputs_keep_the_precision_of_the_raw_members(head, batch):
-    forecast = head(torch.zeros(2, 5, 1, 8, 12, dtype=torch.bfloat16), batch)
-    torch.testing.assert_close(forecast.mean, batch["raw_mean"], equal_nan=True)
+    outputs = torch.full((2, 5, 1, 8, 12), 0.3125, dtype=torch.bfloat16)
+    forecast = head(outputs, batch)
+    expected = batch["raw_mean"] + 0.3125 * batch["raw_std"]
+    torch.testing.assert_close(forecast.mean, expected, equal_nan=True)
+    assert forecast.mean.dtype == torch.float32
 
 
 @HEADS

@@ -101,6 +101,14 @@ def test_products_are_not_lost_in_half_precision():
     torch.testing.assert_close(products, member_products(query, key))
 
 
+def test_what_all_keys_share_does_not_drown_their_differences():
+    query, key = (noise(1, 4, 1, 2, 8, 9, seed=s).float() for s in (1, 2))
+    key = key + 1e4
+    exact = member_weights(member_products(query.double(), key.double()), 144)
+    weights = member_weights(member_products(query, key), 144)
+    torch.testing.assert_close(weights.double(), exact, rtol=0, atol=2e-5)
+
+
 def test_equal_members_get_no_update():
     layer = awake(MemberAttention(4, 4))
     layer.project.bias.data.zero_()
@@ -153,6 +161,17 @@ def test_they_start_at_zero_and_learn(make):
 def test_poet_takes_any_grid(grid, periodic):
     network = poet(periodic_longitude=periodic, grid=grid)
     assert network(noise(1, 2, 3, *grid).float()).shape == (1, 2, 1, *grid)
+
+
+def test_saet_is_its_description():
+    network, x = awake(saet()), noise(2, 3, 3, 5, 6)
+    fields = network.first(x.flatten(0, 1))
+    for block, attention in zip(network.blocks, network.attention, strict=True):
+        fields = fields + block(fields)
+        fields = attention(fields.view(2, 3, 8, 5, 6)).flatten(0, 1)
+    torch.testing.assert_close(network(x).flatten(0, 1), network.last(fields))
+    assert (network.first[0].kernel_size, network.blocks[0][0].kernel_size) == ((5, 5), (3, 3))
+    assert network.attention[0].heads == 8
 
 
 def test_poet_without_attention_treats_members_alone():
