@@ -61,9 +61,7 @@ class Coupled(StatisticalMethod):
 
     def _members(self, batch: Batch, template: Tensor) -> Ensemble:
         forecast: Predictive = self.marginal(batch)
-        return couple(
-            forecast, template, batch["dates"], self.variant, self.seed, self.estimator
-        )
+        return couple(forecast, template, batch["dates"], self.variant, self.seed, self.estimator)
 
 
 class ECC(Coupled):

@@ -122,7 +122,7 @@ class MemberByMember(StatisticalMethod):
 
 
 def fit(data: Floats, fair: bool) -> Floats:
-    """Columns bias, slope, centre and gamma of each point, (P, 4), from truth and members (1 + M, P, N)."""
+    """Bias, slope, centre and gamma (P, 4) from truth and members (1 + M, P, N)."""
     valid = np.isfinite(data).all(0)
     count = valid.sum(1, keepdims=True)
     w = valid / np.maximum(count, 1)

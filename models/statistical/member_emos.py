@@ -1,10 +1,10 @@
 """EMOS with a weight for each member by its number, as in the ENS-10 paper."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-import dask
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -17,7 +17,7 @@ from ens10.models.statistical.base import StatisticalMethod, nothing_collected
 from ens10.models.statistical.bias import no_members
 from ens10.models.statistical.crps_terms import crps_terms
 from ens10.models.statistical.newton import Evaluation, Floats, minimise
-from ens10.models.statistical.spool import Spool
+from ens10.models.statistical.spool import Spool, of_blocks
 
 
 class MemberEMOS(StatisticalMethod):
@@ -131,7 +131,9 @@ class _Units:
 
 @dataclass
 class _Globe:
-    """The mean CRPS over all points and dates; theta (1, M + 3): bias, slope, M - 1 tilts, log c, log d.
+    """The mean CRPS over all points and dates.
+
+    theta (1, M + 3) is bias, slope, M - 1 tilts, log c and log d.
 
     Args:
         spool: truth, deviation and members.
@@ -141,7 +143,7 @@ class _Globe:
     spool: Spool
     units: _Units
 
-    def select(self, chosen: npt.NDArray[np.bool_]) -> Self:
+    def select(self, chosen: npt.NDArray[np.bool_]) -> Self:  # noqa: ARG002
         """The only one."""
         return self
 
@@ -168,10 +170,9 @@ class _Globe:
         hessian = sums[1 + size : -1].reshape(1, size, size)
         return sums[:1], sums[None, 1 : 1 + size], hessian
 
-    def _sum(self, of_block) -> Floats:  # type: ignore[no-untyped-def]
+    def _sum(self, made: Callable[[slice], Floats]) -> Floats:
         blocks = self.spool.blocks(self.spool.fields)
-        parts = dask.compute(*[dask.delayed(of_block)(b) for b in blocks], scheduler="threads")
-        return np.sum(parts, axis=0)
+        return np.asarray(np.sum(of_blocks(made, blocks), axis=0))
 
     def _read(self, points: slice) -> tuple[Floats, Floats, Floats, Floats]:
         """Truth, deviation, members and weights, one row for all samples."""
@@ -191,7 +192,9 @@ class _Globe:
         y, s, members, w = self._read(points)
         units, mean = self.units, members.mean(0)
         away = (members - members[-1])[:-1] / units.spread
-        rows = np.concatenate([np.ones_like(y)[None], (mean - units.centre)[None] / units.width, away])
+        rows = np.concatenate(
+            [np.ones_like(y)[None], (mean - units.centre)[None] / units.width, away]
+        )
         c, d = np.exp(np.minimum(theta[-2:], 50.0))
         slopes = np.stack([np.full_like(y, c), d * s / units.spread])
         sigma = slopes.sum(0) + 1e-6

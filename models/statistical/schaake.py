@@ -87,7 +87,7 @@ class SchaakeShuffle(Coupled):
             self.solved.fill_(False)
             raise ArgumentError(
                 "members",
-                f"{self.members} need more than as many training dates, there are {len(self._kept)}",
+                f"{self.members} need more training dates than that, there are {len(self._kept)}",
                 "Take fewer members or more years",
             )
         kept = sorted(self._kept, key=lambda one: one[1])

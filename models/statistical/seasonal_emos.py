@@ -26,8 +26,8 @@ class SeasonalEMOS(StatisticalMethod):
     """EMOS for exchangeable members at each grid point, with an annual cycle, of least mean CRPS.
 
     Location m + a(t) + b(t) (m - centre) and squared scale c(t)^2 + d(t)^2 var, with ensemble
-    mean m and variance var, and a, b, log c, log d sums of harmonics of the year (Gneiting et al. 2005,
-    doi:10.1175/MWR2904.1). The predictors are standardised at each point (as in Dabernig et al.
+    mean m and variance var, and a, b, log c, log d sums of harmonics of the year (Gneiting et al.
+    2005, doi:10.1175/MWR2904.1). The predictors are standardised at each point (as in Dabernig et al.
     2017, doi:10.1002/qj.2975), one set of coefficients is fitted to all points, and those of
     each point are drawn to it by a ridge (`ens10.models.statistical.seasonal_regression`).
     Points with fewer than three valid dates keep mean and spread of the raw ensemble.
@@ -62,7 +62,9 @@ class SeasonalEMOS(StatisticalMethod):
         check_family(family)
         _check_bounds(family, lower, upper)
         if strength is not None and not strength >= 0:
-            raise ArgumentError("strength", f"{strength} is not 0 or more", "Give a number of dates")
+            raise ArgumentError(
+                "strength", f"{strength} is not 0 or more", "Give a number of dates"
+            )
         self.harmonics, self.family, self.strength = harmonics, family, strength
         self.lower, self.upper = lower, upper
         self.coefficients: Tensor
@@ -102,7 +104,7 @@ class SeasonalEMOS(StatisticalMethod):
         columns = in_parallel(of_block, spool.blocks()).T.reshape(-1, *spool.area.shape)
         # float32 keeps the digits: all but the centre are corrections to the raw ensemble
         made = torch.from_numpy(np.ascontiguousarray(columns)).to(self.coefficients)
-        self.coefficients = made[:-2].unflatten(0, (4, -1)).contiguous()
+        self.coefficients = made[:-2].reshape(4, -1, *spool.area.shape).clone()
         self.centre, self.floor = made[-2].clone(), made[-1].clone()
         self.chosen_strength.fill_(strength)
         self.solved.fill_(True)

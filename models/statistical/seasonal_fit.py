@@ -108,7 +108,7 @@ class SeasonalFit:
         return np.array(scores)
 
     def physical(self, points: Points, prior: Floats, strength: float) -> Floats:
-        """Fits a block: a, b, log c, log d (each K), centre and floor, target units, (P, 4 K + 2)."""
+        """Fits a block: a, b, log c, log d (K each), centre and floor, (P, 4 K + 2)."""
         standard = self._standardise(self.spool.read(points), None)
         start = np.tile(prior, (len(standard.r), 1))
         theta = point_fits(self._problem(standard, start, strength))
@@ -156,9 +156,7 @@ class SeasonalFit:
 
     def _problem(self, s: Standardised, prior: Floats, strength: float) -> SeasonalProblems:
         share = strength / np.maximum(s.count[:, 0], 1)
-        return SeasonalProblems(
-            self.family, self.cycle, s.r, s.u, s.v, s.w, s.bounds, prior, share
-        )
+        return SeasonalProblems(self.family, self.cycle, s.r, s.u, s.v, s.w, s.bounds, prior, share)
 
 
 def _folds(dates: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -122,7 +122,7 @@ class Pooled:
         value, gradient, hessian = (np.tensordot(self.share, part, 1)[None] for part in parts)
         return value, gradient, hessian
 
-    def select(self, chosen: npt.NDArray[np.bool_]) -> Self:
+    def select(self, chosen: npt.NDArray[np.bool_]) -> Self:  # noqa: ARG002
         """The only one."""
         return self
 

@@ -4,9 +4,10 @@ import tempfile
 import weakref
 from collections.abc import Callable, Sequence
 
-import dask
 import numpy as np
 import numpy.typing as npt
+from dask.base import compute
+from dask.delayed import delayed
 from torch import Tensor
 
 from ens10.errors import ArgumentError
@@ -55,7 +56,9 @@ class Spool:
             ArgumentError: another number of fields or another grid than before.
         """
         known = weights.detach().cpu().numpy() > 0
-        stacked = [f.detach().cpu().numpy().reshape(len(known), -1, *known.shape[1:]) for f in fields]
+        stacked = [
+            f.detach().cpu().numpy().reshape(len(known), -1, *known.shape[1:]) for f in fields
+        ]
         written = np.where(known[:, None], np.concatenate(stacked, 1), np.nan).astype(np.float32)
         if self._shape and written.shape[1:] != self._shape:
             raise ArgumentError(
@@ -94,5 +97,10 @@ class Spool:
 
 def in_parallel(fit: Callable[[slice], Floats], blocks: Sequence[slice]) -> Floats:
     """Results of `fit` for all blocks, joined along their first axis, in dask's threads."""
-    made = dask.compute(*[dask.delayed(fit)(block) for block in blocks], scheduler="threads")
-    return np.concatenate(made)
+    return np.concatenate(of_blocks(fit, blocks))
+
+
+def of_blocks(made: Callable[[slice], Floats], blocks: Sequence[slice]) -> list[Floats]:
+    """`made` of each block, in dask's threads."""
+    jobs = [delayed(made)(block) for block in blocks]
+    return list(compute(*jobs, scheduler="threads"))  # type: ignore[no-untyped-call]

@@ -113,9 +113,7 @@ def test_member_by_member_recovers_a_simulation(base, unit, estimator, inflation
     method = fitted(MemberByMember(estimator), batch)
     # errors of deviation at most 3 units: five standard errors
     centred = method.alpha + (method.beta - 1) * base
-    torch.testing.assert_close(
-        centred, alpha, rtol=0, atol=5 * 3 * unit / math.sqrt(3000)
-    )
+    torch.testing.assert_close(centred, alpha, rtol=0, atol=5 * 3 * unit / math.sqrt(3000))
     torch.testing.assert_close(method.beta, beta, rtol=0, atol=5 * 3 / 4 / math.sqrt(3000))
     torch.testing.assert_close(method.gamma.double(), gamma * inflation, rtol=0.07, atol=0)
     forecast, raw = method(batch), Ensemble(batch["members"], estimator)

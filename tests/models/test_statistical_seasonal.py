@@ -90,7 +90,8 @@ def test_moved_members_have_the_mean_moved_and_nothing_else():
     forecast = method(batch)
     assert forecast.estimator == "fair"
     moved = forecast.members - batch["members"]
-    torch.testing.assert_close(moved, method.correction(batch)[:, None].expand_as(moved), atol=1e-4, rtol=0)  # fmt: skip
+    expected = method.correction(batch)[:, None].expand_as(moved)
+    torch.testing.assert_close(moved, expected, atol=1e-4, rtol=0)
     del batch["members"]
     with pytest.raises(ArgumentError, match="no ensemble members, which BiasMap needs"):
         method(batch)

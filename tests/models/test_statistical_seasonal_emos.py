@@ -28,7 +28,11 @@ def world(dates=400, grid=(3, 4), base=280.0, seed=0, spread=1.0, varied=1.0):
 
     when = torch.arange(dates) * int(9.1 * DAY)
     cycle = annual_cycle(when, 1)
-    a = spread * torch.tensor([0.5, 0.7, -0.4]).double()[:, None, None] * (1 + varied * draw(3, *grid))
+    a = (
+        spread
+        * torch.tensor([0.5, 0.7, -0.4]).double()[:, None, None]
+        * (1 + varied * draw(3, *grid))
+    )
     c = spread * (0.7 * torch.exp(0.3 * varied * draw(*grid)))
     d = 0.8 * torch.exp(0.3 * varied * draw(*grid))
     mean = base + 5 * spread * draw(dates, *grid)
@@ -147,7 +151,9 @@ def test_shrinkage_beats_raw_common_and_free_fits_on_new_dates():
     chosen = SeasonalEMOS(1)
     ours = score(chosen)
     assert 3 <= float(chosen.chosen_strength) <= 300
-    raw = families.crps("normal", {"mu": test["raw_mean"], "sigma": test["raw_std"]}, test["target"])
+    raw = families.crps(
+        "normal", {"mu": test["raw_mean"], "sigma": test["raw_std"]}, test["target"]
+    )
     assert ours < score(SeasonalEMOS(1, strength=1e9)) < score(EMOS()) < float(raw.mean())
     assert ours < score(SeasonalEMOS(1, strength=0)) - 0.005
     assert ours < score(EMOS(local=True))
@@ -157,7 +163,8 @@ def test_an_endless_strength_gives_the_common_coefficients():
     batch, *_ = world(60)
     method = SeasonalEMOS(1, strength=1e12)
     spool = Spool()
-    spool.append([batch[k] for k in ("raw_mean", "raw_std", "target")], batch["weights"], batch["dates"])  # fmt: skip
+    fields = [batch[key] for key in ("raw_mean", "raw_std", "target")]
+    spool.append(fields, batch["weights"], batch["dates"])
     common = SeasonalFit(spool, "normal", 1, (-math.inf, math.inf)).common()
     fitted(method, batch)
     error = (batch["target"] - batch["raw_mean"]).double().std(0, correction=0)
@@ -187,7 +194,8 @@ def test_families_fit_their_own_data_better_than_a_normal_does(family):
     assert forecast.crps(truth).mean() < normal.crps(truth).mean()
     median = forecast.quantile(0.5)
     inside = median > 0 if bound else median > -torch.inf
-    torch.testing.assert_close(forecast.cdf(median)[inside], torch.full_like(median, 0.5)[inside], atol=1e-4, rtol=0)  # fmt: skip
+    half = torch.full_like(median, 0.5)[inside]
+    torch.testing.assert_close(forecast.cdf(median)[inside], half, atol=1e-4, rtol=0)
     drawn = forecast.sample(2000, torch.Generator().manual_seed(1))
     torch.testing.assert_close(drawn.mean(1), forecast.mean, atol=0.25, rtol=0)
     torch.testing.assert_close(drawn.std(1), forecast.std, rtol=0.15, atol=0)
@@ -227,7 +235,7 @@ def test_batches_blocks_and_order_do_not_matter(monkeypatch):
 
 
 def test_bad_input():
-    with pytest.raises(UnknownNameError, match="truncated_norml.*did you mean"):
+    with pytest.raises(UnknownNameError, match=r"truncated_norml.*did you mean"):
         SeasonalEMOS(family="truncated_norml")
     with pytest.raises(ArgumentError, match="takes no bounds"):
         SeasonalEMOS(lower=0.0)

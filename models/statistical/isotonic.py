@@ -1,0 +1,130 @@
+"""Isotonic distributional regression on the ensemble mean, at each grid point."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ens10.errors import ArgumentError
+from ens10.loader.batch import Batch
+from ens10.models.predictive import Ensemble
+from ens10.models.statistical.base import (
+    StatisticalMethod,
+    nothing_collected,
+    require_same_grid,
+)
+from ens10.models.statistical.newton import Floats
+from ens10.models.statistical.pool import step_functions
+from ens10.models.statistical.spool import Spool, in_parallel
+
+
+class IsotonicRegression(StatisticalMethod):
+    """The distribution of the truth given the ensemble mean m, which rises with m and nothing else.
+
+    Henzi, Ziegel and Gneiting (2021), doi:10.1111/rssb.12450; EasyUQ (Walz et al. 2024) where the
+    forecast is a single number, as here. At each threshold the probability of a truth at most
+    that high is the least-squares fit that does not rise with m; it minimises the CRPS among all
+    distributions that rise with m, without any parameter. The thresholds do not influence each
+    other, so that the probabilities at those used are exact. What is kept of the regression is
+    its quantiles at `levels` levels (k - 1/2) / K and at nodes, the quantiles of m in the
+    training dates; between nodes they are linear in m, beyond them constant (where the truth bends
+    sharply with m more nodes are worth some percent of the CRPS). Their ensemble has
+    as plain CRPS the score of that quantile forecast.
+
+    The raw spread and the season are not used. A point without valid dates has a NaN forecast.
+
+    Training batches are kept in a temporary file, 8 bytes for each date and point; main memory
+    holds a few blocks of points. The result has 4 G (K + 1) bytes for each point.
+
+    Args:
+        levels: K, the number of quantiles.
+        nodes: G, the number of values of the mean.
+        thresholds: most thresholds at each point, quantiles of its truth.
+
+    Raises:
+        ArgumentError: fewer than one level or threshold, or than two nodes.
+    """
+
+    def __init__(self, levels: int = 20, nodes: int = 32, thresholds: int = 400) -> None:
+        super().__init__()
+        for name, value, least in (
+            ("levels", levels, 1),
+            ("nodes", nodes, 2),
+            ("thresholds", thresholds, 1),
+        ):
+            if value < least:
+                raise ArgumentError(name, f"{value} is less than {least}")
+        self.levels, self.nodes, self.thresholds = levels, nodes, thresholds
+        self.node_means: Tensor
+        self.quantiles: Tensor
+        self.register_buffer("node_means", torch.zeros(0, 0, 0))
+        self.register_buffer("quantiles", torch.zeros(0, 0, 0, 0))
+        self._spool: Spool | None = None
+
+    @property
+    def fitted_parameters(self) -> int:
+        """Quantiles at all nodes and points."""
+        return self.quantiles.numel()
+
+    def collect(self, batch: Batch) -> None:
+        """Writes ensemble mean and truth to the temporary file."""
+        if self._spool is None:
+            self._spool = Spool()
+        fields = [batch["raw_mean"], batch["target"]]
+        self._spool.append(fields, batch["weights"], batch["dates"])
+
+    def solve(self) -> None:
+        """Fits all points, in blocks."""
+        if self._spool is None:
+            raise nothing_collected(self)
+        spool = self._spool
+
+        def of_block(points: slice) -> Floats:
+            data = spool.read(points).swapaxes(0, 1)
+            made = [self._of_point(mean, truth) for mean, truth in data]
+            return np.stack(made)
+
+        columns = in_parallel(of_block, spool.blocks()).T.reshape(-1, *spool.area.shape)
+        made = torch.from_numpy(np.ascontiguousarray(columns)).to(self.quantiles)
+        self.node_means = made[: self.nodes].clone()
+        self.quantiles = made[self.nodes :].reshape(self.levels, *self.node_means.shape).clone()
+        self.solved.fill_(True)
+        self._spool = None
+
+    def forward(self, batch: Batch) -> Ensemble:
+        """The quantiles as members, (N, K, H, W), rising."""
+        self._require_solved()
+        require_same_grid(self, self.node_means, batch)
+        mean = batch["raw_mean"]
+        nodes = self.node_means
+        # the last node at or below the mean, such that there is another above
+        inner = nodes[1:-1].unsqueeze(0) <= mean.unsqueeze(1)
+        place = inner.sum(1, keepdim=True)
+        low, high = (nodes.expand(len(mean), -1, -1, -1).gather(1, place + i) for i in (0, 1))
+        gap = high - low
+        share = ((mean.unsqueeze(1) - low) / torch.where(gap > 0, gap, 1)).clamp(0, 1)
+        below, above = (self._at(place + i) for i in (0, 1))
+        return Ensemble(below + share * (above - below))
+
+    def _at(self, place: Tensor) -> Tensor:
+        """Quantiles at nodes (N, 1, H, W), (N, K, H, W)."""
+        wide = self.quantiles.unsqueeze(0).expand(len(place), -1, -1, -1, -1)
+        index = place.unsqueeze(1).expand(-1, self.levels, -1, -1, -1)
+        return wide.gather(2, index).squeeze(2)
+
+    def _of_point(self, mean: Floats, truth: Floats) -> Floats:
+        """Nodes (G) and quantiles (K G) of one point."""
+        valid = np.isfinite(mean) & np.isfinite(truth)
+        if not valid.any():
+            return np.full(self.nodes * (1 + self.levels), np.nan)
+        order = np.argsort(mean[valid], kind="stable")
+        x, y = mean[valid][order], truth[valid][order]
+        nodes = np.quantile(x, np.linspace(0, 1, self.nodes))
+        thresholds = np.unique(y)
+        if len(thresholds) > self.thresholds:
+            places = np.linspace(0, len(thresholds) - 1, self.thresholds).round().astype(int)
+            thresholds = thresholds[places]
+        probability = step_functions(x, y, thresholds, nodes)
+        levels = (np.arange(self.levels) + 0.5) / self.levels
+        # the small number: a probability of 0.05 may come out just below it
+        reached = probability[None] >= levels[:, None, None] - 1e-9
+        return np.concatenate([nodes, thresholds[reached.argmax(1)].reshape(-1)])

@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+import torch
+
+from ens10.errors import ArgumentError
+from ens10.models.predictive import Normal
+from ens10.models.statistical import EMOS
+from ens10.models.statistical.isotonic import IsotonicRegression
+from ens10.models.statistical.pool import step_functions
+
+
+def world(dates=600, grid=(2, 3), seed=0):
+    """Truth of a skewed distribution whose centre bends with the ensemble mean."""
+    g = torch.Generator().manual_seed(seed)
+    mean = 3 * torch.randn(dates, *grid, generator=g)
+    noise = torch.empty(dates, *grid).exponential_(generator=g)
+    truth = 4 * torch.sigmoid(2 * mean) + noise * torch.where(mean > 0, 1.5, 0.3)
+    return {
+        "raw_mean": mean,
+        "raw_std": torch.ones(dates, *grid),
+        "target": truth,
+        "weights": torch.ones(dates, *grid),
+        "dates": torch.arange(dates) * 86400,
+    }
+
+
+def fitted(method, batch):
+    for i in range(0, len(batch["dates"]), 97):
+        method.collect({k: v[i : i + 97] for k, v in batch.items()})
+    method.solve()
+    return method
+
+
+def slow_fit(x, y, threshold):
+    """The antitonic fit by its min-max formula, at the distinct x."""
+    known = np.unique(x)
+    hit = [(y[x == k] <= threshold).astype(float) for k in known]
+
+    def mean(a, b):
+        return np.concatenate(hit[a : b + 1]).mean()
+
+    count = len(known)
+    return known, [
+        min(max(mean(a, b) for b in range(i, count)) for a in range(i + 1)) for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_step_functions_against_the_min_max_formula(seed):
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.integers(0, 15, 30).astype(float))  # with ties
+    y = x + 5 * rng.normal(size=30)
+    known = np.unique(x)
+    made = step_functions(x, y, np.sort(y), known)
+    for j, threshold in enumerate(np.sort(y)):
+        np.testing.assert_allclose(made[j], slow_fit(x, y, threshold)[1], atol=1e-12)
+    assert (np.diff(made, axis=1) <= 1e-12).all()  # a higher mean, a higher distribution
+    assert (np.diff(made, axis=0) >= -1e-12).all()
+    between = step_functions(x, y, y[:1], np.array([-9.0, (known[3] + known[4]) / 2, 99.0]))
+    first = step_functions(x, y, y[:1], known)[0]
+    np.testing.assert_allclose(between[0], [first[0], (first[3] + first[4]) / 2, first[-1]])
+
+
+def test_quantiles_of_few_dates_are_those_of_the_exact_regression():
+    batch = world(12)
+    method = fitted(IsotonicRegression(levels=4, nodes=12), batch)
+    forecast = method(batch)
+    x, y = (batch[k][:, 1, 1].double().numpy() for k in ("raw_mean", "target"))
+    cdf = np.array([slow_fit(x, y, t)[1] for t in np.sort(y)])
+    for n, at in enumerate(np.argsort(np.argsort(x))):
+        reached = cdf[:, at][None] >= np.array([0.125, 0.375, 0.625, 0.875])[:, None] - 1e-9
+        expected = np.sort(y)[reached.argmax(1)]
+        np.testing.assert_allclose(forecast.members[n, :, 1, 1].numpy(), expected, rtol=1e-5)
+
+
+def test_it_beats_raw_and_emos_where_these_are_wrong():
+    train, test = world(1500), world(500, seed=1)
+    forecast = fitted(IsotonicRegression(), train)(test)
+    emos = fitted(EMOS(local=True), train)(test)
+    raw = Normal(test["raw_mean"], test["raw_std"])
+    ours, theirs, plain = (float(f.crps(test["target"]).mean()) for f in (forecast, emos, raw))
+    assert ours < 0.75 * theirs < 0.75 * plain
+    assert (forecast.members.diff(dim=1) >= 0).all()
+    # the truth is below each level about as often as it says; a fit this free is a bit too sharp
+    fine = fitted(IsotonicRegression(20, 200, 1500), train)(test)
+    below = (test["target"].unsqueeze(1) <= fine.members).float().mean((0, 2, 3))
+    torch.testing.assert_close(below, (torch.arange(20) + 0.5) / 20, atol=0.06, rtol=0)
+
+
+def test_more_thresholds_and_nodes_change_little():
+    train, test = world(800), world(300, seed=1)
+    coarse = fitted(IsotonicRegression(20, 24, 200), train)(test).crps(test["target"]).mean()
+    fine = fitted(IsotonicRegression(20, 200, 800), train)(test).crps(test["target"]).mean()
+    assert coarse <= fine * 1.03
+
+
+def test_gaps_and_means_beyond_the_training():
+    batch = world(50)
+    batch["weights"][:, 0, 0] = 0
+    batch["raw_mean"][3:9, 0, 1] = torch.nan
+    batch["weights"][3:9, 0, 1] = 0
+    batch["weights"][1:, 1, 1] = 0
+    batch["raw_mean"][:, 1, 2] = 5
+    method = fitted(IsotonicRegression(), batch)
+    forecast = method(batch)
+    assert forecast.members[:, :, 0, 0].isnan().all()
+    assert forecast.members[3:9, :, 0, 1].isnan().all()
+    assert (forecast.members[:, :, 1, 1] == batch["target"][0, 1, 1]).all()
+    far = {**batch, "raw_mean": torch.full_like(batch["raw_mean"], 1e4)}
+    assert (method(far).members[..., 1, 0] <= batch["target"][:, 1, 0].max()).all()
+    ranked = batch["target"][:, 1, 2].sort().values
+    places = ((torch.arange(20) + 0.5) / 20 * 50 - 1e-6).ceil().long() - 1
+    assert torch.equal(forecast.members[0, :, 1, 2], ranked[places])  # one mean: climatology
+    loaded = IsotonicRegression()
+    loaded.load_state_dict(method.state_dict())
+    assert torch.equal(loaded(far).members.nan_to_num(), method(far).members.nan_to_num())
+
+
+def test_bad_input():
+    batch = world(10)
+    for name, value in (("levels", 0), ("nodes", 1), ("thresholds", 0)):
+        with pytest.raises(ArgumentError, match=f"{name}: {value} is less than"):
+            IsotonicRegression(**{name: value})
+    with pytest.raises(ArgumentError, match="no coefficients yet"):
+        IsotonicRegression()(batch)
+    with pytest.raises(ArgumentError, match="saw no training batch"):
+        IsotonicRegression().solve()
+    method = fitted(IsotonicRegression(), batch)
+    with pytest.raises(ArgumentError, match=r"4 x 4 points.*2 x 3"):
+        method(world(10, (4, 4)))
