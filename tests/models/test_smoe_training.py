@@ -60,6 +60,24 @@ def test_a_scaled_loss_gives_the_scaled_gradients(scale):
         torch.testing.assert_close(gradient / scale, gradients(plain)[name], rtol=0, atol=0)
 
 
+def test_a_gradient_scaler_gives_the_same_updates():
+    plain, scaled = network(tolerance=0.1), network(tolerance=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=2)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.5) for m in (plain, scaled)]
+    x, t = data()
+    for _ in range(5):  # the scale grows meanwhile
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss_of(plain, x, t).backward()
+        optimizers[0].step()
+        scaler.scale(loss_of(scaled, x, t)).backward()
+        scaler.step(optimizers[1])
+        scaler.update()
+    assert scaler.get_scale() > 2.0**16
+    for parameter, expected in zip(scaled.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected, rtol=1e-10, atol=1e-14)
+
+
 def test_gradients_of_layers_in_a_row_are_those_of_each_alone():
     """Each layer judges by the gradient that reaches it, and passes the damped one on."""
     model, (x, t) = network(), data()

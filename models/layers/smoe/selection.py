@@ -43,11 +43,14 @@ def lower_quantile(values: Tensor, q: float, weights: Tensor | None = None) -> T
         raise ArgumentError("values", "there are no entries to take a quantile of")
     if weights is None:
         return _smallest(values, math.floor(q * (count - 1) * _ROUNDING))
-    positive = weights > 0
-    weights = weights[positive].double()
-    level = q * (1 - 1 / max(weights.numel(), 1)) * weights.sum() * _ROUNDING
-    rows = [_select(row[positive], weights, level) for row in values]
-    return torch.stack(rows)
+    if not bool((weights > 0).all()):
+        counted = (weights > 0).nonzero()[:, 0]
+        values, weights = values[:, counted], weights[counted]
+    if weights.numel() == 0:
+        return values.new_zeros(values.shape[0])
+    weights = weights.double()
+    level = q * (1 - 1 / weights.numel()) * weights.sum() * _ROUNDING
+    return torch.stack([_select(row, weights, level) for row in values])
 
 
 def _smallest(values: Tensor, rank: int) -> Tensor:
@@ -65,23 +68,22 @@ def _select(values: Tensor, weights: Tensor, level: Tensor) -> Tensor:
     A radix selection: bit patterns of numbers that are not negative have the order of the
     numbers, so the leading bits are counted first and only what shares them is looked at again.
     """
-    if values.numel() == 0:
-        return values.new_zeros(())
     keys, bits = _keys(values)
     below = torch.zeros_like(level)
     for shift in range(bits - bits % _DIGIT, -1, -_DIGIT):
-        digits = (keys >> shift) & (2**_DIGIT - 1)
+        digits = keys >> shift
+        digits -= digits.min() >> _DIGIT << _DIGIT  # the digits before this one are the same
         sums = torch.bincount(digits, weights, minlength=2**_DIGIT).cumsum(0) + below
         # the last digit that occurs, should rounding leave the level out of reach
         digit = torch.minimum((sums <= level).sum(), digits.max())
         below = torch.where(digit > 0, sums[(digit - 1).clamp(min=0)], below)
-        chosen = digits == digit
-        values, keys, weights = values[chosen], keys[chosen], weights[chosen]
+        kept = (digits == digit).nonzero()[:, 0]
+        values, keys, weights = values[kept], keys[kept], weights[kept]
     return values[0]
 
 
 def _keys(values: Tensor) -> tuple[Tensor, int]:
     """Integers in the order of `values`, and how many bits they have."""
     if values.dtype == torch.float64:
-        return values.view(torch.int64), 63
-    return values.float().contiguous().view(torch.int32).long(), 31
+        return values.contiguous().view(torch.int64), 63
+    return values.float().contiguous().view(torch.int32), 31
