@@ -255,7 +255,10 @@ def test_refuses_what_it_cannot_do():
     with pytest.raises(ArgumentError, match="float64, but the layer"):
         layer(torch.zeros(2, 3, 4, 5, dtype=torch.float64))
     gate.double()
-    with pytest.raises(ArgumentError, match="gate: its map is"):
+    with pytest.raises(ArgumentError, match=r"gate: torch\.float64, but the layer"):
         layer(torch.zeros(2, 3, 4, 5))
+    gate.float()
+    with pytest.raises(ArgumentError, match="gate: its map is"):
+        layer(torch.zeros(2, 3, 4, 5), torch.zeros(1, 4, *GRID, dtype=torch.float64))
     with pytest.raises(ArgumentError, match="area: shape"):
         make(area=torch.ones(6))(noise(1, 3, *GRID))

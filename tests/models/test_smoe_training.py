@@ -1,6 +1,9 @@
 """The layer within training steps: scaled losses, accumulation, several layers, processes."""
 
+import copy
+
 import pytest
+import pytorch_lightning as pl
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -48,6 +51,42 @@ def test_accumulated_half_batches_equal_one_batch():
         (loss_of(halves, x[part], t[part]) / 2).backward()
     for name, gradient in gradients(halves).items():
         torch.testing.assert_close(gradient, gradients(whole)[name], rtol=1e-10, atol=1e-14)
+
+
+class Tracked(pl.LightningModule):
+    """The training step as a module has to write it."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = network(tolerance=0.1)
+
+    def training_step(self, batch):
+        return loss_of(self.network, *batch)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.5)
+
+
+def test_lightning_accumulates_as_one_batch(tmp_path):
+    module, whole, (x, t) = Tracked(), network(tolerance=0.1), data()
+    halves = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, t), batch_size=2)
+    trainer = pl.Trainer(
+        max_epochs=1,
+        accumulate_grad_batches=2,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+    )
+    trainer.fit(module, halves)
+    loss_of(whole, x, t).backward()
+    torch.optim.SGD(whole.parameters(), lr=0.5).step()
+    for parameter, expected in zip(module.network.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected, rtol=1e-10, atol=1e-14)
+    copied = copy.deepcopy(module.network)
+    assert torch.equal(copied(x), module.network(x))
 
 
 @pytest.mark.parametrize("scale", [2.0**16, 2.0**-10])

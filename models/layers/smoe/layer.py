@@ -1,5 +1,6 @@
 """The spatial mixture-of-experts layer, in plain torch."""
 
+from itertools import chain
 from typing import Literal, get_args
 
 import torch
@@ -105,7 +106,7 @@ class SMoE2d(nn.Module):
             poles=poles,
         )
         self.rule = RoutingRule(quantile, tolerance, damping, routing_loss, LossScale())
-        self.register_buffer("area", None if area is None else _mean_one(area))
+        self.register_buffer("area", None if area is None else _mean_one(area), persistent=False)
 
     def forward(self, features: Tensor, routing: Tensor | None = None) -> Tensor:
         """(N, in_channels, H, W) -> (N, k F, H', W'), H' = ceil(H / stride).
@@ -177,6 +178,9 @@ class SMoE2d(nn.Module):
             raise ArgumentError(
                 "features", f"{features.dtype}, but the layer is {dtype}", "Convert one of them"
             )
+        for tensor in chain(self.gate.parameters(), self.gate.buffers()):
+            if tensor.is_floating_point() and tensor.dtype != dtype:
+                raise ArgumentError("gate", f"{tensor.dtype}, but the layer is {dtype}")
 
     def _check_map(self, routing: Tensor, values: Tensor) -> None:
         N, E, _, H, W = values.shape
@@ -187,10 +191,8 @@ class SMoE2d(nn.Module):
                 "for the first",
                 "Build the gate for the grid and the stride of the layer",
             )
-        if routing.dtype != self.experts.weight.dtype:
-            raise ArgumentError(
-                "gate", f"its map is {routing.dtype}, but the layer is {self.experts.weight.dtype}"
-            )
+        if routing.dtype != (dtype := self.experts.weight.dtype):
+            raise ArgumentError("gate", f"its map is {routing.dtype}, but the layer is {dtype}")
         if self.area is not None and self.area.shape not in ((H, 1), (H, W)):
             raise ArgumentError(
                 "area", f"shape {tuple(self.area.shape)}, but the output has {H} x {W} points"
