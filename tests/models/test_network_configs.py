@@ -75,6 +75,13 @@ def test_another_number_of_members_than_in_training(store, tmp_path):
     assert open_predictions(run)[0].sizes["number"] == 10
 
 
+def test_poet_with_weights_at_each_point_is_bound_to_its_grid(store, tmp_path, capsys):
+    grid = "--model.init_args.network.init_args.grid"
+    fit("poet", store, tmp_path / "bound", grid, "[8,16]")
+    fit("poet", store, tmp_path / "wrong", grid, "[16,8]", status=1)
+    assert "Use data on the grid of the training" in capsys.readouterr().err.replace("\n", " ")
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

@@ -163,6 +163,17 @@ def test_poet_takes_any_grid(grid, periodic):
     assert network(noise(1, 2, 3, *grid).float()).shape == (1, 2, 1, *grid)
 
 
+@BOTH
+def test_half_precision_is_near_and_learns(make):
+    network, x = awake(make()).float(), noise(1, 3, 3, 8, 12).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = network(x)
+    outputs.float().square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in network.parameters())
+    exact = network(x)
+    assert (outputs - exact).std() < 0.05 * exact.std()
+
+
 def test_saet_is_its_description():
     network, x = awake(saet()), noise(2, 3, 3, 5, 6)
     fields = network.first(x.flatten(0, 1))
