@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +10,6 @@ from torch.nn import functional
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.layers.padding import Poles
-
-_POLES = ("zeros", "replicate")
 
 
 class LocallyConnected2d(nn.Module):
@@ -48,8 +47,8 @@ class LocallyConnected2d(nn.Module):
         super().__init__()
         if kernel_size < 1 or kernel_size % 2 == 0:
             raise ArgumentError("kernel_size", f"{kernel_size} is not odd")
-        if poles not in _POLES:
-            raise UnknownNameError("poles", poles, _POLES)
+        if poles not in get_args(Poles):
+            raise UnknownNameError("poles", poles, get_args(Poles))
         self.grid = checked_grid(grid)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.kernel_size = kernel_size
