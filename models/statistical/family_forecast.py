@@ -1,10 +1,12 @@
 """Predictive distributions of the location-scale families, bounded or not."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
+import xarray as xr
 from torch import Tensor
 
 from ens10.errors import ArgumentError
@@ -52,6 +54,10 @@ class FamilyForecast(Predictive):
             bounds = {"lower": self.lower, "upper": self.upper}
             found |= {name: torch.full_like(self.mu, value) for name, value in bounds.items()}
         return found
+
+    def to_dataset(self, coords: Mapping[str, Any], units: str) -> xr.Dataset:
+        """As `Predictive.to_dataset`, with the attribute `family`."""
+        return super().to_dataset(coords, units).assign_attrs(family=self.family)
 
     def crps(self, y: Tensor) -> Tensor:
         """Closed-form CRPS (see `ens10.metrics.families`), (N, H, W)."""

@@ -59,7 +59,8 @@ def _downhill(gradient: Floats, hessian: Floats) -> Floats:
     magnitude = np.abs(values)
     least = 1e-9 * magnitude.max(1, keepdims=True) + 1e-300
     along = np.einsum("pij,pi->pj", vectors, gradient) / np.maximum(magnitude, least)
-    return -np.einsum("pij,pj->pi", vectors, along)
+    step: Floats = -np.einsum("pij,pj->pi", vectors, along)
+    return step
 
 
 def _line_search(

@@ -9,10 +9,10 @@ from ens10.compiled import OPTIONS
 Floats = npt.NDArray[np.float64]
 
 
-@numba.njit(**OPTIONS)
+@numba.njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def falling_fit(
     values: Floats, weights: Floats, fitted: Floats, mean: Floats, mass: Floats, size: Floats
-) -> None:  # pragma: no cover (compiled)
+) -> None:
     """The non-rising sequence nearest to `values` in weighted least squares, into `fitted`.
 
     Args:
@@ -41,10 +41,8 @@ def falling_fit(
             place += 1
 
 
-@numba.njit(**OPTIONS)
-def step_functions(
-    x: Floats, y: Floats, thresholds: Floats, nodes: Floats
-) -> Floats:  # pragma: no cover (compiled)
+@numba.njit(**OPTIONS)  # type: ignore[untyped-decorator]
+def step_functions(x: Floats, y: Floats, thresholds: Floats, nodes: Floats) -> Floats:
     """Isotonic distributional regression of y on x: P(Y <= t) at nodes, (T, G).
 
     Args:

@@ -27,8 +27,8 @@ class SeasonalEMOS(StatisticalMethod):
 
     Location m + a(t) + b(t) (m - centre) and squared scale c(t)^2 + d(t)^2 var, with ensemble
     mean m and variance var, and a, b, log c, log d sums of harmonics of the year (Gneiting et al.
-    2005, doi:10.1175/MWR2904.1). The predictors are standardised at each point (as in Dabernig et al.
-    2017, doi:10.1002/qj.2975), one set of coefficients is fitted to all points, and those of
+    2005, doi:10.1175/MWR2904.1). The predictors are standardised at each point (as in Dabernig et
+    al. 2017, doi:10.1002/qj.2975), one set of coefficients is fitted to all points, and those of
     each point are drawn to it by a ridge (`ens10.models.statistical.seasonal_regression`).
     Points with fewer than three valid dates keep mean and spread of the raw ensemble.
 

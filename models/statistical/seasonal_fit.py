@@ -19,8 +19,8 @@ from ens10.models.statistical.seasonal_regression import (
 from ens10.models.statistical.spool import Points, Spool
 
 _FEWEST_DATES = 3  # a line through two points leaves no residual to learn a spread from
-_COMMON_POINTS = 512  # that the common coefficients are fitted to: they have few parameters
-_CHOICE_POINTS = 96  # that the strength is chosen at
+_COMMON_SAMPLES = 1 << 18  # that the few common coefficients are fitted to, at 16 points at least
+_CHOICE_SAMPLES = 1 << 17  # that the strength is chosen at
 _STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # in dates
 _ONE_YEAR_STRENGTH = 100.0  # where there is no year to leave out
 _FOLDS = 5
@@ -64,7 +64,7 @@ class SeasonalFit:
 
     def common(self, dates: npt.NDArray[np.bool_] | None = None) -> Floats:
         """Coefficients fitted to all points (a sample of them if they are many), (4 K,)."""
-        points = self.spool.some_points(_COMMON_POINTS)
+        points = self.spool.some_points(self._count(_COMMON_SAMPLES))
         return self._common(self.spool.read(points), points, dates)
 
     def _common(
@@ -84,7 +84,7 @@ class SeasonalFit:
         folds = _folds(self.dates)
         if folds.max() == 0:
             return _ONE_YEAR_STRENGTH
-        points = self.spool.some_points(_CHOICE_POINTS)
+        points = self.spool.some_points(self._count(_CHOICE_SAMPLES))
         data = self.spool.read(points)
         totals = np.zeros(len(_STRENGTHS))
         for fold in range(folds.max() + 1):
@@ -124,6 +124,9 @@ class SeasonalFit:
         floor = math.sqrt(VARIANCE_FLOOR) * standard.scale
         floor[few] = 0
         return np.concatenate([parts.reshape(len(theta), -1), standard.centre, floor], 1)
+
+    def _count(self, samples: int) -> int:
+        return max(16, samples // len(self.dates))
 
     def _standardise(self, data: Floats, dates: npt.NDArray[np.bool_] | None) -> Standardised:
         """Standardised by the valid dates among those given; the others have weight 0."""
