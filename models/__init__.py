@@ -11,6 +11,7 @@ if __name__ == "models":  # the bare name: two copies of every class would follo
 
 if TYPE_CHECKING:
     from ens10.models.heads import ResidualNormalHead
+    from ens10.models.heads_members import MembersHead, MembersNormalHead
     from ens10.models.losses import CRPSLoss
     from ens10.models.postprocessor import PostProcessor, StatisticalPostProcessor
     from ens10.models.predictive import Ensemble, Normal, Predictive
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CRPSLoss",
     "Ensemble",
+    "MembersHead",
+    "MembersNormalHead",
     "Normal",
     "PostProcessor",
     "Predictive",
@@ -28,6 +31,8 @@ __all__ = [
 _HOMES = {
     "CRPSLoss": "ens10.models.losses",
     "Ensemble": "ens10.models.predictive",
+    "MembersHead": "ens10.models.heads_members",
+    "MembersNormalHead": "ens10.models.heads_members",
     "Normal": "ens10.models.predictive",
     "PostProcessor": "ens10.models.postprocessor",
     "Predictive": "ens10.models.predictive",

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ens10.errors import ArgumentError, listing
 from ens10.loader.batch import Batch
 from ens10.models.heads import Head
+from ens10.models.layers.smoe import track_loss
 from ens10.models.losses import CRPSLoss, Loss
 from ens10.models.means import WeightedMean
 from ens10.models.networks.base import Network
@@ -152,7 +153,8 @@ class PostProcessor(_ForecastModule):
 
     def training_step(self, batch: Batch) -> Tensor:
         """Logs `train_loss` and returns the loss, with the network's penalty if it has one."""
-        loss, penalty = self._step(batch, "train"), self.network.penalty()
+        loss = track_loss(self._step(batch, "train"), self.network)
+        penalty = self.network.penalty()
         return loss if penalty is None else loss + penalty
 
     def configure_optimizers(self) -> Any:

@@ -1,5 +1,21 @@
 """Layers for fields on a regular latitude-longitude grid."""
 
+from ens10.models.layers.attention import MemberAttention
+from ens10.models.layers.condconv import CondConv2d
+from ens10.models.layers.coordconv import CoordConv2d
+from ens10.models.layers.locally_connected import LocallyConnected2d
+from ens10.models.layers.low_rank import LowRankLocallyConnected2d
 from ens10.models.layers.padding import SameConv2d, upsample_twice
+from ens10.models.layers.smoe import SMoE2d, track_loss
 
-__all__ = ["SameConv2d", "upsample_twice"]
+__all__ = [
+    "CondConv2d",
+    "CoordConv2d",
+    "LocallyConnected2d",
+    "LowRankLocallyConnected2d",
+    "MemberAttention",
+    "SMoE2d",
+    "SameConv2d",
+    "track_loss",
+    "upsample_twice",
+]

@@ -1,7 +1,23 @@
 """Networks: from gridded features to the outputs that a head turns into a forecast."""
 
 from ens10.models.networks.base import Network
+from ens10.models.networks.groenquist import BiasNet, Groenquist, SpreadNet
+from ens10.models.networks.lenet import LeNet
 from ens10.models.networks.mlp import MLP
+from ens10.models.networks.poet import PoET
+from ens10.models.networks.saet import SAET
+from ens10.models.networks.transformer import Transformer
 from ens10.models.networks.unet import UNet
 
-__all__ = ["MLP", "Network", "UNet"]
+__all__ = [
+    "MLP",
+    "SAET",
+    "BiasNet",
+    "Groenquist",
+    "LeNet",
+    "Network",
+    "PoET",
+    "SpreadNet",
+    "Transformer",
+    "UNet",
+]

@@ -40,7 +40,7 @@ def command(*arguments, status=0):
 
 
 def fit(name, store, run, *options, status=0):
-    config = ["--config", config_path(f"{name}_draft"), "--trainer.max_epochs", 2]
+    config = ["--config", config_path(f"{name}"), "--trainer.max_epochs", 2]
     options = (*GRIDS.get(name, ()), *options)
     command("fit", *config, "--data.store", store, "--run", run, "--quiet", *options, status=status)
 

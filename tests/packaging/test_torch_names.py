@@ -25,6 +25,10 @@ NAMES = """
     fft.rfft float16 is_grad_enabled isfinite lgamma log log1p minimum mul nn.Parameter searchsorted
     sigmoid special.erfcx special.gammainc special.log_ndtr split sqrt strided sub tanh
     compiler compiler.is_compiling
+    autocast bincount cos dtype einsum int16 int32 int64 is_autocast_enabled linalg.pinv
+    linspace logit nn.AvgPool2d nn.Identity nn.LayerNorm nn.ModuleList
+    nn.TransformerEncoderLayer nn.init.uniform_ polar rand sin softmax tensor
+    utils.checkpoint.checkpoint
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
