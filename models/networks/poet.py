@@ -1,18 +1,16 @@
 """PoET: a U-Net shared over members, with attention across them at its levels."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ens10.errors import ArgumentError
 from ens10.models.layers.attention import ChannelNorm, MemberAttention, each_member
-from ens10.models.layers.padding import Poles, SameConv2d, upsample_twice
+from ens10.models.layers.levels import Grid, check_levels, level_grid, through_levels
+from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.networks.base import Network
-
-Grid = tuple[int, int]
 
 
 class PoET(Network):
@@ -82,7 +80,7 @@ class PoET(Network):
         levels = list(zip((in_channels, *widths), widths, strict=False))
         self.down = nn.ModuleList(nn.Sequential(block(a, b), block(b, b)) for a, b in levels)
         self.attention = nn.ModuleList(
-            MemberAttention(width, heads, _level(grid, n))
+            MemberAttention(width, heads, grid and level_grid(grid, n))
             if len(widths) - n <= attention_levels
             else nn.Identity()
             for n, width in enumerate(widths)
@@ -99,38 +97,19 @@ class PoET(Network):
         Raises:
             ArgumentError: a grid too small for the levels, or another than the network's.
         """
-        self._check_grid(features.shape[-2], features.shape[-1])
-        fields, skips = features, []
-        for n, (down, attention) in enumerate(zip(self.down, self.attention, strict=True)):
-            if n:
-                fields = each_member(nn.AvgPool2d(2), fields)
-            fields = attention(each_member(down, fields))
-            skips.append(fields)
-        for up, skip in zip(reversed(self.up), reversed(skips[:-1]), strict=True):
-            fields = each_member(up, self._join(skip, fields))
+        least = 2 ** len(self.down)
+        check_levels(features, len(self.down), least, "PoET", ", or fewer widths")
+        fields = through_levels(
+            features,
+            [partial(_attended, *layers) for layers in zip(self.down, self.attention, strict=True)],
+            [partial(each_member, layer) for layer in self.up],
+            partial(each_member, nn.AvgPool2d(2)),
+            periodic_longitude=self.periodic_longitude,
+        )
         return each_member(self.last, fields)
 
-    def _join(self, skip: Tensor, below: Tensor) -> Tensor:
-        """`skip` with the upsampled map of the level below behind it, (N, M, C, H, W)."""
-        upper = upsample_twice(below.flatten(0, 1), periodic_longitude=self.periodic_longitude)
-        odd_row, odd_column = skip.shape[-2] % 2, skip.shape[-1] % 2
-        if odd_column:
-            mode = "circular" if self.periodic_longitude else "replicate"
-            upper = functional.pad(upper, (0, 1, 0, 0), mode=mode)
-        if odd_row:
-            upper = functional.pad(upper, (0, 0, 1, 0), mode="replicate")
-        return torch.cat([skip, upper.view(*skip.shape[:2], *upper.shape[1:])], dim=2)
 
-    def _check_grid(self, rows: int, columns: int) -> None:
-        least = 2 ** len(self.down)
-        if min(rows, columns) < least:
-            raise ArgumentError(
-                "features",
-                f"a grid of {rows} x {columns} points is too small for {len(self.down)} levels",
-                f"PoET needs at least {least} x {least}, or fewer widths",
-            )
-
-
-def _level(grid: Grid | None, level: int) -> Grid | None:
-    """The grid after so many halvings."""
-    return None if grid is None else (grid[0] >> level, grid[1] >> level)
+def _attended(block: nn.Module, attention: nn.Module, fields: Tensor) -> Tensor:
+    """A block of each member, then the attention across them."""
+    mixed: Tensor = attention(each_member(block, fields))
+    return mixed

@@ -1,13 +1,13 @@
 """The U-Net of the ENS-10 paper, with periodic longitude as an option."""
 
+from functools import partial
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ens10.errors import ArgumentError
-from ens10.models.layers.padding import Poles, SameConv2d, upsample_twice
+from ens10.models.layers.levels import check_levels, through_levels
+from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.networks.base import Network
 
 _SMALLEST = 8  # two halvings leave 2 x 2 points: batch statistics need more than one
@@ -75,28 +75,13 @@ class UNet(Network):
         Raises:
             ArgumentError: fewer than 8 rows or columns.
         """
-        rows, columns = features.shape[-2:]
-        if min(rows, columns) < _SMALLEST:
-            raise ArgumentError(
-                "features",
-                f"a grid of {rows} x {columns} points is too small for two poolings",
-                f"The U-Net needs at least {_SMALLEST} x {_SMALLEST}; MLP takes any grid",
-            )
-        level_0 = self.down_0(features)
-        level_1 = self.down_1(functional.max_pool2d(level_0, 2))
-        level_2 = self.bottom(functional.max_pool2d(level_1, 2))
-        level_1 = self.up_1(self._join(level_1, level_2))
-        level_0 = self.up_0(self._join(level_0, level_1))
-        outputs: Tensor = self.last(level_0)
+        check_levels(features, 3, _SMALLEST, "The U-Net", "; MLP takes any grid")
+        fields = through_levels(
+            features,
+            (self.down_0, self.down_1, self.bottom),
+            (self.up_0, self.up_1),
+            partial(functional.max_pool2d, kernel_size=2),
+            periodic_longitude=self.periodic_longitude,
+        )
+        outputs: Tensor = self.last(fields)
         return outputs
-
-    def _join(self, skip: Tensor, below: Tensor) -> Tensor:
-        """`skip` with the upsampled map of the level below behind it."""
-        upper = upsample_twice(below, periodic_longitude=self.periodic_longitude)
-        odd_row, odd_column = skip.shape[-2] % 2, skip.shape[-1] % 2
-        if odd_column:
-            mode = "circular" if self.periodic_longitude else "replicate"
-            upper = functional.pad(upper, (0, 1, 0, 0), mode=mode)
-        if odd_row:
-            upper = functional.pad(upper, (0, 0, 1, 0), mode="replicate")
-        return torch.cat([skip, upper], dim=1)

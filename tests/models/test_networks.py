@@ -4,6 +4,7 @@ from torch import nn
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.layers import SameConv2d, upsample_twice
+from ens10.models.layers.levels import join_level
 from ens10.models.networks import MLP, UNet
 
 
@@ -80,9 +81,8 @@ def test_unet_equals_its_description():
 
 @pytest.mark.parametrize(("periodic", "filler"), [(False, -1), (True, 0)])
 def test_an_odd_column_is_filled_in_the_east(periodic, filler):
-    network = UNet(3, periodic_longitude=periodic)
     skip, below = noise(1, 1, 4, 7), noise(1, 1, 2, 3)
-    joined = network._join(skip, below)
+    joined = join_level(skip, below, periodic_longitude=periodic)
     upper = upsample_twice(below, periodic_longitude=periodic)
     assert torch.equal(joined[:, :1], skip)
     assert torch.equal(joined[:, 1:, :, :6], upper)

@@ -1,0 +1,96 @@
+"""What networks of several levels share: halving the grid, and coming back up to it."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ens10.errors import ArgumentError
+from ens10.models.layers.padding import upsample_twice
+
+Grid = tuple[int, int]
+Block = Callable[[Tensor], Tensor]
+
+
+def through_levels(
+    fields: Tensor,
+    down: Sequence[Block],
+    up: Sequence[Block],
+    pool: Block,
+    *,
+    periodic_longitude: bool = False,
+) -> Tensor:
+    """The path of a U-Net: down through the levels, and up again with the maps left on the way.
+
+    Args:
+        fields: (..., C, H, W).
+        down: one block for each level, from the full grid to the coarsest.
+        up: one for each level but the coarsest, in the same order; it takes the level's own map
+            with the upsampled one of the level below behind it.
+        pool: halves rows and columns, and drops the last one of an odd number.
+        periodic_longitude: whether first and last column are neighbours.
+
+    Returns:
+        What the block `up[0]` gives, on the full grid.
+    """
+    maps: list[Tensor] = []
+    for block in down:
+        fields = block(pool(fields) if maps else fields)
+        maps.append(fields)
+    for block, skip in zip(reversed(up), reversed(maps[:-1]), strict=True):
+        fields = block(join_level(skip, fields, periodic_longitude=periodic_longitude))
+    return fields
+
+
+def join_level(skip: Tensor, below: Tensor, *, periodic_longitude: bool = False) -> Tensor:
+    """`skip` with the upsampled map of the level below behind it.
+
+    Pooling dropped the last row of an odd number: the upsampled map gets its first row once more
+    on top (the rule of the ENS-10 paper, whose grid has 361 rows). It dropped the last column too:
+    the upsampled map gets one in the east, its last one again, or the first one if longitude is
+    periodic.
+
+    Args:
+        skip: (..., C, H, W).
+        below: (..., C', H // 2, W // 2).
+        periodic_longitude: whether first and last column are neighbours.
+
+    Returns:
+        (..., C + C', H, W).
+    """
+    upper = upsample_twice(below.flatten(0, -4), periodic_longitude=periodic_longitude)
+    odd_row, odd_column = skip.shape[-2] % 2, skip.shape[-1] % 2
+    if odd_column:
+        mode = "circular" if periodic_longitude else "replicate"
+        upper = functional.pad(upper, (0, 1, 0, 0), mode=mode)
+    if odd_row:
+        upper = functional.pad(upper, (0, 0, 1, 0), mode="replicate")
+    return torch.cat([skip, upper.view(*skip.shape[:-3], *upper.shape[1:])], dim=-3)
+
+
+def level_grid(grid: Grid, level: int) -> Grid:
+    """The grid after so many halvings."""
+    return grid[0] >> level, grid[1] >> level
+
+
+def check_levels(fields: Tensor, levels: int, least: int, who: str, remedy: str) -> None:
+    """Refuses a grid that is too small for the levels of a network.
+
+    Args:
+        fields: (..., H, W).
+        levels: how many there are.
+        least: smallest number of rows and columns.
+        who: the network's name.
+        remedy: what else can be done.
+
+    Raises:
+        ArgumentError: fewer rows or columns.
+    """
+    rows, columns = fields.shape[-2:]
+    if min(rows, columns) < least:
+        raise ArgumentError(
+            "features",
+            f"a grid of {rows} x {columns} points is too small for {levels} levels",
+            f"{who} needs at least {least} x {least}{remedy}",
+        )
