@@ -1,7 +1,6 @@
 """EMOS: a normal distribution with mean and variance linear in those of the ensemble."""
 
-from collections.abc import Iterator
-
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,9 +12,9 @@ from ens10.models.statistical.base import (
     require_same_grid,
 )
 from ens10.models.statistical.emos_fit import fit
-from ens10.models.statistical.normal_regression import Block
-
-_CHUNK = 1 << 18  # samples at a time: some 15 float64 temporaries of 2 MB, which stay in the cache
+from ens10.models.statistical.newton import Floats
+from ens10.models.statistical.normal_regression import Block, Samples
+from ens10.models.statistical.spool import Spool, in_parallel
 
 
 class EMOS(StatisticalMethod):
@@ -26,8 +25,8 @@ class EMOS(StatisticalMethod):
     Points (or a whole fit) with fewer than three valid dates keep the raw ensemble: a = c = 0,
     b = d = 1.
 
-    Until it is solved it keeps 12 bytes for each date and grid point in main memory; solving
-    takes some 30 MB more for local fits, and 32 bytes per date and point more for a global one.
+    Training batches are kept in a temporary file, 12 bytes for each date and point; main memory
+    holds a few blocks of points, which are fitted in parallel.
 
     Args:
         local: one fit per grid point instead of one for all.
@@ -44,8 +43,7 @@ class EMOS(StatisticalMethod):
         self.centre: Tensor
         self.c: Tensor
         self.d: Tensor
-        self._dates: list[Tensor] = []
-        self._area: Tensor | None = None
+        self._spool: Spool | None = None
 
     @property
     def fitted_parameters(self) -> int:
@@ -63,26 +61,29 @@ class EMOS(StatisticalMethod):
         return 1 + self.slope.double()
 
     def collect(self, batch: Batch) -> None:
-        """Keeps mean, deviation and truth of the batch; NaN where the weight is 0."""
-        weights = batch["weights"].detach().cpu()
-        fields = [batch[key].detach().cpu() for key in ("raw_mean", "raw_std", "target")]
-        kept = torch.stack(fields, 1).to(torch.float32)
-        # where() makes a new array: the loader may write the next batch into the old one
-        self._dates.append(torch.where(weights.unsqueeze(1) > 0, kept, torch.nan))
-        area = weights.amax(0).double()
-        self._area = area if self._area is None else torch.maximum(self._area, area)
+        """Writes truth, mean and deviation to the temporary file."""
+        if self._spool is None:
+            self._spool = Spool()
+        fields = [batch["target"], batch["raw_mean"], batch["raw_std"]]
+        self._spool.append(fields, batch["weights"], batch["dates"])
 
     def solve(self) -> None:
-        """Fits the coefficients: all points at once, in chunks that bound the memory."""
-        if self._area is None:
+        """Fits the coefficients, in blocks of points."""
+        if self._spool is None:
             raise nothing_collected(self)
-        shape = self._area.shape if self.local else torch.Size((1, 1))
-        fits = [fit(blocks) for blocks in self._problems()]
-        columns = torch.cat(fits).unbind(1)
+        spool = self._spool
+        if self.local:
+            shape = spool.area.shape
+            rows = in_parallel(lambda p: fit(Samples([lambda: _block(spool, p)])), spool.blocks())
+        else:
+            shape = (1, 1)
+            blocks = spool.blocks()
+            rows = fit(Samples([lambda p=p: _as_one(_block(spool, p)) for p in blocks]))  # type: ignore[misc]
+        columns = np.ascontiguousarray(rows.T).reshape(-1, *shape)
         for name, column in zip(("bias", "slope", "centre", "c", "d"), columns, strict=True):
-            setattr(self, name, column.reshape(shape).to(self.bias))
+            setattr(self, name, torch.from_numpy(column).to(self.bias))
         self.solved.fill_(True)
-        self._dates, self._area = [], None
+        self._spool = None
 
     def forward(self, batch: Batch) -> Normal:
         """Normal with mu and sigma (N, H, W); NaN where the raw ensemble is."""
@@ -93,32 +94,16 @@ class EMOS(StatisticalMethod):
         mu = mean + (self.bias + self.slope * (mean - self.centre))
         return Normal(mu, torch.hypot(self.c.expand_as(std), self.d * std))
 
-    def _problems(self) -> Iterator[list[Block]]:
-        """The fits, as blocks of truth, mean, variance and weight (problems, samples)."""
-        area = self._area
-        if area is None:
-            return
-        flat = [date.flatten(2) for date in self._dates]
-        count = sum(len(date) for date in flat)
-        width = max(1, _CHUNK // count)
-        chunks = [slice(i, i + width) for i in range(0, area.numel(), width)]
-        blocks = (self._block(flat, area.flatten(), chunk) for chunk in chunks)
-        if self.local:
-            yield from ([block] for block in blocks)
-        else:
-            yield [_as_one(block) for block in blocks]
 
-    @staticmethod
-    def _block(flat: list[Tensor], area: Tensor, points: slice) -> Block:
-        """Truth, mean and variance of some points, in physical units."""
-        data = torch.cat([date[:, :, points] for date in flat]).double()
-        mean, std, truth = data.permute(1, 2, 0).contiguous().unbind(0)
-        weights = area[points, None] * data.isfinite().all(1).T
-        fill = weights == 0
-        truth, mean, std = (x.masked_fill(fill, 0) for x in (truth, mean, std))
-        return Block(truth, mean, std.square(), weights)
+def _block(spool: Spool, points: slice) -> Block:
+    """Truth, mean, variance and weight of some points, one row for each."""
+    data = spool.read(points)
+    known = np.isfinite(data).all(0)
+    weights: Floats = spool.area.reshape(-1)[points, None] * known
+    truth, mean, std = np.where(weights > 0, data, 0.0)
+    return Block(truth, mean, std**2, weights)
 
 
 def _as_one(block: Block) -> Block:
-    """All problems of a block as one."""
+    """All points of a block as one problem."""
     return Block(*(x.reshape(1, -1) for x in (block.r, block.u, block.v, block.w)))

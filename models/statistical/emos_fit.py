@@ -1,15 +1,15 @@
 """From physical data to the standardised problem that the solver takes, and back.
 
-Every step works on P independent problems at once; all tensors are float64, (P, 1) or (P, K).
+Every step works on P independent problems at once; all arrays are float64, (P, 1) or (P, K).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from ens10.models.statistical.normal_regression import Block, minimise
+from ens10.models.statistical.newton import Floats
+from ens10.models.statistical.normal_regression import Block, Samples, minimise
 
 _FEWEST_DATES = 3  # a line through two points leaves no residual to learn a spread from
 _SMALLEST_SIGMA = 1e-4  # the solver's floor, in its units (the root of its variance floor)
@@ -19,85 +19,76 @@ _SMALLEST_SIGMA = 1e-4  # the solver's floor, in its units (the root of its vari
 class _Scaling:
     """How a problem was standardised, (P, 1) each: r = error + ..., u by centre and width."""
 
-    error: Tensor
-    centre: Tensor
-    width: Tensor
-    variance: Tensor
-    size: Tensor
+    error: Floats
+    centre: Floats
+    width: Floats
+    variance: Floats
+    size: Floats
 
 
-def fit(blocks: Sequence[Block]) -> Tensor:
+def fit(samples: Samples) -> Floats:
     """EMOS coefficients of least mean CRPS.
 
     Args:
-        blocks: r truth, u ensemble mean, v ensemble variance, w weights that need not sum to 1.
+        samples: r truth, u ensemble mean, v ensemble variance, w weights that need not sum to 1.
 
     Returns:
         (P, 5): bias, slope, centre, c, d of mu = mean + bias + slope (mean - centre) and
         sigma = sqrt(c^2 + d^2 var). Problems with fewer than three samples of positive weight get
         0, 0, 0, 0, 1: the raw ensemble.
     """
-    samples = _total([(block.w > 0).double() for block in blocks])
-    standard, scaling = _standardised(blocks)
+    count = samples.sum(lambda b: (b.w > 0).sum(1, keepdims=True))
+    standard, scaling = _standardised(samples)
     start, scale = _start(standard, scaling)
-    theta = minimise(start, [Block(b.r / scale, b.u, b.v, b.w) for b in standard])
+    theta = minimise(start, standard.map(lambda b: Block(b.r / scale, b.u, b.v, b.w)))
     fitted = _physical(theta, scale, scaling)
-    identity = fitted.new_tensor([0.0, 0.0, 0.0, 0.0, 1.0])
-    return torch.where(samples >= _FEWEST_DATES, fitted, identity)
+    return np.where(count >= _FEWEST_DATES, fitted, [0.0, 0.0, 0.0, 0.0, 1.0])
 
 
-def _total(fields: Sequence[Tensor]) -> Tensor:
-    """Sum over the samples of all blocks, (P, 1)."""
-    return torch.stack([field.sum(1, keepdim=True) for field in fields]).sum(0)
+def _means(samples: Samples, *made: Callable[[Block], Floats]) -> list[Floats]:
+    """Weighted means over the samples of all blocks, (P, 1) each, in one pass."""
+    sums = samples.sum(lambda block: np.stack([block.mean(one(block)) for one in made]))
+    return list(sums)
 
 
-def _mean(blocks: Sequence[Block], fields: Sequence[Tensor]) -> Tensor:
-    """Weighted mean over the samples of all blocks, (P, 1)."""
-    return _total([block.w * field for block, field in zip(blocks, fields, strict=True)])
-
-
-def _standardised(blocks: Sequence[Block]) -> tuple[list[Block], _Scaling]:
+def _standardised(samples: Samples) -> tuple[Samples, _Scaling]:
     """Error of the ensemble mean, centred; mean, centred and of variance 1; variance of mean 1."""
-    weight = _total([b.w for b in blocks]).clamp(min=1e-300)
-    blocks = [Block(b.r - b.u, b.u, b.v, b.w / weight) for b in blocks]
-    centre = _mean(blocks, [b.u for b in blocks])
-    width = _mean(blocks, [(b.u - centre).square() for b in blocks]).sqrt()
-    variance = _mean(blocks, [b.v for b in blocks])
-    error = _mean(blocks, [b.r for b in blocks])
-    square = _mean(blocks, [b.r.square() for b in blocks])
+    weight = np.maximum(samples.sum(lambda b: b.w.sum(1, keepdims=True)), 1e-300)
+    errors = samples.map(lambda b: Block(b.r - b.u, b.u, b.v, b.w / weight))
+    centre, variance, error, square = _means(
+        errors, lambda b: b.u, lambda b: b.v, lambda b: b.r, lambda b: b.r**2
+    )
+    width = np.sqrt(_means(errors, lambda b: (b.u - centre) ** 2)[0])
+    size = np.sqrt(square)
     # a mean that hardly moves tells no slope, a spread of 0 no share of it: both predictors 0
-    still = width <= 1e-9 * (centre.abs() + square.sqrt())
-    sharp = variance <= 1e-12 * square
-    width = width.masked_fill(still, torch.inf)
-    variance = variance.masked_fill(sharp, torch.inf)
-    standard = [Block(b.r - error, (b.u - centre) / width, b.v / variance, b.w) for b in blocks]
+    width = np.where(width <= 1e-9 * (np.abs(centre) + size), np.inf, width)
+    variance = np.where(variance <= 1e-12 * square, np.inf, variance)
+    standard = errors.map(lambda b: Block(b.r - error, (b.u - centre) / width, b.v / variance, b.w))
     # float32 data: an error below a millionth of the values themselves is rounding
-    size = 1e-6 * (square.sqrt() + 1e-6 * centre.abs())
-    return standard, _Scaling(error, centre, width, variance, size.clamp(min=1e-30))
+    size = 1e-6 * (size + 1e-6 * np.abs(centre))
+    return standard, _Scaling(error, centre, width, variance, np.maximum(size, 1e-30))
 
 
-def _start(blocks: Sequence[Block], scaling: _Scaling) -> tuple[Tensor, Tensor]:
+def _start(samples: Samples, scaling: _Scaling) -> tuple[Floats, Floats]:
     """Least-squares regression of the error on the mean, and of its square on the variance.
 
     Returns:
         The solver's start (P, 4) and the root-mean-square of the residual (P, 1), its unit.
     """
-    slope = _mean(blocks, [b.r * b.u for b in blocks])
-    left = [b.r - slope * b.u for b in blocks]
-    scale = _mean(blocks, [x.square() for x in left]).sqrt().maximum(scaling.size)
-    share = _mean(
-        blocks, [(x / scale).square() * (b.v - 1) for x, b in zip(left, blocks, strict=True)]
-    )
-    share = share / _mean(blocks, [(b.v - 1).square() for b in blocks]).clamp(min=1e-12)
+    slope = _means(samples, lambda b: b.r * b.u)[0]
+    left = samples.map(lambda b: Block(b.r - slope * b.u, b.u, b.v, b.w))
+    scale = np.maximum(np.sqrt(_means(left, lambda b: b.r**2)[0]), scaling.size)
+    share, spread = _means(left, lambda b: (b.r / scale) ** 2 * (b.v - 1), lambda b: (b.v - 1) ** 2)
     # inside (0, 1): a gamma or delta of 0 would never leave 0
-    share = share.clamp(0.05, 0.95).masked_fill(scaling.variance.isinf(), 0)
-    start = [torch.zeros_like(slope), slope / scale, (1 - share).sqrt(), share.sqrt()]
-    return torch.cat(start, 1), scale
+    share = np.clip(share / np.maximum(spread, 1e-12), 0.05, 0.95)
+    share = np.where(np.isinf(scaling.variance), 0.0, share)
+    start = [np.zeros_like(slope), slope / scale, np.sqrt(1 - share), np.sqrt(share)]
+    return np.concatenate(start, 1), scale
 
 
-def _physical(theta: Tensor, scale: Tensor, scaling: _Scaling) -> Tensor:
+def _physical(theta: Floats, scale: Floats, scaling: _Scaling) -> Floats:
     """Columns bias, slope, centre, c, d from the solver's alpha, beta, gamma, delta."""
-    alpha, beta, gamma, delta = (column.unsqueeze(1) for column in (theta * scale).unbind(1))
-    c = torch.hypot(gamma, _SMALLEST_SIGMA * scale)
+    alpha, beta, gamma, delta = ((theta * scale)[:, i : i + 1] for i in range(4))
+    c = np.hypot(gamma, _SMALLEST_SIGMA * scale)
     columns = [scaling.error + alpha, beta / scaling.width, scaling.centre, c]
-    return torch.cat([*columns, delta / scaling.variance.sqrt()], 1)
+    return np.concatenate([*columns, delta / np.sqrt(scaling.variance)], 1)

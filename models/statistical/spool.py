@@ -3,9 +3,11 @@
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from dask import config as dask_config
 from dask.base import compute
 from dask.delayed import delayed
 from torch import Tensor
@@ -14,6 +16,8 @@ from ens10.errors import ArgumentError
 
 Floats = npt.NDArray[np.float64]
 Points = slice | npt.NDArray[np.int64]
+Part = TypeVar("Part")
+_ONE_THREAD = ("synchronous", "sync", "single-threaded")
 _SAMPLES = 1 << 17  # of a block: some 40 temporaries of 1 MB
 
 
@@ -96,11 +100,19 @@ class Spool:
 
 
 def in_parallel(fit: Callable[[slice], Floats], blocks: Sequence[slice]) -> Floats:
-    """Results of `fit` for all blocks, joined along their first axis, in dask's threads."""
+    """Results of `fit` for all blocks, joined along their first axis; see `of_blocks`."""
     return np.concatenate(of_blocks(fit, blocks))
 
 
-def of_blocks(made: Callable[[slice], Floats], blocks: Sequence[slice]) -> list[Floats]:
-    """`made` of each block, in dask's threads."""
+def of_blocks(made: Callable[[Part], Floats], blocks: Sequence[Part]) -> list[Floats]:
+    """`made` of each block, in dask's threads.
+
+    `dask.config.set(scheduler="synchronous")` makes it one thread, `num_workers` that many.
+    Schedulers of other processes, which cannot read the temporary file, are passed over.
+    """
+    if len(blocks) == 1:  # also within a thread of dask: a second pool would wait for the first
+        return [made(blocks[0])]
+    chosen = dask_config.get("scheduler", None)
+    scheduler = chosen if chosen in _ONE_THREAD else "threads"
     jobs = [delayed(made)(block) for block in blocks]
-    return list(compute(*jobs, scheduler="threads"))  # type: ignore[no-untyped-call]
+    return list(compute(*jobs, scheduler=scheduler))  # type: ignore[no-untyped-call]

@@ -1,12 +1,11 @@
 import numpy as np
 import properscoring
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from ens10.models.statistical.normal_regression import Block, minimise, score
+from ens10.models.statistical.normal_regression import Block, Samples, minimise
 
 
 def problem(seed, problems=3, samples=20):
@@ -16,13 +15,23 @@ def problem(seed, problems=3, samples=20):
     w = rng.uniform(size=(problems, samples))
     w[:, 0] = 0
     w /= w.sum(1, keepdims=True)
-    return Block(*(torch.from_numpy(x) for x in (r, u, v, w)))
+    return Block(r, u, v, w)
 
 
-def mean_crps(theta, block):
+def cut(block, *bounds):
+    """The samples of a block in several blocks."""
+    slices = [slice(a, b) for a, b in zip((0, *bounds), (*bounds, None), strict=True)]
+
+    def part(chosen):
+        return Block(*(x[:, chosen] for x in (block.r, block.u, block.v, block.w)))
+
+    return Samples([lambda chosen=chosen: part(chosen) for chosen in slices])
+
+
+def mean_crps(theta, block, which):
     """The score through an independent implementation, for one problem."""
     alpha, beta, gamma, delta = theta
-    r, u, v, w = (x.numpy()[0] for x in (block.r, block.u, block.v, block.w))
+    r, u, v, w = (x[which] for x in (block.r, block.u, block.v, block.w))
     sigma = np.sqrt(gamma**2 + delta**2 * v + 1e-8)
     return float((w * properscoring.crps_gaussian(r, alpha + beta * u, sigma)).sum())
 
@@ -31,39 +40,54 @@ def mean_crps(theta, block):
 @given(seed=st.integers(0, 10_000))
 def test_score_gradient_and_hessian(seed):
     block = problem(seed)
-    rng = np.random.default_rng(seed + 1)
-    theta = torch.from_numpy(rng.normal(size=(3, 4))).requires_grad_()
-    value, gradient, hessian = score(theta, [block])
-    one = block.select(torch.tensor([1]))
-    assert value[1].item() == pytest.approx(mean_crps(theta.detach().numpy()[1], one))
-    traced = torch.autograd.functional.jacobian(lambda t: score(t, [block])[0].sum(), theta)
-    torch.testing.assert_close(gradient, traced)
-    rows = torch.autograd.functional.jacobian(lambda t: score(t, [block])[1].sum(0), theta)
-    torch.testing.assert_close(hessian.transpose(0, 1), rows)
+    samples = cut(block)
+    theta = np.random.default_rng(seed + 1).normal(size=(3, 4))
+    theta[:, 2:] += np.sign(theta[:, 2:])  # away from sigma of 0, where differences are no use
+    value, gradient, hessian = samples.evaluate(theta)
+    assert value[1] == pytest.approx(mean_crps(theta[1], block, 1))
+    for j in range(4):
+        step = np.zeros(4)
+        step[j] = 1e-5
+        up, down = samples.evaluate(theta + step), samples.evaluate(theta - step)
+        np.testing.assert_allclose((up[0] - down[0]) / 2e-5, gradient[:, j], atol=1e-8)
+        np.testing.assert_allclose((up[1] - down[1]) / 2e-5, hessian[:, j], atol=1e-7)
 
 
 def test_blocks_add_up():
-    block, theta = problem(0), torch.ones(3, 4, dtype=torch.float64)
-    parts = [
-        Block(*(x[:, cut] for x in (block.r, block.u, block.v, block.w)))
-        for cut in (slice(0, 7), slice(7, None))
-    ]
-    for whole, sum_ in zip(score(theta, [block]), score(theta, parts), strict=True):
-        torch.testing.assert_close(whole, sum_)
+    block, theta = problem(0), np.ones((3, 4))
+    whole, parts = cut(block), cut(block, 7, 11)
+    assert len(parts.makers) == 3
+    for one, other in zip(whole.evaluate(theta), parts.evaluate(theta), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-12)
+    np.testing.assert_allclose(minimise(theta, parts), minimise(theta, whole), rtol=1e-5)
+
+
+def test_blocks_are_made_anew_unless_there_is_one():
+    asked = []
+
+    def maker(name):
+        asked.append(name)
+        return problem(0)
+
+    many = Samples([lambda: maker("first"), lambda: maker("second")])
+    one = Samples([lambda: maker("only")])
+    for samples in (many, one):
+        for _ in range(2):
+            samples.evaluate(np.ones((3, 4)))
+    assert sorted(asked) == ["first", "first", "only", "second", "second"]
 
 
 @settings(deadline=None, max_examples=10)
 @given(seed=st.integers(0, 10_000), samples=st.sampled_from([6, 12, 100]))
 def test_minimum_is_no_worse_than_scipy_finds(seed, samples):
     block = problem(seed, problems=2, samples=samples)
-    start = torch.tensor([[0.0, 0.0, 0.7, 0.7]] * 2, dtype=torch.float64)
-    found = minimise(start, [block])
+    start = np.array([[0.0, 0.0, 0.7, 0.7]] * 2)
+    found = minimise(start, cut(block))
     assert (found[:, 2:] >= 0).all()
     for i in range(2):
-        one = block.select(torch.tensor([i]))
-        oracle = minimize(mean_crps, start[i].numpy(), args=(one,), method="BFGS", tol=1e-9)
-        ours = mean_crps(found[i].numpy(), one)
+        oracle = minimize(mean_crps, start[i], args=(block, i), method="BFGS", tol=1e-9)
+        ours = mean_crps(found[i], block, i)
         if samples == 100:  # one minimum: the same one
             assert ours == pytest.approx(oracle.fun, rel=1e-6)
-        descended = minimize(mean_crps, found[i].numpy(), args=(one,), method="Nelder-Mead")
+        descended = minimize(mean_crps, found[i], args=(block, i), method="Nelder-Mead")
         assert descended.fun > ours * (1 - 1e-6)  # nothing lower nearby

@@ -27,6 +27,7 @@ def world(dates, grid=(3, 4), base=280.0, amplitude=8.0, spread=1.0, seed=0, sam
     truth = base + shift + b * (mean - base) + (c**2 + d**2 * std**2).sqrt() * noise
     fields = {"raw_mean": mean, "raw_std": std, "target": truth, "weights": torch.ones_like(mean)}
     batch = {key: value.float() for key, value in fields.items()}
+    batch["dates"] = 86400 * torch.arange(dates)
     return batch, (base + shift - b * base, b, c, d)
 
 
@@ -122,7 +123,7 @@ def test_global_emos_recovers_one_set_of_coefficients_on_a_field():
 def test_local_emos_does_not_depend_on_chunks_or_batches(monkeypatch):
     batch, _ = world(20, (5, 6))
     whole = fitted(EMOS(local=True), batch)
-    monkeypatch.setattr("ens10.models.statistical.emos._CHUNK", 70)
+    monkeypatch.setattr("ens10.models.statistical.spool._SAMPLES", 70)
     cut = EMOS(local=True)
     for piece in pieces(batch, 3):
         cut.collect(piece)
@@ -260,6 +261,7 @@ def test_emos_counts_four_coefficients_a_fit():
             "raw_std": torch.ones(shape),
             "target": mean + torch.randn(shape, generator=generator),
             "weights": torch.ones(shape),
+            "dates": torch.arange(10),
         }
         method.collect(batch)
         method.solve()
