@@ -14,6 +14,8 @@ from pytorch_lightning.callbacks import BasePredictionWriter
 from ens10.loader.batches import Batches
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.models.postprocessor import Prediction
+from ens10.models.predictive import Predictive
+from ens10.models.predictive.base import FIELD
 from ens10.store import consolidate, create_array, write_coordinates
 
 
@@ -49,9 +51,10 @@ class PredictionWriter(BasePredictionWriter):
         batches = self._batches
         if not self._arrays:
             self._open(trainer, prediction, batches)
+        variables = prediction.forecast.variables()
         for n, second in enumerate(prediction.dates.tolist()):
             place = self._place[second]
-            for name, value in prediction.forecast.variables().items():
+            for name, value in variables.items():
                 self._arrays[name][place] = value[n].detach().cpu().float().numpy()
             truth = batches.samples.truth(int(batches.index[place]))
             self._arrays["truth"][place] = truth
@@ -84,30 +87,28 @@ class PredictionWriter(BasePredictionWriter):
     def _create(self, prediction: Prediction, batches: Batches) -> None:
         shutil.rmtree(self._partial, ignore_errors=True)
         root = zarr.open_group(str(self._partial), mode="w")
-        forecast = prediction.forecast
-        root.attrs["forecast_kind"] = forecast.kind
-        samples, coordinates = batches.samples, _coordinates(batches)
-        names = ["time", "valid_time", "step", "latitude", "longitude"]
-        grid = (len(samples.latitude), len(samples.longitude))
-        sizes = {"time": len(self._place), "latitude": grid[0], "longitude": grid[1]}
-        for name, value in {**forecast.variables(), "truth": None}.items():
-            dims = ("time", "latitude", "longitude") if value is None else forecast.dims
-            if "number" in dims and value is not None:
-                sizes["number"] = value.shape[1]
-                coordinates = coordinates.assign_coords(number=np.arange(1, value.shape[1] + 1))
-            shape = tuple(sizes[dim] for dim in dims)
-            long_name = {"mu": "mean of the forecast", "sigma": "its standard deviation"}.get(
-                name, name
-            )
+        forecast, samples = prediction.forecast, batches.samples
+        root.attrs.update(forecast.attributes())
+        own = {name: np.asarray(values) for name, values in forecast.core_coordinates().items()}
+        coordinates = _coordinates(batches).assign_coords(own)
+        known = dict(samples.attributes)
+        tables: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+            name: (forecast.dims, known | described(forecast, name, known.get("units", "")))
+            for name in forecast.variables()
+        }
+        tables["truth"] = (FIELD, known | {"long_name": "truth"})
+        for name, (dims, attributes) in tables.items():
+            shape = tuple(coordinates.sizes[dim] for dim in dims)
             self._arrays[name] = create_array(
-                root,
-                name,
-                shape,
-                dims,
-                chunks=(1, *shape[1:]),
-                attributes={**samples.attributes, "long_name": long_name},
+                root, name, shape, dims, chunks=(1, *shape[1:]), attributes=attributes
             )
-        write_coordinates(root, coordinates, [*names, *(["number"] if "number" in sizes else [])])
+        write_coordinates(root, coordinates, [str(name) for name in coordinates.coords])
+
+
+def described(forecast: Predictive, name: str, units: str) -> dict[str, str]:
+    """Attributes of one of a forecast's variables, if the target has `units`."""
+    long_name = forecast.long_names.get(name, name)
+    return {"units": forecast.units_of(name, units), "long_name": long_name}
 
 
 def _coordinates(batches: Batches) -> xr.Dataset:

@@ -1,0 +1,12 @@
+"""Predictive distributions at each grid point, behind one small interface.
+
+Arrays are torch tensors in the target's units; N dates, M members, Q quantiles, H rows, W columns.
+"""
+
+from ens10.models.predictive.base import Predictive
+from ens10.models.predictive.ensemble import Ensemble
+from ens10.models.predictive.family import FamilyForecast
+from ens10.models.predictive.normal import Normal
+from ens10.models.predictive.quantiles import Quantiles
+
+__all__ = ["Ensemble", "FamilyForecast", "Normal", "Predictive", "Quantiles"]
