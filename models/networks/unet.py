@@ -1,5 +1,6 @@
 """The U-Net of the ENS-10 paper, with periodic longitude as an option."""
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -11,9 +12,68 @@ from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.networks.base import Network
 
 _SMALLEST = 8  # two halvings leave 2 x 2 points: batch statistics need more than one
+MakeLayer = Callable[[str, int, int], nn.Module]
+PLACES = {"down_0": 0, "down_1": 1, "bottom": 2, "up_1": 1, "up_0": 0, "last": 0}
 
 
-class UNet(Network):
+class UNetBody(Network):
+    """The levels of the paper's U-Net, with any layers in them.
+
+    Args:
+        in_channels: channels of the features.
+        out_channels: channels delivered at each point.
+        layer: makes a layer, from the name of its block (one of `PLACES`) and its numbers of
+            channels before and after.
+        width: channels of the blocks on the full grid; below they have 2 and 4 times as many.
+        periodic_longitude: whether first and last column are neighbours.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        layer: MakeLayer,
+        width: int = 32,
+        periodic_longitude: bool = False,
+    ) -> None:
+        super().__init__()
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.periodic_longitude = periodic_longitude
+
+        def blocks(place: str, *widths: int) -> nn.Sequential:
+            layers: list[nn.Module] = []
+            for before, after in pairwise(widths):
+                layers += [layer(place, before, after), nn.BatchNorm2d(after)]
+                layers.append(nn.ReLU(inplace=True))
+            return nn.Sequential(*layers)
+
+        one, two, four = width, 2 * width, 4 * width
+        self.down_0 = blocks("down_0", in_channels, one, one)
+        self.down_1 = blocks("down_1", one, two, two)
+        self.bottom = blocks("bottom", two, four, four, four, two)
+        self.up_1 = blocks("up_1", two + two, two, one)
+        self.up_0 = blocks("up_0", one + one, one, one)
+        self.last = layer("last", one, out_channels)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, in_channels, H, W) -> (N, out_channels, H, W).
+
+        Raises:
+            ArgumentError: fewer than 8 rows or columns.
+        """
+        check_levels(features, 3, _SMALLEST, "The U-Net", "; MLP takes any grid")
+        fields = through_levels(
+            features,
+            (self.down_0, self.down_1, self.bottom),
+            (self.up_0, self.up_1),
+            partial(functional.max_pool2d, kernel_size=2),
+            periodic_longitude=self.periodic_longitude,
+        )
+        outputs: Tensor = self.last(fields)
+        return outputs
+
+
+class UNet(UNetBody):
     """The U-Net of Ashkboos et al. 2022: 633,698 parameters for 14 channels, 636,002 for 22.
 
     Blocks of 3x3 convolution, batch normalisation and ReLU with widths 32-32, pool, 64-64, pool,
@@ -45,43 +105,15 @@ class UNet(Network):
         poles: Poles = "zeros",
         zero_init: bool = False,
     ) -> None:
-        super().__init__()
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.periodic_longitude = periodic_longitude
-
-        def conv(before: int, after: int) -> SameConv2d:
+        def conv(_: str, before: int, after: int) -> SameConv2d:
             return SameConv2d(before, after, periodic_longitude=periodic_longitude, poles=poles)
 
-        def blocks(*widths: int) -> nn.Sequential:
-            layers: list[nn.Module] = []
-            for before, after in pairwise(widths):
-                layers += [conv(before, after), nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
-            return nn.Sequential(*layers)
-
-        self.down_0 = blocks(in_channels, 32, 32)
-        self.down_1 = blocks(32, 64, 64)
-        self.bottom = blocks(64, 128, 128, 128, 64)
-        self.up_1 = blocks(64 + 64, 64, 32)
-        self.up_0 = blocks(32 + 32, 32, 32)
-        self.last = conv(32, out_channels)
+        super().__init__(in_channels, out_channels, conv, periodic_longitude=periodic_longitude)
         if zero_init:
-            nn.init.zeros_(self.last.weight)
-            if self.last.bias is not None:
-                nn.init.zeros_(self.last.bias)
+            start_at_zero(self.last)
 
-    def forward(self, features: Tensor) -> Tensor:
-        """(N, in_channels, H, W) -> (N, out_channels, H, W).
 
-        Raises:
-            ArgumentError: fewer than 8 rows or columns.
-        """
-        check_levels(features, 3, _SMALLEST, "The U-Net", "; MLP takes any grid")
-        fields = through_levels(
-            features,
-            (self.down_0, self.down_1, self.bottom),
-            (self.up_0, self.up_1),
-            partial(functional.max_pool2d, kernel_size=2),
-            periodic_longitude=self.periodic_longitude,
-        )
-        outputs: Tensor = self.last(fields)
-        return outputs
+def start_at_zero(layer: nn.Module) -> None:
+    """Sets all parameters of a last layer to zero: a residual head then gives the raw ensemble."""
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)

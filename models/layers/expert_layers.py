@@ -1,0 +1,134 @@
+"""Mixture-of-experts layers in place of the convolutions of a network on a fixed grid."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ens10.errors import ArgumentError
+from ens10.grid import Weighting, area_weights
+from ens10.models.layers.levels import level_grid
+from ens10.models.layers.locally_connected import checked_grid
+from ens10.models.layers.padding import Poles
+from ens10.models.layers.smoe import SMoE2d, TensorGate
+
+
+@dataclass(frozen=True)
+class Experts:
+    """What the mixture-of-experts layers of a network have in common; see `SMoE2d`.
+
+    Args:
+        per_selected: E / k, experts for each one that is selected.
+        weighted: whether values are multiplied by the weight of their expert.
+        routing_loss: whether gates learn by routing classification; without it they learn only
+            where `weighted`, from the loss itself.
+        quantile: share of a sample's choices that is called correct.
+        damping: factor of the experts' gradient at incorrect choices.
+        gate_range: gates start from U(+-gate_range); None for the paper's sqrt(3 E / k).
+        gate_shift: what is added to that start; weights near 1 let a weighted layer begin as a
+            plain one.
+        shared_gates: whether layers of the same level and number of experts share one gate.
+        area: weights of the rows in the quantile, as those of the loss.
+        latitudes: of the first and last row, degrees, between which rows are evenly spaced.
+
+    Raises:
+        ArgumentError: fewer than 1 expert for each one selected, or a range that is not positive.
+    """
+
+    per_selected: float = 2.0
+    weighted: bool = False
+    routing_loss: bool = True
+    quantile: float = 0.3
+    damping: float = 0.1
+    gate_range: float | None = None
+    gate_shift: float = 0.0
+    shared_gates: bool = False
+    area: Weighting = "cell"
+    latitudes: tuple[float, float] = (90.0, -90.0)
+
+    def __post_init__(self) -> None:
+        if not self.per_selected >= 1:
+            raise ArgumentError("per_selected", f"{self.per_selected} is less than 1")
+        if self.gate_range is not None and not self.gate_range > 0:
+            raise ArgumentError("gate_range", f"{self.gate_range} is not positive")
+
+
+class ExpertLayers:
+    """Makes the layers of one network.
+
+    Args:
+        experts: what they have in common.
+        grid: rows and columns of the data.
+        periodic_longitude: whether the first and last column are neighbours.
+        poles: what lies beyond the first and last row.
+
+    Raises:
+        ArgumentError: a grid that is not two positive numbers.
+    """
+
+    def __init__(
+        self,
+        experts: Experts,
+        grid: Sequence[int],
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+    ) -> None:
+        self.experts, self.grid = experts, checked_grid(grid)
+        self.periodic_longitude, self.poles = periodic_longitude, poles
+        self._gates: dict[tuple[int, int, int], TensorGate] = {}
+
+    def make(
+        self,
+        in_channels: int,
+        selected: int,
+        level: int = 0,
+        kernel_size: int = 3,
+        filters: int = 1,
+    ) -> SMoE2d:
+        """A layer that gives `selected * filters` channels on the grid after `level` halvings.
+
+        Raises:
+            ArgumentError: an option outside its range.
+            UnknownNameError: another value of `area` or `poles`.
+        """
+        experts = self.experts
+        count = round(experts.per_selected * selected)
+        return SMoE2d(
+            in_channels,
+            count,
+            selected,
+            self._gate(count, selected, level),
+            kernel_size,
+            filters,
+            periodic_longitude=self.periodic_longitude,
+            poles=self.poles,
+            weighted=experts.weighted,
+            routing_loss=experts.routing_loss,
+            quantile=experts.quantile,
+            damping=experts.damping,
+            area=self._area(level),
+        )
+
+    def _gate(self, count: int, selected: int, level: int) -> TensorGate:
+        key = (count, selected, level)
+        if key in self._gates and self.experts.shared_gates:
+            return self._gates[key]
+        gate = TensorGate(count, selected, level_grid(self.grid, level))
+        with torch.no_grad():
+            if self.experts.gate_range is not None:
+                gate.weight.uniform_(-self.experts.gate_range, self.experts.gate_range)
+            gate.weight.add_(self.experts.gate_shift)
+        self._gates[key] = gate
+        return gate
+
+    def _area(self, level: int) -> Tensor | None:
+        """Weights of the rows of a level: those of the rows that were pooled, added up."""
+        if self.experts.area == "none":
+            return None
+        rows = np.linspace(*self.experts.latitudes, self.grid[0])
+        weights = area_weights(rows, self.experts.area)
+        for _ in range(level):
+            weights = weights[: len(weights) // 2 * 2].reshape(-1, 2).sum(axis=1)
+        return torch.from_numpy(weights)

@@ -1,0 +1,78 @@
+"""Members for networks that take fields."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ens10.errors import ArgumentError
+from ens10.models.layers.member_encoder import MemberEncoder, Pool, deviation
+from ens10.models.networks.base import Network
+
+
+class WithMembers(Network):
+    """A network of fields that gets the ensemble's moments and what an encoder of its members says.
+
+    Its features are, in this order, the means of the members' channels; the standard deviations
+    (n - 1) of those that differ between members; and the pools of a `MemberEncoder`. Deviations and
+    pools are normalised (batch statistics), since the data module normalises members by the
+    statistics of their mean. Any number of members from 2 on, in any order.
+
+    Args:
+        network: takes `features_of(in_channels, fixed, ...)` channels: 2 `in_channels` - `fixed` +
+            `len(pools)` `channels`.
+        in_channels: channels of a member's features.
+        fixed: how many of the last ones are the same for all members: masks and location.
+        channels: of the members' code, for each pool.
+        hidden: width of the encoder.
+        pools: "mean", "std" (n - 1), "max" over the members.
+
+    Raises:
+        ArgumentError: a network that takes members itself or another number of channels, or an
+            option outside its range.
+        UnknownNameError: another pool.
+    """
+
+    takes_members = True
+    least_members = 2
+
+    def __init__(
+        self,
+        network: Network,
+        in_channels: int,
+        fixed: int = 0,
+        channels: int = 8,
+        hidden: int = 16,
+        pools: Sequence[Pool] = ("mean", "std"),
+    ) -> None:
+        super().__init__()
+        if not 0 <= fixed < in_channels:
+            raise ArgumentError("fixed", f"{fixed} of {in_channels} channels of a member")
+        self.encoder = MemberEncoder(in_channels, channels, hidden, pools)
+        self.in_channels, self.out_channels = in_channels, network.out_channels
+        self.varying = in_channels - fixed
+        given = in_channels + self.varying + self.encoder.out_channels
+        name = type(network).__name__
+        if network.takes_members:
+            raise ArgumentError(
+                "network", f"{name} takes members itself", "Use it as it is, or one of fields"
+            )
+        if network.in_channels != given:
+            raise ArgumentError(
+                "network",
+                f"{name} takes {network.in_channels} channels, the members give {given}",
+                f"Set its in_channels to {given}",
+            )
+        self.norm = nn.BatchNorm2d(given - in_channels)
+        self.network = network
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, M, in_channels, H, W) -> (N, out_channels, H, W)."""
+        spread = deviation(features[:, :, : self.varying])
+        extra = self.norm(torch.cat([spread, self.encoder(features)], dim=1))
+        outputs: Tensor = self.network(torch.cat([features.mean(dim=1), extra], dim=1))
+        return outputs
+
+    def penalty(self) -> Tensor | None:
+        """That of the network."""
+        return self.network.penalty()

@@ -1,0 +1,76 @@
+"""The U-Net with spatial mixtures of experts in place of convolutions."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import nn
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.models.layers.expert_layers import ExpertLayers, Experts
+from ens10.models.layers.padding import Poles, SameConv2d
+from ens10.models.layers.smoe import SMoE2d
+from ens10.models.networks.unet import PLACES, UNetBody, start_at_zero
+
+BLOCKS = ("down_0", "down_1", "bottom", "up_1", "up_0")
+
+
+class SMoEUNet(UNetBody):
+    """The U-Net with `SMoE2d` layers, Dryden & Hoefler 2022, arXiv:2211.13491.
+
+    In the blocks that are named, every 3x3 convolution of the paper's U-Net (see `UNet`) becomes a
+    mixture of experts that selects as many as the convolution had channels, with a gate of the
+    level's grid; normalisation and ReLU stay. At the end ("last") one of `last_experts` is
+    selected, and gives all output channels. The gates are learned maps: the network is bound to
+    its grid.
+
+    Args:
+        in_channels: channels of the features.
+        grid: rows and columns of the data.
+        out_channels: channels delivered at each point.
+        places: blocks with mixtures of experts: "down_0", "down_1", "bottom", "up_1", "up_0",
+            "last".
+        experts: what the layers have in common.
+        width: channels on the full grid (the paper's 32); k of the layers there.
+        last_experts: number of experts at the end.
+        periodic_longitude: whether first and last column are neighbours.
+        poles: what the layers see beyond the first and last row.
+        zero_init: start the last layer at zero: a residual head then gives the raw ensemble.
+
+    Raises:
+        ArgumentError: an option outside its range.
+        UnknownNameError: another place, or another value of an option with names.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        grid: Sequence[int],
+        out_channels: int = 2,
+        places: Sequence[str] = BLOCKS,
+        experts: Experts | None = None,
+        width: int = 32,
+        last_experts: int = 4,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+        zero_init: bool = True,
+    ) -> None:
+        for place in places:
+            if place not in PLACES:
+                raise UnknownNameError("places", place, list(PLACES))
+        if last_experts < 1:
+            raise ArgumentError("last_experts", f"{last_experts} is not positive")
+        experts = experts or Experts()
+        layers = ExpertLayers(experts, grid, periodic_longitude, poles)
+        last = replace(experts, per_selected=last_experts)
+
+        def layer(place: str, before: int, after: int) -> nn.Module:
+            if place not in places:
+                return SameConv2d(before, after, periodic_longitude=periodic_longitude, poles=poles)
+            if place == "last":
+                final = ExpertLayers(last, grid, periodic_longitude, poles)
+                return final.make(before, 1, filters=after)
+            return layers.make(before, after, PLACES[place])
+
+        super().__init__(in_channels, out_channels, layer, width, periodic_longitude)
+        if zero_init:
+            start_at_zero(self.last.experts if isinstance(self.last, SMoE2d) else self.last)
