@@ -4,6 +4,7 @@ import hashlib
 import json
 import platform
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,16 @@ def checksum(store: Path | str) -> str:
         digest.update(str(file.relative_to(root)).encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def peak_memory_mb() -> int:
+    """The most memory that this process has held so far, MB; 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / 1e6 if sys.platform == "darwin" else peak / 1e3)
 
 
 def write(run: Path, content: dict[str, Any]) -> None:

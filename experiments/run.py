@@ -23,6 +23,13 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments import provenance
+from ens10.experiments.checkpoints import (
+    Shapes,
+    checkpoint_shapes,
+    differences,
+    other_architecture,
+    shapes,
+)
 from ens10.experiments.predictions import PredictionWriter
 from ens10.experiments.quiet import few_words
 from ens10.experiments.reading import PREDICTIONS
@@ -91,19 +98,45 @@ class RunCLI(LightningCLI):
 
     def __init__(self, args: Sequence[str]) -> None:
         self.started = time.perf_counter()
-        super().__init__(
-            model_class=pl.LightningModule,
-            subclass_mode_model=True,
-            datamodule_class=EnsembleDataModule,
-            save_config_callback=None,
-            seed_everything_default=0,
-            parser_class=parser_class(LightningArgumentParser),
-            parser_kwargs={"prog": "ens10", **_NO_ABBREVIATIONS}
-            | dict.fromkeys(STAGES, _NO_ABBREVIATIONS),
-            auto_configure_optimizers=False,
-            load_from_checkpoint_support=False,
-            args=list(args),
-        )
+        self.computed = time.process_time()
+        self._checkpoint: tuple[Path, Shapes] | None = None
+        try:
+            super().__init__(
+                model_class=pl.LightningModule,
+                subclass_mode_model=True,
+                datamodule_class=EnsembleDataModule,
+                save_config_callback=None,
+                seed_everything_default=0,
+                parser_class=parser_class(LightningArgumentParser),
+                parser_kwargs={"prog": "ens10", **_NO_ABBREVIATIONS}
+                | dict.fromkeys(STAGES, _NO_ABBREVIATIONS),
+                auto_configure_optimizers=False,
+                load_from_checkpoint_support=False,
+                args=list(args),
+            )
+        except RuntimeError as error:
+            self._refuse_other_architecture(error)
+            raise
+        except ValueError as error:
+            raise _of_a_part(error) from error.__cause__
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parses, and looks at the checkpoint before anyone else loads it."""
+        super().parse_arguments(parser, args)
+        given = self.config[self.config.subcommand].get("ckpt_path")
+        if given:
+            path = Path(given)
+            self._checkpoint = path, checkpoint_shapes(path)
+
+    def _refuse_other_architecture(self, error: RuntimeError) -> None:
+        """In place of torch's many lines, if it is the checkpoint that does not fit the model."""
+        model = getattr(self, "model", None)
+        if self._checkpoint is None or model is None:
+            return
+        path, held = self._checkpoint
+        differing = differences(held, shapes(model.state_dict()))
+        if differing:
+            raise other_architecture(path, differing) from error
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Adds the run folder, and one seed for everything."""
@@ -155,16 +188,20 @@ class RunCLI(LightningCLI):
         self._note()
 
     def after_fit(self) -> None:
-        """Adds how long it took, and the number of fitted parameters."""
+        """Adds what it cost (seconds, memory) and the number of fitted parameters."""
         if not _is_first():
             return
         seconds = time.perf_counter() - self.started
         trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         method = getattr(self.model, "method", None)
         fitted = method.fitted_parameters if method else 0
-        before = provenance.read(self.run_folder).get("seconds", 0.0) if self._options.resume else 0
-        facts = {"seconds": round(before + seconds, 1), "parameters": trained + fitted}
-        provenance.write(self.run_folder, facts)
+        spent = {"seconds": seconds, "cpu_seconds": time.process_time() - self.computed}
+        before = provenance.read(self.run_folder) if self._options.resume else {}
+        facts = {name: round(before.get(name, 0) + value, 1) for name, value in spent.items()}
+        memory = max(before.get("memory_mb", 0), provenance.peak_memory_mb())
+        provenance.write(
+            self.run_folder, {**facts, "memory_mb": memory, "parameters": trained + fitted}
+        )
 
     def predict(self, **kwargs: Any) -> None:
         """Predicts into the run folder, keeping nothing in memory."""
@@ -212,6 +249,14 @@ class RunCLI(LightningCLI):
 def _is_first() -> bool:
     """Whether this is the one process that writes, if several train together."""
     return not getattr(rank_zero_only, "rank", 0)
+
+
+def _of_a_part(error: ValueError) -> ValueError:
+    """What a network or head found wrong when it was built, which jsonargparse wraps."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, Ens10Error):
+        cause = cause.__cause__
+    return cause if isinstance(cause, ValueError) else error
 
 
 def _run_folder(arguments: Sequence[str]) -> Path:

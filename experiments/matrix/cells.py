@@ -1,0 +1,171 @@
+"""A cell: one model with one seed, where it runs, and whether it is done."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import xarray as xr
+import yaml
+
+from ens10.errors import FileError
+from ens10.experiments import provenance
+from ens10.experiments.finished import LOG, PROVENANCE, SCORES
+from ens10.experiments.matrix.identity import Identity, differences, identity_of
+
+KEY = "cell.json"
+CONFIG = "config.yaml"
+Status = Literal["missing", "complete", "older"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model and seed.
+
+    Args:
+        model: its name, that of the run and of the configuration.
+        seed: of the world and of the training.
+        config: the configuration file.
+        work: folder of all seeds' data and runs.
+        out: folder of all seeds' kept results.
+        overrides: options for `ens10 fit` besides the configuration.
+    """
+
+    model: str
+    seed: int
+    config: Path
+    work: Path
+    out: Path
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        return f"{self.model}, seed {self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """Of the seed's data and runs."""
+        return self.work / f"seed{self.seed}"
+
+    @property
+    def store(self) -> Path:
+        """The prepared data."""
+        return self.folder / "store.zarr"
+
+    @property
+    def run(self) -> Path:
+        """The run folder, with checkpoints and predictions."""
+        return self.folder / "runs" / self.model
+
+    @property
+    def claim(self) -> Path:
+        """The file that says that somebody is at it."""
+        return self.folder / "claims" / self.model
+
+    @property
+    def kept(self) -> Path:
+        """The folder of its small results, as `ens10 report` reads it."""
+        return self.out / f"seed{self.seed}" / self.model
+
+    @cached_property
+    def identity(self) -> Identity:
+        """What its result depends on."""
+        content = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+        whole = {"config": content, "overrides": list(self.overrides), "seed": self.seed}
+        return identity_of(whole, provenance.checksum(self.store))
+
+    def changed(self) -> list[str] | None:
+        """What has changed since the kept result was made; None if there is none."""
+        return _changed(self.kept / KEY, self.identity)
+
+    @property
+    def begun(self) -> Path:
+        """The file that says what the run was begun with."""
+        return self.folder / "keys" / f"{self.model}.json"
+
+    def changed_since_begun(self) -> list[str] | None:
+        """What has changed since the run was begun; None if it was not."""
+        return _changed(self.begun, self.identity)
+
+    def status(self) -> Status:
+        """Whether its result is kept; "older": by another configuration, other data or code."""
+        changed = self.changed()
+        if changed is None:
+            return "missing"
+        return "older" if changed else "complete"
+
+
+def keep(cell: Cell) -> None:
+    """Puts a finished run's small results into their folder, all of them or none.
+
+    These are the states of its scores without the maps, provenance, configuration and log: some
+    15 KB, from which tables, intervals and comparisons are made.
+    """
+    partial = cell.kept.with_name(f"{cell.model}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / LOG).parent.mkdir(parents=True)
+    states = xr.load_dataset(cell.run / SCORES, engine="netcdf4")
+    # the classic form: a third of the bytes, without HDF's own
+    without_maps(states).to_netcdf(partial / SCORES, engine="netcdf4", format="NETCDF3_64BIT")
+    for name in (PROVENANCE, LOG):
+        if (cell.run / name).exists():
+            shutil.copyfile(cell.run / name, partial / name)
+    config = yaml.safe_load((cell.run / CONFIG).read_text(encoding="utf-8"))
+    config["data"]["store"] = cell.store.name  # no machine's paths in a result
+    (partial / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    write_key(partial / KEY, cell.identity)
+    shutil.rmtree(cell.kept, ignore_errors=True)
+    partial.rename(cell.kept)
+
+
+def keep_optimum(run: Path, kept: Path) -> None:
+    """As `keep`, for the best possible forecast, which depends on the data alone."""
+    kept.mkdir(parents=True, exist_ok=True)
+    states = xr.load_dataset(run / SCORES, engine="netcdf4")
+    without_maps(states).to_netcdf(kept / SCORES, engine="netcdf4", format="NETCDF3_64BIT")
+    shutil.copyfile(run / PROVENANCE, kept / PROVENANCE)
+
+
+def without_maps(states: xr.Dataset) -> xr.Dataset:
+    """The states that are not kept by grid point."""
+    return states.drop_dims([dim for dim in ("latitude", "longitude") if dim in states.dims])
+
+
+def write_key(path: Path, identity: Identity) -> None:
+    """Writes what a result depends on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(identity, indent=1, sort_keys=True) + "\n")
+
+
+def find_cells(
+    models: Sequence[str], seeds: Sequence[int], work: Path, out: Path, configs: Path
+) -> list[Cell]:
+    """The cells of models and seeds, all models of a seed together.
+
+    Args:
+        models: names of configurations.
+        seeds: one world each.
+        work: folder for data and runs.
+        out: folder for results.
+        configs: folder of the configurations.
+
+    Raises:
+        FileError: a model has no configuration.
+    """
+    for model in models:
+        path = configs / f"{model}.yaml"
+        if not path.is_file():
+            known = ", ".join(sorted(p.stem for p in configs.glob("*.yaml")))
+            raise FileError(path, "no such configuration", f"Known: {known}")
+    return [Cell(m, s, configs / f"{m}.yaml", work, out) for s in seeds for m in models]
+
+
+def _changed(path: Path, identity: Identity) -> list[str] | None:
+    if not path.is_file():
+        return None
+    before: Any = json.loads(path.read_text())
+    return differences(before, identity)

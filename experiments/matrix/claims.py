@@ -1,0 +1,83 @@
+"""Which process does what, agreed upon through files that processes and machines share."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+BEAT = 20.0  # seconds between signs of life
+LOST = 300.0  # without a sign of life, after which a claim is taken over
+
+
+@contextmanager
+def claim(path: Path, beat: float = BEAT, lost: float = LOST) -> Iterator[bool]:
+    """Claims a piece of work for as long as the block runs.
+
+    Args:
+        path: the file that stands for the claim; its folder is made.
+        beat: seconds between touches of the file.
+        lost: seconds without a touch after which another's claim is void.
+
+    Yields:
+        Whether it is ours; False if somebody else is at it.
+    """
+    if not _take(path, lost):
+        yield False
+        return
+    ended = threading.Event()
+    thread = threading.Thread(target=_touch, args=(path, beat, ended), daemon=True)
+    thread.start()
+    try:
+        yield True
+    finally:
+        ended.set()
+        thread.join()
+        path.unlink(missing_ok=True)
+
+
+def holder(path: Path) -> str | None:
+    """Who holds a claim, for messages; None if nobody does."""
+    try:
+        return path.read_text().strip() or "somebody"
+    except FileNotFoundError:
+        return None
+
+
+def _take(path: Path, lost: float) -> bool:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if _create(path):
+        return True
+    try:
+        silent = time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return _create(path)
+    if silent < lost:
+        return False
+    # of those who see the lost claim one alone can rename it
+    aside = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.lost")
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return False
+    aside.unlink()
+    return _create(path)
+
+
+def _create(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    except FileExistsError:
+        return False
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    return True
+
+
+def _touch(path: Path, beat: float, ended: threading.Event) -> None:
+    while not ended.wait(beat):
+        if not path.exists():
+            return
+        os.utime(path)

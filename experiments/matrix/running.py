@@ -1,0 +1,88 @@
+"""One cell: fit, predict, score, keep. In a process of its own, so that a crash stops only it.
+
+python -m ens10.experiments.matrix.running --model unet --seed 0 --work WORK --out OUT
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ens10.errors import Ens10Error
+from ens10.experiments import provenance
+from ens10.experiments.demo import config_path
+from ens10.experiments.matrix.cells import Cell, keep, write_key
+from ens10.experiments.run import run_stage
+from ens10.experiments.score import score_run
+
+_LAST_LINES = 20
+
+
+def run_cell(cell: Cell) -> None:
+    """Does a cell; goes on where an earlier call was interrupted, if nothing changed since.
+
+    Raises:
+        Ens10Error: as `ens10 fit`, `predict` and `score`.
+    """
+    if cell.changed_since_begun() or not (cell.run / "config.yaml").exists():
+        shutil.rmtree(cell.run, ignore_errors=True)
+        write_key(cell.begun, cell.identity)
+        options = ["--data.store", str(cell.store), "--seed_everything", str(cell.seed)]
+        config = ["--config", str(cell.config), *cell.overrides]
+        run_stage("fit", [*config, *options, "--run", str(cell.run), "--quiet"])
+    elif "seconds" not in provenance.read(cell.run):
+        run_stage("fit", ["--run", str(cell.run), "--resume", "--quiet"])
+    run_stage("predict", ["--run", str(cell.run), "--quiet"])
+    score_run(cell.run)
+    keep(cell)
+
+
+def start_cell(cell: Cell, threads: int = 1) -> str | None:
+    """Does a cell in a process of its own.
+
+    Args:
+        cell: to do.
+        threads: of the process.
+
+    Returns:
+        None, or the last lines that it wrote if it failed.
+    """
+    arguments = {"model": cell.model, "seed": cell.seed, "work": cell.work, "out": cell.out}
+    options = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
+    command = [sys.executable, "-m", "ens10.experiments.matrix.running", *options]
+    count = str(threads)
+    environment = {**os.environ, "OMP_NUM_THREADS": count, "NUMBA_NUM_THREADS": count}
+    log = cell.folder / "logs" / f"{cell.model}.txt"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as file:
+        done = subprocess.run(
+            command, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
+        )
+    if done.returncode == 0:
+        return None
+    lines = log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
+    return "\n".join(lines) or f"exit status {done.returncode}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; exit status 1 with one line on bad input."""
+    parser = argparse.ArgumentParser(prog="python -m ens10.experiments.matrix.running")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    config = config_path(options.model)
+    try:
+        run_cell(Cell(options.model, options.seed, config, options.work, options.out))
+    except Ens10Error as error:
+        print(f"ens10: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
