@@ -1,0 +1,88 @@
+"""Checkpoints as files: read without running anything, and held against the model they are for."""
+
+import pickle
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ens10.errors import FileError, listing
+
+Shapes = dict[str, tuple[int, ...]]
+_MOST_NAMED = 3
+_REMEDY = "Use the configuration that it was trained with (config.yaml in its run folder)"
+
+
+def checkpoint_shapes(path: Path) -> Shapes:
+    """The shape of each parameter and buffer in a checkpoint, by name.
+
+    Nothing but tensors and plain values is ever unpickled, whatever the options and the
+    environment say: a file that holds other objects could run any code.
+
+    Args:
+        path: what `ens10 fit` wrote.
+
+    Raises:
+        FileError: no such file, one that holds other objects, is damaged, or is no checkpoint.
+    """
+    if not path.is_file():
+        raise FileError(path, "no such checkpoint", "Those of a run are in RUN/checkpoints")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch remarks on a foreign pickle, then refuses it
+            held = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise FileError(
+            path,
+            "holds more than tensors and plain values, or is damaged, and is not loaded",
+            "Use a checkpoint that `ens10 fit` wrote",
+        ) from error
+    except (EOFError, RuntimeError) as error:
+        remedy = "Go on from another one, or train again"
+        raise FileError(path, "damaged, or no checkpoint", remedy) from error
+    state = held.get("state_dict") if isinstance(held, dict) else None
+    if not isinstance(state, dict):
+        remedy = "Those of a run are in RUN/checkpoints"
+        raise FileError(path, "no checkpoint: it has no state_dict", remedy)
+    return shapes(state)
+
+
+def shapes(state: Mapping[str, Any]) -> Shapes:
+    """The shape of each tensor of a state, by name; a state may hold other values too."""
+    return {n: tuple(value.shape) for n, value in state.items() if isinstance(value, Tensor)}
+
+
+def differences(held: Shapes, wanted: Shapes) -> list[str]:
+    """What keeps a checkpoint from being loaded, in words; nothing if it can be.
+
+    Args:
+        held: shapes in the checkpoint.
+        wanted: shapes in the model.
+    """
+    lacking = [name for name in wanted if name not in held]
+    strange = [name for name in held if name not in wanted]
+    other = [
+        f"{name} {held[name]}, in the model {shape}"
+        for name, shape in wanted.items()
+        if name in held and held[name] != shape
+    ]
+    said = [("it lacks", lacking), ("the model lacks", strange), ("other shapes:", other)]
+    return [f"{what} {_some(names)}" for what, names in said if names]
+
+
+def other_architecture(path: Path, differing: list[str]) -> FileError:
+    """The error of a checkpoint that another model than this one wrote.
+
+    Args:
+        path: the checkpoint.
+        differing: from `differences`.
+    """
+    return FileError(path, f"of another model: {'; '.join(differing)}", _REMEDY)
+
+
+def _some(names: list[str]) -> str:
+    left = len(names) - _MOST_NAMED
+    return listing(names[:_MOST_NAMED]) + (f" and {left} more" if left > 0 else "")
