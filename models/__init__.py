@@ -11,6 +11,7 @@ if __name__ == "models":  # the bare name: two copies of every class would follo
 
 if TYPE_CHECKING:
     from ens10.models.heads import ResidualNormalHead
+    from ens10.models.heads_baseline import MethodHead
     from ens10.models.heads_members import MembersHead, MembersNormalHead
     from ens10.models.losses import CRPSLoss
     from ens10.models.postprocessor import PostProcessor, StatisticalPostProcessor
@@ -21,6 +22,7 @@ __all__ = [
     "Ensemble",
     "MembersHead",
     "MembersNormalHead",
+    "MethodHead",
     "Normal",
     "PostProcessor",
     "Predictive",
@@ -33,6 +35,7 @@ _HOMES = {
     "Ensemble": "ens10.models.predictive",
     "MembersHead": "ens10.models.heads_members",
     "MembersNormalHead": "ens10.models.heads_members",
+    "MethodHead": "ens10.models.heads_baseline",
     "Normal": "ens10.models.predictive",
     "PostProcessor": "ens10.models.postprocessor",
     "Predictive": "ens10.models.predictive",

@@ -19,6 +19,7 @@ from ens10.models.means import WeightedMean
 from ens10.models.networks.base import Network
 from ens10.models.predictive import Predictive
 from ens10.models.statistical.base import StatisticalMethod
+from ens10.models.warmstart import solve_methods, unsolved
 
 Stage = Literal["train", "val", "test"]
 _LOGGED = ("train_loss", "val_loss", "val_crps", "test_loss", "test_crps")
@@ -150,6 +151,20 @@ class PostProcessor(_ForecastModule):
         _check_features(features, self.network)
         forecast: Predictive = self.head(self.network(features), batch)
         return forecast
+
+    @property
+    def method(self) -> StatisticalMethod | None:
+        """The statistical method that the head is a residual on, if it is on one."""
+        return getattr(self.head, "method", None)
+
+    def on_train_start(self) -> None:
+        """Solves the statistical method within the head, if it has one that is not solved."""
+        solve_methods(self)
+
+    def validation_step(self, batch: Batch) -> None:
+        """As the shared step, but passes over the sanity check before a method is solved."""
+        if not (self.trainer.sanity_checking and unsolved(self)):
+            super().validation_step(batch)
 
     def training_step(self, batch: Batch) -> Tensor:
         """Logs `train_loss` and returns the loss, with the network's penalty if it has one."""

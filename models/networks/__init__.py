@@ -3,9 +3,13 @@
 from ens10.models.networks.base import Network
 from ens10.models.networks.groenquist import BiasNet, Groenquist, SpreadNet
 from ens10.models.networks.lenet import LeNet
+from ens10.models.networks.location_unet import LocationUNet
+from ens10.models.networks.member_encoder import WithMembers
 from ens10.models.networks.mlp import MLP
 from ens10.models.networks.poet import PoET
 from ens10.models.networks.saet import SAET
+from ens10.models.networks.smoe_resnet import SMoEResNet
+from ens10.models.networks.smoe_unet import SMoEUNet
 from ens10.models.networks.transformer import Transformer
 from ens10.models.networks.unet import UNet
 
@@ -15,9 +19,13 @@ __all__ = [
     "BiasNet",
     "Groenquist",
     "LeNet",
+    "LocationUNet",
     "Network",
     "PoET",
+    "SMoEResNet",
+    "SMoEUNet",
     "SpreadNet",
     "Transformer",
     "UNet",
+    "WithMembers",
 ]

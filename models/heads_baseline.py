@@ -1,0 +1,65 @@
+"""A head that starts from a statistical method: the network learns what the method misses."""
+
+import torch
+from torch import Tensor
+
+from ens10.errors import ArgumentError
+from ens10.loader.batch import Batch
+from ens10.models.heads import Head
+from ens10.models.predictive import Normal
+from ens10.models.statistical.base import StatisticalMethod
+from ens10.models.statistical.seasonal_emos import SeasonalEMOS
+
+
+class MethodHead(Head):
+    """A normal distribution as a residual on that of a statistical method.
+
+    mu = m + s * o0 and sigma = s * exp(o1), where m and s are mean and standard deviation of the
+    method's forecast: an output of 0 is the method. Training solves the method first, from one
+    pass over the training dates (`ens10.models.warmstart`); its coefficients are buffers and go
+    with the checkpoint.
+
+    s is at least `floor`. o1 is held in [-7, 7], outside of which it gets no gradient. Where the
+    method's forecast is NaN, so is this one, and the network gets no gradient from there.
+
+    Args:
+        method: gives normal forecasts; by default EMOS at each grid point with an annual cycle.
+        floor: smallest s, in units of the target, e.g. 0.001 K.
+
+    Raises:
+        ArgumentError: a floor that is not positive.
+    """
+
+    out_channels = 2
+    max_log_scale = 7.0
+
+    def __init__(self, method: StatisticalMethod | None = None, floor: float = 1e-3) -> None:
+        super().__init__()
+        if not floor > 0:
+            raise ArgumentError("floor", f"{floor} is not positive", "Give it in target units")
+        self.method = method if method is not None else SeasonalEMOS(harmonics=1)
+        self.floor = floor
+
+    def forward(self, outputs: Tensor, batch: Batch) -> Normal:
+        """Normal with mu and sigma (N, H, W) from outputs (N, 2, H, W).
+
+        Raises:
+            ArgumentError: the method was not solved, or its forecast is no normal distribution.
+        """
+        with torch.no_grad():
+            base = self.method(batch)
+        if not isinstance(base, Normal):
+            raise ArgumentError(
+                "method",
+                f"{type(self.method).__name__} forecasts {type(base).__name__}, MethodHead needs "
+                "a normal distribution",
+                "Take EMOS, or SeasonalEMOS with family normal",
+            )
+        missing = base.mu.isnan() | base.sigma.isnan()
+        spread = torch.where(missing, 1, base.sigma).clamp(min=self.floor)
+        # float32 also under mixed precision: half precision has no room for Z500
+        shift, log_scale = outputs.to(base.mu.dtype).unbind(1)
+        mu = base.mu + spread * shift
+        sigma = spread * log_scale.clamp(-self.max_log_scale, self.max_log_scale).exp()
+        nan = torch.nan
+        return Normal(mu.masked_fill(missing, nan), sigma.masked_fill(missing, nan), positive=True)

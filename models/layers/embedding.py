@@ -1,0 +1,143 @@
+"""A learned map: channels with a value of their own at every grid point."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ens10.errors import ArgumentError
+from ens10.grid import area_weights
+from ens10.models.layers.locally_connected import checked_grid
+
+_STEEPEST = 10.0  # bound of 1 / cos(latitude), which is infinite at the poles
+
+
+class PointEmbedding(nn.Module):
+    """Channels that tell grid points apart, and are drawn to be small and smooth.
+
+    The map is z = gain * (p_0 + p_1 + ...), where p_0 has a value at each point and p_n one at each
+    2^n-th row and column, interpolated between them. All are learned: the coarse ones let whole
+    regions move at the speed of a single parameter. `penalty` looks at their sum only,
+
+        ridge * mean(z^2) + smoothness * mean(|grad z|^2),
+
+    means over the area of the sphere, summed over channels, gradient in radians: values do not
+    depend on how fine the grid is. Rows are taken to go evenly from pole to pole and columns once
+    around, so that the gradient sees the distance of the points (at least a tenth of that at the
+    equator).
+
+    Args:
+        grid: rows and columns (H, W).
+        channels: of the map.
+        ridge: in units of the loss.
+        smoothness: in units of the loss.
+        start: standard deviation of the starting values; 0 starts with a map of zeros.
+        levels: of the sum, 1 for p_0 alone.
+        gain: speed of learning relative to the other parameters of the network.
+        periodic_longitude: whether the first and last column are neighbours.
+
+    Raises:
+        ArgumentError: a negative strength, channels or levels below 1, a grid that is not two
+            positive numbers, or more levels than it has.
+    """
+
+    area: Tensor
+    steps: Tensor
+
+    def __init__(
+        self,
+        grid: Sequence[int],
+        channels: int,
+        ridge: float = 1e-4,
+        smoothness: float = 1e-4,
+        *,
+        start: float = 0.1,
+        levels: int = 1,
+        gain: float = 1.0,
+        periodic_longitude: bool = True,
+    ) -> None:
+        super().__init__()
+        self.grid = checked_grid(grid)
+        _check(self.grid, channels, ridge, smoothness, levels)
+        self.channels, self.ridge, self.smoothness = channels, ridge, smoothness
+        self.gain, self.periodic_longitude = gain, periodic_longitude
+        sizes = [[-(-n // 2**level) for n in self.grid] for level in range(levels)]
+        self.maps = nn.ParameterList(nn.Parameter(torch.zeros(channels, *size)) for size in sizes)
+        nn.init.normal_(self.maps[-1], std=start / gain)  # the coarsest: the start is smooth too
+        rows, columns = self.grid
+        latitude = np.linspace(90, -90, rows) if rows > 1 else np.zeros(1)
+        area = torch.from_numpy(area_weights(latitude))[:, None] / columns
+        slope = 1 / torch.from_numpy(np.cos(np.deg2rad(latitude))).clamp(min=1 / _STEEPEST)
+        steps = torch.stack([slope * columns / (2 * math.pi), torch.full_like(slope, rows - 1)])
+        steps[1] /= math.pi
+        self.register_buffer("area", (area / (area.sum() * columns)).float(), persistent=False)
+        self.register_buffer("steps", steps[..., None].float(), persistent=False)
+
+    def forward(self) -> Tensor:
+        """The map, (channels, H, W)."""
+        total: Tensor = self.maps[0]
+        for coarse in list(self.maps)[1:]:
+            rows, columns = (
+                _hats(fine, few, total, periodic)
+                for fine, few, periodic in zip(
+                    self.grid, coarse.shape[1:], (False, self.periodic_longitude), strict=True
+                )
+            )
+            total = total + rows @ coarse @ columns.T
+        scaled: Tensor = self.gain * total
+        return scaled
+
+    def penalty(self) -> Tensor:
+        """Ridge and smoothness of the map, a scalar; see the class."""
+        z = self()
+        ridge = (self.area * z.square()).sum()
+        last = z[..., :1] if self.periodic_longitude else z[..., -1:]
+        east = (torch.cat([z[..., 1:], last], -1) - z) * self.steps[0]
+        south = (z[:, 1:] - z[:, :-1]) * self.steps[1, 1:]
+        between = (self.area[1:] + self.area[:-1]) / 2
+        slopes = (self.area * east.square()).sum() + (between * south.square()).sum()
+        total: Tensor = self.ridge * ridge + self.smoothness * slopes
+        return total
+
+
+def require_grid(features: Tensor, grid: tuple[int, int], layer: str) -> None:
+    """Refuses features on another grid than that of learned maps.
+
+    Raises:
+        ArgumentError: naming both grids.
+    """
+    theirs = tuple(features.shape[-2:])
+    if theirs != grid:
+        raise ArgumentError(
+            "grid",
+            f"the data have {theirs[0]} x {theirs[1]} points (rows, columns), but {layer} learns "
+            f"maps of {grid[0]} x {grid[1]}",
+            "Set the network's grid to that of the data",
+        )
+
+
+def _check(
+    grid: tuple[int, int], channels: int, ridge: float, smoothness: float, levels: int
+) -> None:
+    if channels < 1:
+        raise ArgumentError("channels", f"{channels} is less than 1")
+    for name, value in (("ridge", ridge), ("smoothness", smoothness)):
+        if not value >= 0:
+            raise ArgumentError(name, f"{value} is not 0 or more")
+    if levels < 1 or 2 ** (levels - 1) > min(grid):
+        raise ArgumentError(
+            "levels", f"{levels} levels do not fit {grid[0]} x {grid[1]} points", "Choose fewer"
+        )
+
+
+def _hats(fine: int, coarse: int, like: Tensor, periodic: bool) -> Tensor:
+    """Interpolation from the middles of `coarse` equal parts to those of `fine`, a matrix."""
+    place = (torch.arange(fine, device=like.device, dtype=like.dtype) + 0.5) * coarse / fine - 0.5
+    if not periodic:
+        place = place.clamp(0, coarse - 1)
+    distance = (place[:, None] - torch.arange(coarse, device=like.device)).abs()
+    if periodic:
+        distance = torch.minimum(distance, coarse - distance)
+    return (1 - distance).clamp(min=0)

@@ -1,0 +1,208 @@
+"""A U-Net that knows where it is: maps learned at each grid point at its input and output."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ens10.errors import ArgumentError
+from ens10.models.layers.embedding import PointEmbedding, require_grid
+from ens10.models.layers.locally_connected import checked_grid
+from ens10.models.layers.padding import Poles, SameConv2d, upsample_twice
+from ens10.models.networks.base import Network
+
+Grid = tuple[int, int]
+ConvolutionCallable = Callable[[int, int, Grid], nn.Module]
+
+
+class ResidualBlock(nn.Module):
+    """x + B(relu(A(relu(x)))), A a convolution and B a map of each point that starts at zero.
+
+    Without normalisation: the sum stays of the size of x where the second map starts at zero.
+
+    Args:
+        convolution: A, which keeps the number of channels.
+        channels: of the fields.
+    """
+
+    def __init__(self, convolution: nn.Module, channels: int) -> None:
+        super().__init__()
+        self.convolution = convolution
+        self.mix = nn.Conv2d(channels, channels, 1)
+        _zero(self.mix)
+
+    def forward(self, fields: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, C, H, W)."""
+        hidden = functional.relu(self.convolution(functional.relu(fields)))
+        outputs: Tensor = fields + self.mix(hidden)
+        return outputs
+
+
+class LocationUNet(Network):
+    """A U-Net of residual blocks, conditioned on location by an embedding of each grid point.
+
+    The embedding z (see `PointEmbedding`) is an input at each point, and mixes the weights of the
+    last layer there: output o = W_0 h + z_1 W_1 h + z_2 W_2 h + ..., with biases within. (Rasp &
+    Lerch 2018, doi:10.1175/MWR-D-18-0187.1, embed stations as an input.) All W start at zero: a
+    residual head then gives what it is a residual on.
+
+    Each level has `blocks` residual blocks on the way down and as many on the way up, one 3x3
+    convolution each. Levels are joined by mean pooling over 2 x 2 points and bilinear
+    interpolation, each with a map of the channels; the way up adds. Any grid is taken: at an odd
+    number, the last row (or, of columns, the first or last one) is repeated for the pooling. With
+    periodic longitude and without embedding the network commutes with turning the globe by
+    multiples of 2^(levels - 1) columns, if their number is one too.
+
+    Args:
+        in_channels: channels of the features.
+        grid: rows and columns (H, W) of the data. The embedding is bound to it.
+        out_channels: channels delivered at each point.
+        widths: channels of the levels, from the full grid down.
+        blocks: residual blocks of a level, each way.
+        embedding: channels of z; 0 for none: then any grid is taken.
+        ridge: of z, in units of the loss.
+        smoothness: of z, in units of the loss.
+        embedding_levels: of z; see `PointEmbedding`.
+        embedding_gain: speed of learning of z relative to the rest.
+        periodic_longitude: whether first and last column are neighbours.
+        poles: what the convolutions see beyond the first and last row.
+        convolution: makes the blocks' convolutions from input channels, output channels and the
+            level's grid; None for 3x3 convolutions. A layer that has a `penalty` is asked for it.
+
+    Raises:
+        ArgumentError: no level, or a grid that is too small for them.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        grid: Sequence[int],
+        out_channels: int = 2,
+        widths: Sequence[int] = (32, 64, 96),
+        blocks: int = 1,
+        embedding: int = 8,
+        ridge: float = 1e-4,
+        smoothness: float = 1e-4,
+        embedding_levels: int = 1,
+        embedding_gain: float = 1.0,
+        periodic_longitude: bool = True,
+        poles: Poles = "replicate",
+        convolution: ConvolutionCallable | None = None,
+    ) -> None:
+        super().__init__()
+        self.grid = checked_grid(grid)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.periodic_longitude = periodic_longitude
+        grids = _levels(self.grid, widths)
+
+        def plain(before: int, after: int, _: Grid) -> nn.Module:
+            return SameConv2d(before, after, periodic_longitude=periodic_longitude, poles=poles)
+
+        def level(n: int) -> nn.Sequential:
+            make = convolution or plain
+            width = widths[n]
+            many = [ResidualBlock(make(width, width, grids[n]), width) for _ in range(blocks)]
+            return nn.Sequential(*many)
+
+        self.embedding = None
+        if embedding:
+            self.embedding = PointEmbedding(
+                self.grid,
+                embedding,
+                ridge,
+                smoothness,
+                levels=embedding_levels,
+                gain=embedding_gain,
+                periodic_longitude=periodic_longitude,
+            )
+        self.stem = nn.Conv2d(in_channels + embedding, widths[0], 1)
+        self.down = nn.ModuleList(level(n) for n in range(len(widths)))
+        self.up = nn.ModuleList(level(n) for n in range(len(widths) - 1))
+        self.deeper = nn.ModuleList(nn.Conv2d(a, b, 1) for a, b in pairwise(widths))
+        self.back = nn.ModuleList(nn.Conv2d(b, a, 1) for a, b in pairwise(widths))
+        self.last = nn.Conv2d(widths[0], (1 + embedding) * out_channels, 1)
+        _zero(self.last)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, in_channels, H, W) -> (N, out_channels, H, W).
+
+        Raises:
+            ArgumentError: another grid than that of the embedding.
+        """
+        place = self._place(features)
+        fields = self.stem(features if place is None else _beside(features, place))
+        skips: list[Tensor] = []
+        for n, blocks in enumerate(self.down):
+            if n:
+                skips.append(fields)
+                fields = self.deeper[n - 1](self._pool(fields))
+            fields = blocks(fields)
+        for n in reversed(range(len(skips))):
+            fields = skips[n] + self._upsample(self.back[n](fields), skips[n])
+            fields = self.up[n](fields)
+        return self._mixed(self.last(functional.relu(fields)), place)
+
+    def penalty(self) -> Tensor | None:
+        """Ridge and smoothness of the embedding and of layers that have a penalty."""
+        layers = [m for m in self.modules() if m is not self]
+        asked = [getattr(layer, "penalty", None) for layer in layers]
+        found = [penalty() for penalty in asked if callable(penalty)]
+        terms = [term for term in found if term is not None]
+        return torch.stack(terms).sum() if terms else None
+
+    def _place(self, features: Tensor) -> Tensor | None:
+        """The embedding, (E, H, W)."""
+        if self.embedding is None:
+            return None
+        require_grid(features, self.grid, type(self).__name__)
+        place: Tensor = self.embedding()
+        return place.to(features.dtype)
+
+    def _pool(self, fields: Tensor) -> Tensor:
+        rows, columns = (n % 2 for n in fields.shape[-2:])
+        if columns:
+            mode = "circular" if self.periodic_longitude else "replicate"
+            fields = functional.pad(fields, (0, 1, 0, 0), mode=mode)
+        if rows:
+            fields = functional.pad(fields, (0, 0, 0, 1), mode="replicate")
+        return functional.avg_pool2d(fields, 2)
+
+    def _upsample(self, fields: Tensor, like: Tensor) -> Tensor:
+        twice = upsample_twice(fields, periodic_longitude=self.periodic_longitude)
+        return twice[..., : like.shape[-2], : like.shape[-1]]
+
+    def _mixed(self, heads: Tensor, place: Tensor | None) -> Tensor:
+        """Outputs of all heads, (N, (1 + E) out_channels, H, W), mixed by the embedding."""
+        if place is None:
+            return heads
+        each = heads.view(len(heads), -1, self.out_channels, *heads.shape[-2:])
+        mixed: Tensor = each[:, 0] + (each[:, 1:] * place[:, None]).sum(1)
+        return mixed
+
+
+def _beside(features: Tensor, place: Tensor) -> Tensor:
+    return torch.cat([features, place.expand(len(features), -1, -1, -1)], dim=1)
+
+
+def _levels(grid: Grid, widths: Sequence[int]) -> list[Grid]:
+    """The grid of each level, each half of the one before."""
+    if not widths:
+        raise ArgumentError("widths", "no level is given", "Give at least one width")
+    if 2 ** (len(widths) - 1) > min(grid):
+        raise ArgumentError(
+            "widths",
+            f"{len(widths)} levels do not fit a grid of {grid[0]} x {grid[1]} points",
+            "Give fewer widths",
+        )
+    grids = [grid]
+    for _ in widths[1:]:
+        rows, columns = grids[-1]
+        grids.append((-(-rows // 2), -(-columns // 2)))
+    return grids
+
+
+def _zero(layer: nn.Conv2d) -> None:
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)

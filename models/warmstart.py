@@ -1,0 +1,79 @@
+"""Statistical methods inside a network's model are solved before its first epoch."""
+
+from collections.abc import Iterable, Iterator
+
+import pytorch_lightning as pl
+from torch import Tensor, nn
+
+from ens10.errors import ArgumentError
+from ens10.loader.batch import Batch
+from ens10.loader.tensors import TorchBatches, as_tensors
+from ens10.models.statistical.base import StatisticalMethod
+
+_DATES = 8  # read at a time
+
+
+def unsolved(model: nn.Module) -> list[StatisticalMethod]:
+    """The statistical methods within a model that have no coefficients yet."""
+    methods = (m for m in model.modules() if isinstance(m, StatisticalMethod))
+    return [method for method in methods if not bool(method.solved)]
+
+
+def solve_methods(model: pl.LightningModule) -> None:
+    """Solves the methods within a model that have no coefficients, e.g. from a checkpoint.
+
+    The first process collects all training dates, those of the other processes too, solves, and
+    sends the coefficients to the others. It takes one pass over the data.
+
+    Args:
+        model: attached to a trainer that has its training data.
+
+    Raises:
+        ArgumentError: batches are patches or points, or several processes train on data that are
+            not this package's, of which each process sees a part.
+    """
+    methods, trainer = unsolved(model), model.trainer
+    if not methods:
+        return
+    if trainer.is_global_zero:
+        for batch in _all_dates(trainer.train_dataloader, trainer.world_size):
+            for method in methods:
+                method.collect(batch)
+        for method in methods:
+            method.solve()
+    if trainer.world_size > 1:
+        for method in methods:
+            _send(method, trainer)
+    model.to(model.device)
+
+
+def _all_dates(loader: object, world: int) -> Iterator[Batch]:
+    """Batches of all training dates, whichever process trains on them."""
+    if isinstance(loader, TorchBatches):
+        # by position: the loader's own order, and how far it has come, stay as they are
+        index = loader.batches.index
+        parts = (index[n : n + _DATES] for n in range(0, len(index), _DATES))
+        found: Iterable[Batch] = (as_tensors(loader.batches.batch(part)) for part in parts)
+    elif world == 1 and isinstance(loader, Iterable):
+        found = loader
+    else:
+        raise ArgumentError(
+            "data",
+            f"each of {world} processes sees a part of them, but a statistical method needs all",
+            "Train in one process, or with EnsembleDataModule",
+        )
+    for batch in found:
+        if "rows" in batch or "latitude" in batch:
+            raise ArgumentError(
+                "kind",
+                "a statistical method needs whole fields, not patches or points",
+                "Set data.kind to fields or members",
+            )
+        yield batch
+
+
+def _send(method: StatisticalMethod, trainer: pl.Trainer) -> None:
+    """The first process's buffers to all others, which do not know their shapes."""
+    held = {name: value.cpu() for name, value in method.state_dict().items()}
+    received: dict[str, Tensor] = trainer.strategy.broadcast(held, src=0)
+    method.load_state_dict(received)
