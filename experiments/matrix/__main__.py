@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ens10.errors import Ens10Error
+from ens10.errors import Ens10Error, listing
 from ens10.experiments.demo import config_path
 from ens10.experiments.finished import SCORES
 from ens10.experiments.matrix.cells import Cell, find_cells, keep_optimum
@@ -44,8 +44,12 @@ class Work:
 
     def do(self, cell: Cell) -> None:
         """Does one cell, unless it is complete or somebody else is at it."""
-        if self._counts(cell):
+        status = cell.status()
+        if status == "complete":
             return self._tell(cell, "complete")
+        if status == "older" and self.older:
+            changed = listing(cell.changed() or [])
+            return self._tell(cell, f"complete, but made before a change of {changed}")
         with claim(cell.claim) as ours:
             if not ours:
                 self.elsewhere[cell.name] = holder(cell.claim) or "somebody"
@@ -56,10 +60,6 @@ class Work:
                 self.failed[cell.name] = wrong
                 return self._tell(cell, f"FAILED: {wrong.splitlines()[-1]}")
             return self._tell(cell, f"done in {time.perf_counter() - begun:.0f} s")
-
-    def _counts(self, cell: Cell) -> bool:
-        status = cell.status()
-        return status == "complete" or (status == "older" and self.older)
 
     def _tell(self, cell: Cell, what: str) -> None:
         with self._lock:
@@ -84,18 +84,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             list(pool.map(work.do, cells))
         for seed in seeds:
             _optimum([cell for cell in cells if cell.seed == seed])
+        for name, lines in work.failed.items():
+            print(f"{name} failed:\n{lines}\n", file=sys.stderr)
         print(write_summary(options.out, options.models, seeds))
     except Ens10Error as error:
         print(f"ens10: {error}", file=sys.stderr)
         return 1
-    for name, lines in work.failed.items():
-        print(f"{name} failed:\n{lines}\n", file=sys.stderr)
     return 1 if work.failed else 0
 
 
 def _optimum(cells: list[Cell]) -> None:
     """Scores the best possible forecast on the dates of a seed's first run that was predicted."""
-    cell = next((c for c in cells if (c.run / SCORES).exists()), None)
+    cell = next((c for c in cells if (c.run / SCORES).exists() and c.kept.exists()), None)
     if cell is None:
         return
     run = cell.run.with_name("optimum")
@@ -128,7 +128,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--keep-older",
         action="store_true",
-        help="cells made by other code or configurations count as complete; the table marks them",
+        help="cells made by other code, data or configurations count as complete",
     )
     return parser.parse_args(arguments)
 

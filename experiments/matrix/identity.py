@@ -5,6 +5,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,14 @@ def closure(modules: Iterable[str]) -> set[str]:
 
 def imported_by(name: str) -> set[str]:
     """The modules of ens10 whose names one of them imports."""
+    path = module_file(name)
+    return _imported(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _imported(path: Path, _changed: int) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(module_file(name).read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ens10":
             found |= {_defining(str(node.module), alias.name) for alias in node.names}
         elif isinstance(node, ast.Import):
@@ -94,6 +101,11 @@ def imported_by(name: str) -> set[str]:
 
 def digest_of(path: Path) -> str:
     """Digest of what a file does: neither comments, docstrings nor layout enter it."""
+    return _digest_of(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _digest_of(path: Path, _changed: int) -> str:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)

@@ -1,0 +1,137 @@
+"""Cells of models and seeds: done once, kept small, and the table of all."""
+
+import csv
+
+import pytest
+import xarray as xr
+import yaml
+
+from ens10.convert import prepare
+from ens10.errors import FileError
+from ens10.experiments.demo import config_path
+from ens10.experiments.finished import read_run
+from ens10.experiments.matrix import __main__ as command
+from ens10.experiments.matrix.cells import find_cells
+from ens10.experiments.matrix.claims import claim
+from ens10.experiments.matrix.running import run_cell
+from ens10.synthetic import World
+
+CONFIGS = config_path("raw").parent
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A matrix of two quick models, done; its arguments and folders."""
+    top = tmp_path_factory.mktemp("matrix")
+    work, out = top / "work", top / "out"
+    world = World("8x16", range(2000, 2005), 3, seed=0, steps=(48,))
+    world.write(work / "seed0" / "world")
+    prepare(world.folder, work / "seed0" / "store.zarr", truth=world.folder / "truth")
+    arguments = [work, "--out", out, "--seeds", 1, "--models", "raw", "emos_global"]
+    arguments = [str(argument) for argument in arguments]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "start_cell", in_this_process)
+        assert command.main(arguments) == 0
+    return arguments, work, out
+
+
+def in_this_process(cell, threads=1):
+    assert threads == 1
+    run_cell(cell)
+
+
+def not_at_all(cell, threads=1):
+    raise AssertionError(f"{cell.name} is done again")
+
+
+def cells(work, out, *models):
+    return find_cells(models, [0], work, out, CONFIGS)
+
+
+def test_the_kept_results_are_small_and_enough(done):
+    _, work, out = done
+    for cell in cells(work, out, "raw", "emos_global"):
+        assert cell.status() == "complete"
+        assert sum(f.stat().st_size for f in cell.kept.rglob("*") if f.is_file()) < 40_000
+        whole, kept = read_run(cell.run), read_run(cell.kept)
+        assert kept.provenance == whole.provenance
+        xr.testing.assert_equal(kept.states["crps_sum"], whole.states["crps_sum"])
+        config = yaml.safe_load((cell.kept / "config.yaml").read_text())
+        assert config["data"]["store"] == "store.zarr"
+
+
+def test_the_table_holds_them_and_the_optimum(done):
+    _, _, out = done
+    with (out / "table.csv").open() as file:
+        rows = {row["model"]: row for row in csv.DictReader(file)}
+    assert list(rows) == ["raw", "emos_global", "optimum"]
+    crps = {name: float(row["crps"]) for name, row in rows.items()}
+    assert crps["raw"] > crps["emos_global"] > crps["optimum"]
+    expected = (crps["raw"] - crps["emos_global"]) / (crps["raw"] - crps["optimum"])
+    assert float(rows["emos_global"]["attained"]) == pytest.approx(expected, rel=1e-4)
+    assert float(rows["emos_global"]["cpu_seconds"]) > 0
+    assert "emos_global against raw" in (out / "table.md").read_text()
+
+
+def test_nothing_is_done_twice(done, monkeypatch, capsys):
+    arguments, _, _ = done
+    monkeypatch.setattr(command, "start_cell", not_at_all)
+    assert command.main(arguments) == 0
+    assert "raw, seed 0: complete (1 of 2" in capsys.readouterr().out
+
+
+def test_kept_results_count_without_their_runs(done, monkeypatch, tmp_path):
+    arguments, work, _ = done
+    (tmp_path / "seed0").mkdir()
+    (tmp_path / "seed0" / "store.zarr").symlink_to(work / "seed0" / "store.zarr")
+    monkeypatch.setattr(command, "start_cell", not_at_all)
+    assert command.main([str(tmp_path), *arguments[1:]]) == 0
+
+
+def test_other_code_is_noticed(done, monkeypatch, capsys):
+    arguments, work, out = done
+    cell = cells(work, out, "raw")[0]
+    key = cell.kept / "cell.json"
+    before = key.read_text()
+    code = cell.identity["code"]["ens10.models.statistical.raw"]
+    key.write_text(before.replace(code, "0" * 8))
+    try:
+        (fresh,) = cells(work, out, "raw")
+        assert fresh.status() == "older"
+        assert fresh.changed() == ["ens10.models.statistical.raw"]
+        monkeypatch.setattr(command, "start_cell", not_at_all)
+        assert command.main([*arguments, "--keep-older"]) == 0
+        assert "complete, but made before a change" in capsys.readouterr().out
+    finally:
+        key.write_text(before)
+
+
+def test_a_cell_that_fails_does_not_stop_the_others(done, monkeypatch, tmp_path, capsys):
+    arguments, _, _ = done
+    tried = []
+
+    def fails(cell, threads=1):
+        tried.append(cell.model)
+        return "a long way\nens10: features: wrong"
+
+    monkeypatch.setattr(command, "start_cell", fails)
+    options = [*arguments[:1], "--out", str(tmp_path), *arguments[3:]]
+    assert command.main(options) == 1
+    assert tried == ["raw", "emos_global"]
+    captured = capsys.readouterr()
+    assert "raw, seed 0: FAILED: ens10: features: wrong" in captured.out
+    assert "Let at least one cell end" in captured.err
+
+
+def test_a_cell_that_somebody_is_at_is_left_to_them(done, monkeypatch, tmp_path, capsys):
+    arguments, work, out = done
+    monkeypatch.setattr(command, "start_cell", not_at_all)
+    options = [*arguments[:1], "--out", str(tmp_path), "--seeds", "1", "--models", "raw"]
+    with claim(cells(work, out, "raw")[0].claim):
+        assert command.main(options) == 1  # and there is nothing to make a table of
+    assert "raw, seed 0: left to process" in capsys.readouterr().out
+
+
+def test_a_model_without_configuration(tmp_path):
+    with pytest.raises(FileError, match=r"unett\.yaml: no such configuration\. Known: .*unet"):
+        find_cells(["unett"], [0], tmp_path, tmp_path, CONFIGS)

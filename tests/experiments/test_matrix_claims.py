@@ -1,0 +1,58 @@
+"""Claims on cells, shared through files."""
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from ens10.experiments.matrix.claims import claim, holder
+
+
+def test_one_of_many_gets_it(tmp_path):
+    path, barrier = tmp_path / "claims" / "unet", threading.Barrier(8)
+
+    def attempt(_):
+        barrier.wait()
+        with claim(path) as ours:
+            time.sleep(0.2)
+            return ours
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(8))) == 1
+    assert not path.exists()
+
+
+def test_it_is_given_back_after_an_error(tmp_path):
+    path = tmp_path / "unet"
+    try:
+        with claim(path) as ours:
+            assert ours
+            assert f"process {os.getpid()}" in holder(path)
+            raise RuntimeError
+    except RuntimeError:
+        pass
+    assert holder(path) is None
+
+
+def test_a_lost_one_is_taken_over_by_one(tmp_path):
+    path, barrier = tmp_path / "unet", threading.Barrier(8)
+    path.write_text("process 1 on another\n")
+    os.utime(path, (0, 0))
+
+    def attempt(_):
+        barrier.wait()
+        with claim(path, lost=60) as ours:
+            time.sleep(0.2)
+            return ours
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(8))) == 1
+
+
+def test_a_living_one_is_not_taken(tmp_path):
+    path = tmp_path / "unet"
+    with claim(path, beat=0.05):
+        os.utime(path, (0, 0))
+        time.sleep(0.3)
+        with claim(path, lost=60) as ours:
+            assert not ours

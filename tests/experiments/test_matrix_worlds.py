@@ -1,0 +1,30 @@
+"""The world of each seed, made once."""
+
+import pytest
+
+from ens10.errors import FileError
+from ens10.experiments.matrix.claims import claim
+from ens10.experiments.matrix.worlds import WorldSize, store_of
+from ens10.store import open_store
+
+SIZE = WorldSize("6x8", (2000, 2001), 2, levels=(500,), steps=(0, 48))
+
+
+def test_a_store_of_all_variables_is_made_once(tmp_path):
+    store = store_of(tmp_path, 3, SIZE)
+    assert {"sfc", "pl", "truth"} <= {path.name for path in store.iterdir()}
+    assert open_store(store, "sfc").sizes["step"] == 2
+    made = (store / "zarr.json").stat().st_mtime_ns
+    assert store_of(tmp_path, 3, SIZE) == store
+    assert (store / "zarr.json").stat().st_mtime_ns == made
+
+
+def test_a_world_half_written_is_written_again(tmp_path):
+    (tmp_path / "world.partial").mkdir()
+    (tmp_path / "world.partial" / "output.sfc.20180101").write_bytes(b"GRIB")
+    assert store_of(tmp_path, 0, SIZE).exists()
+
+
+def test_somebody_else_makes_it(tmp_path):
+    with claim(tmp_path / "store.claim"), pytest.raises(FileError, match="is being made by proc"):
+        store_of(tmp_path, 0, SIZE)
