@@ -12,33 +12,52 @@ if __name__ == "models":  # the bare name: two copies of every class would follo
 if TYPE_CHECKING:
     from ens10.models.heads import ResidualNormalHead
     from ens10.models.heads_baseline import MethodHead
+    from ens10.models.heads_bernstein import BernsteinHead
+    from ens10.models.heads_family import FamilyHead
     from ens10.models.heads_members import MembersHead, MembersNormalHead
     from ens10.models.losses import CRPSLoss
     from ens10.models.postprocessor import PostProcessor, StatisticalPostProcessor
-    from ens10.models.predictive import Ensemble, Normal, Predictive
+    from ens10.models.predictive import (
+        Bernstein,
+        Ensemble,
+        FamilyForecast,
+        Normal,
+        Predictive,
+        Quantiles,
+    )
 
 __all__ = [
+    "Bernstein",
+    "BernsteinHead",
     "CRPSLoss",
     "Ensemble",
+    "FamilyForecast",
+    "FamilyHead",
     "MembersHead",
     "MembersNormalHead",
     "MethodHead",
     "Normal",
     "PostProcessor",
     "Predictive",
+    "Quantiles",
     "ResidualNormalHead",
     "StatisticalPostProcessor",
 ]
 
 _HOMES = {
+    "Bernstein": "ens10.models.predictive",
+    "BernsteinHead": "ens10.models.heads_bernstein",
     "CRPSLoss": "ens10.models.losses",
     "Ensemble": "ens10.models.predictive",
+    "FamilyForecast": "ens10.models.predictive",
+    "FamilyHead": "ens10.models.heads_family",
     "MembersHead": "ens10.models.heads_members",
     "MembersNormalHead": "ens10.models.heads_members",
     "MethodHead": "ens10.models.heads_baseline",
     "Normal": "ens10.models.predictive",
     "PostProcessor": "ens10.models.postprocessor",
     "Predictive": "ens10.models.predictive",
+    "Quantiles": "ens10.models.predictive",
     "ResidualNormalHead": "ens10.models.heads",
     "StatisticalPostProcessor": "ens10.models.postprocessor",
 }

@@ -1,6 +1,7 @@
 """Heads: from a network's output to a predictive distribution."""
 
 from abc import abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -50,18 +51,44 @@ class ResidualNormalHead(Head):
 
     def __init__(self, floor: float = 1e-3) -> None:
         super().__init__()
-        if not floor > 0:
-            raise ArgumentError("floor", f"{floor} is not positive", "Give it in target units")
-        self.floor = floor
+        self.floor = checked_floor(floor)
 
     def forward(self, outputs: Tensor, batch: Batch) -> Normal:
         """Normal with mu and sigma (N, H, W) from outputs (N, 2, H, W)."""
-        raw_mean, raw_std = batch["raw_mean"], batch["raw_std"]
+        raw = RawEnsemble.of(batch, self.floor)
         # float32 also under mixed precision: half precision has no room for Z500
-        shift, log_scale = outputs.to(raw_mean.dtype).unbind(1)
-        missing = raw_mean.isnan() | raw_std.isnan()
-        spread = torch.where(missing, 1, raw_std).clamp(min=self.floor)
-        mu = raw_mean + spread * shift
-        sigma = spread * log_scale.clamp(-self.max_log_scale, self.max_log_scale).exp()
-        nan = torch.nan
-        return Normal(mu.masked_fill(missing, nan), sigma.masked_fill(missing, nan), positive=True)
+        shift, log_scale = outputs.to(raw.mean.dtype).unbind(1)
+        mu = raw.mean + raw.spread * shift
+        sigma = raw.spread * log_scale.clamp(-self.max_log_scale, self.max_log_scale).exp()
+        return Normal(raw.masked(mu), raw.masked(sigma), positive=True)
+
+
+class RawEnsemble(NamedTuple):
+    """What residual heads start from: mean and spread (N, H, W), and where there is none."""
+
+    mean: Tensor
+    spread: Tensor
+    missing: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, floor: float) -> "RawEnsemble":
+        """That of a batch, with a spread of at least `floor`, and of 1 where it is missing."""
+        mean, std = batch["raw_mean"], batch["raw_std"]
+        missing = mean.isnan() | std.isnan()
+        return cls(mean, torch.where(missing, 1, std).clamp(min=floor), missing)
+
+    def masked(self, values: Tensor) -> Tensor:
+        """Values (N, H, W) or (N, K, H, W), NaN and without gradient where it is missing."""
+        where = self.missing if values.ndim == self.missing.ndim else self.missing.unsqueeze(1)
+        return values.masked_fill(where, torch.nan)
+
+
+def checked_floor(floor: float) -> float:
+    """The smallest spread that a head lets be.
+
+    Raises:
+        ArgumentError: it is not positive.
+    """
+    if not floor > 0:
+        raise ArgumentError("floor", f"{floor} is not positive", "Give it in target units")
+    return floor

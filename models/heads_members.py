@@ -5,7 +5,7 @@ from torch import Tensor
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics import Estimator
-from ens10.models.heads import Head
+from ens10.models.heads import Head, checked_floor
 from ens10.models.predictive import Ensemble, Normal
 
 
@@ -31,8 +31,7 @@ class MembersHead(Head):
 
     def __init__(self, estimator: Estimator = "plain", floor: float = 1e-3) -> None:
         super().__init__()
-        _check_floor(floor)
-        self.estimator, self.floor = estimator, floor
+        self.estimator, self.floor = estimator, checked_floor(floor)
 
     def forward(self, outputs: Tensor, batch: Batch) -> Ensemble:
         """Ensemble of members (N, M, H, W) from outputs (N, M, 1, H, W).
@@ -61,8 +60,7 @@ class MembersNormalHead(Head):
 
     def __init__(self, floor: float = 1e-3) -> None:
         super().__init__()
-        _check_floor(floor)
-        self.floor = floor
+        self.floor = checked_floor(floor)
 
     def forward(self, outputs: Tensor, batch: Batch) -> Normal:
         """Normal with mu and sigma (N, H, W) from outputs (N, M, 1, H, W).
@@ -106,8 +104,3 @@ def corrected_members(outputs: Tensor, batch: Batch, floor: float) -> Tensor:
     shift = spread.unsqueeze(1) * outputs.squeeze(2)
     corrected: Tensor = members + shift
     return corrected.masked_fill(missing.unsqueeze(1), float("nan"))
-
-
-def _check_floor(floor: float) -> None:
-    if not floor > 0:
-        raise ArgumentError("floor", f"{floor} is not positive", "Give it in target units")

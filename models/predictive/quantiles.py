@@ -87,7 +87,8 @@ class Quantiles(StoredAsQuantiles):
         """Integral of the quantile function."""
         between, (first, last) = self._shares
         inner = 0.5 * between * (self.values[:, 1:] + self.values[:, :-1])
-        return inner.sum(1) + first * self.values[:, 0] + last * self.values[:, -1]
+        found: Tensor = inner.sum(1) + first * self.values[:, 0] + last * self.values[:, -1]
+        return found
 
     @property
     def std(self) -> Tensor:
@@ -97,7 +98,8 @@ class Quantiles(StoredAsQuantiles):
         low, high = x[:, :-1], x[:, 1:]
         inner = between * (low * low + low * high + high * high) / 3
         square = inner.sum(1) + first * x[:, 0].square() + last * x[:, -1].square()
-        return square.sqrt()
+        found: Tensor = square.sqrt()
+        return found
 
     def cdf(self, y: Tensor) -> Tensor:
         """Linear between the quantiles, 0 below and 1 from the last one on."""
