@@ -1,5 +1,6 @@
 """Mixture-of-experts layers in place of the convolutions of a network on a fixed grid."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,10 +26,15 @@ class Experts:
         routing_loss: whether gates learn by routing classification; without it they learn only
             where `weighted`, from the loss itself.
         quantile: share of a sample's choices that is called correct.
-        damping: factor of the experts' gradient at incorrect choices.
+        damping: factor of the experts' gradient at incorrect choices. Earlier layers get the
+            damped gradient too, so that in a row of L layers it shrinks with damping^L, below what
+            an optimiser can use: 1, no damping, is for networks, 0.1 for a single layer.
         gate_range: gates start from U(+-gate_range); None for the paper's sqrt(3 E / k).
-        gate_shift: what is added to that start; weights near 1 let a weighted layer begin as a
-            plain one.
+        gate_shift: what is added to that start, for weights near 1 in a weighted layer.
+        gate_noise: the start is drawn for each expert, the same at all points, and this share of
+            the range is added for each point; None draws it for each point on its own, as the
+            paper does. A network then begins as a plain one, where a draw for each point gives
+            every channel another expert at each point, which the next layer has to look through.
         shared_gates: whether layers of the same level and number of experts share one gate.
         area: weights of the rows in the quantile, as those of the loss.
         latitudes: of the first and last row, degrees, between which rows are evenly spaced.
@@ -41,9 +47,10 @@ class Experts:
     weighted: bool = False
     routing_loss: bool = True
     quantile: float = 0.3
-    damping: float = 0.1
+    damping: float = 1.0
     gate_range: float | None = None
     gate_shift: float = 0.0
+    gate_noise: float | None = None
     shared_gates: bool = False
     area: Weighting = "cell"
     latitudes: tuple[float, float] = (90.0, -90.0)
@@ -116,12 +123,19 @@ class ExpertLayers:
         if key in self._gates and self.experts.shared_gates:
             return self._gates[key]
         gate = TensorGate(count, selected, level_grid(self.grid, level))
-        with torch.no_grad():
-            if self.experts.gate_range is not None:
-                gate.weight.uniform_(-self.experts.gate_range, self.experts.gate_range)
-            gate.weight.add_(self.experts.gate_shift)
+        self._start(gate, math.sqrt(3 * count / selected))
         self._gates[key] = gate
         return gate
+
+    def _start(self, gate: TensorGate, paper: float) -> None:
+        experts = self.experts
+        bound = paper if experts.gate_range is None else experts.gate_range
+        with torch.no_grad():
+            gate.weight.uniform_(-bound, bound)
+            if experts.gate_noise is not None:
+                everywhere = torch.empty(gate.num_experts, 1, 1).uniform_(-bound, bound)
+                gate.weight.mul_(experts.gate_noise).add_(everywhere)
+            gate.weight.add_(experts.gate_shift)
 
     def _area(self, level: int) -> Tensor | None:
         """Weights of the rows of a level: those of the rows that were pooled, added up."""
