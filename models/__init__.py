@@ -10,6 +10,7 @@ if __name__ == "models":  # the bare name: two copies of every class would follo
     raise ImportError("import this package as ens10.models, not as models")
 
 if TYPE_CHECKING:
+    from ens10.models.deep_ensemble import DeepEnsemble
     from ens10.models.heads import ResidualNormalHead
     from ens10.models.heads_baseline import MethodHead
     from ens10.models.heads_bernstein import BernsteinHead
@@ -30,6 +31,7 @@ __all__ = [
     "Bernstein",
     "BernsteinHead",
     "CRPSLoss",
+    "DeepEnsemble",
     "Ensemble",
     "FamilyForecast",
     "FamilyHead",
@@ -48,6 +50,7 @@ _HOMES = {
     "Bernstein": "ens10.models.predictive",
     "BernsteinHead": "ens10.models.heads_bernstein",
     "CRPSLoss": "ens10.models.losses",
+    "DeepEnsemble": "ens10.models.deep_ensemble",
     "Ensemble": "ens10.models.predictive",
     "FamilyForecast": "ens10.models.predictive",
     "FamilyHead": "ens10.models.heads_family",

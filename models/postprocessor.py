@@ -15,6 +15,7 @@ from ens10.loader.batch import Batch
 from ens10.models.heads import Head
 from ens10.models.layers.smoe import track_loss
 from ens10.models.losses import CRPSLoss, Loss
+from ens10.models.matching import forecast_of, require_match
 from ens10.models.means import WeightedMean
 from ens10.models.networks.base import Network
 from ens10.models.predictive import Predictive
@@ -51,9 +52,9 @@ class _ForecastModule(pl.LightningModule):
     def forward(self, batch: Batch) -> Predictive:
         """The forecast for a batch."""
 
-    def _step(self, batch: Batch, stage: Stage) -> Tensor:
+    def _step(self, batch: Batch, stage: Stage, forecast: Predictive | None = None) -> Tensor:
         """Weighted mean of the loss over the valid points of all dates; logs it."""
-        forecast = self(batch)
+        forecast = self(batch) if forecast is None else forecast
         losses = self.loss(forecast, batch["target"])
         loss = self._weighted_mean(losses, batch, f"{stage}_loss")
         if stage != "train":
@@ -94,7 +95,55 @@ def adam(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=1e-3)
 
 
-class PostProcessor(_ForecastModule):
+class TrainedModule(_ForecastModule):
+    """What trained models share: a head, an optimiser, and a start at the head's method.
+
+    Args:
+        head: from outputs to a predictive distribution. A statistical method within it that has
+            no coefficients is solved before the first epoch, from one pass over the dates.
+        loss: of forecast and truth at each point; None for the CRPS.
+        optimizer: makes the optimiser from the parameters.
+        scheduler: makes a learning rate schedule from the optimiser, stepped once an epoch.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        loss: Loss | None,
+        optimizer: OptimizerCallable,
+        scheduler: LRSchedulerCallable | None,
+    ) -> None:
+        super().__init__(loss)
+        self.head = head
+        self._optimizer, self._scheduler = optimizer, scheduler
+
+    @property
+    def method(self) -> StatisticalMethod | None:
+        """The statistical method that the head is a residual on, if it is on one."""
+        return getattr(self.head, "method", None)
+
+    def on_train_start(self) -> None:
+        """Solves the statistical method within the head, if it has one that is not solved."""
+        solve_methods(self)
+
+    def validation_step(self, batch: Batch) -> None:
+        """As the shared step, but passes over the sanity check before a method is solved."""
+        if not (self.trainer.sanity_checking and unsolved(self)):
+            super().validation_step(batch)
+
+    def configure_optimizers(self) -> Any:
+        """Optimiser, and schedule if there is one; a plateau schedule watches `val_loss`."""
+        optimizer = self._optimizer(self.parameters())
+        if self._scheduler is None:
+            return optimizer
+        scheduler = self._scheduler(optimizer)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "monitor": "val_loss"},
+        }
+
+
+class PostProcessor(TrainedModule):
     """A network trained to correct the raw ensemble.
 
     Args:
@@ -118,27 +167,9 @@ class PostProcessor(_ForecastModule):
         optimizer: OptimizerCallable = adam,
         scheduler: LRSchedulerCallable | None = None,
     ) -> None:
-        super().__init__(loss)
-        if network.out_channels != head.out_channels:
-            raise ArgumentError(
-                "network",
-                f"{type(network).__name__} delivers {network.out_channels} channels, "
-                f"{type(head).__name__} takes {head.out_channels}",
-                f"Set out_channels to {head.out_channels}",
-            )
-        if network.gives_members != head.takes_members:
-            gives, takes = (
-                "each member" if many else "a grid point"
-                for many in (network.gives_members, head.takes_members)
-            )
-            raise ArgumentError(
-                "head",
-                f"{type(network).__name__} delivers outputs of {gives}, but "
-                f"{type(head).__name__} takes those of {takes}",
-                "MembersHead and MembersNormalHead take those of each member",
-            )
-        self.network, self.head = network, head
-        self._optimizer, self._scheduler = optimizer, scheduler
+        super().__init__(head, loss, optimizer, scheduler)
+        require_match(network, head)
+        self.network = network
 
     def forward(self, batch: Batch) -> Predictive:
         """The forecast for a batch.
@@ -147,41 +178,11 @@ class PostProcessor(_ForecastModule):
             ArgumentError: the batch has another number of channels than the network takes, fewer
                 members than it needs, or no features of members where it takes them.
         """
-        features = batch["features"]
-        _check_features(features, self.network)
-        forecast: Predictive = self.head(self.network(features), batch)
-        return forecast
-
-    @property
-    def method(self) -> StatisticalMethod | None:
-        """The statistical method that the head is a residual on, if it is on one."""
-        return getattr(self.head, "method", None)
-
-    def on_train_start(self) -> None:
-        """Solves the statistical method within the head, if it has one that is not solved."""
-        solve_methods(self)
-
-    def validation_step(self, batch: Batch) -> None:
-        """As the shared step, but passes over the sanity check before a method is solved."""
-        if not (self.trainer.sanity_checking and unsolved(self)):
-            super().validation_step(batch)
+        return forecast_of(self.network, self.head, batch)
 
     def training_step(self, batch: Batch) -> Tensor:
         """Logs `train_loss` and returns the loss, with the network's penalty if it has one."""
-        loss = track_loss(self._step(batch, "train"), self.network)
-        penalty = self.network.penalty()
-        return loss if penalty is None else loss + penalty
-
-    def configure_optimizers(self) -> Any:
-        """Optimiser, and schedule if there is one; a plateau schedule watches `val_loss`."""
-        optimizer = self._optimizer(self.parameters())
-        if self._scheduler is None:
-            return optimizer
-        scheduler = self._scheduler(optimizer)
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": scheduler, "monitor": "val_loss"},
-        }
+        return with_penalty(track_loss(self._step(batch, "train"), self.network), self.network)
 
 
 class StatisticalPostProcessor(_ForecastModule):
@@ -237,29 +238,10 @@ class StatisticalPostProcessor(_ForecastModule):
         return torch.optim.SGD([torch.zeros(1)], lr=0.0)
 
 
-def _check_features(features: Tensor, network: Network) -> None:
-    """Refuses features that the network cannot take."""
-    wanted, kind = ("(N, C, H, W)", "fields")
-    if network.takes_members:
-        wanted, kind = ("(N, M, C, H, W)", "members")
-    name, shape = type(network).__name__, f"the batch has shape {tuple(features.shape)}"
-    if features.ndim != wanted.count(",") + 1:
-        raise ArgumentError(
-            "features", f"{shape}, but {name} takes {wanted}", f"Set data.kind to {kind}"
-        )
-    if features.shape[-3] != network.in_channels:
-        raise ArgumentError(
-            "features",
-            f"{shape} {wanted}, but {name} takes {network.in_channels} channels",
-            "Set the network's in_channels to the number of channels of the data",
-        )
-    if network.takes_members and features.shape[1] < network.least_members:
-        raise ArgumentError(
-            "features",
-            f"{name} needs at least {network.least_members} members, the batch has "
-            f"{features.shape[1]}",
-            "Raise data.ensemble, or use data with more members",
-        )
+def with_penalty(loss: Tensor, network: Network) -> Tensor:
+    """The loss with what the network adds to it."""
+    penalty = network.penalty()
+    return loss if penalty is None else loss + penalty
 
 
 def _not_finite(name: str, sums: Tensor, dates: Tensor) -> ArgumentError:

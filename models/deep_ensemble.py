@@ -1,0 +1,125 @@
+"""Deep ensembles: several networks from different starts, whose forecasts are averaged."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor, nn
+
+from ens10.errors import ArgumentError
+from ens10.loader.batch import Batch
+from ens10.models.heads import Head
+from ens10.models.layers.smoe import track_loss
+from ens10.models.losses import Loss
+from ens10.models.matching import forecast_of, require_match
+from ens10.models.networks.base import Network
+from ens10.models.postprocessor import TrainedModule, adam, with_penalty
+from ens10.models.predictive import Ensemble, Normal, Predictive, Quantiles
+from ens10.models.predictive.quantiles import LEVELS
+
+
+class DeepEnsemble(TrainedModule):
+    """Networks of one make that differ in their starting values, and forecast together.
+
+    They train side by side on the same batches, so that data are read once. Each has a loss of its
+    own, and the losses are added: with an optimiser that treats every parameter by itself, such as
+    Adam, each network is trained exactly as it would be alone. (Clipping of the gradient's norm
+    would couple them.) A statistical method within the head is solved once, for all. Validation
+    scores the joint forecast, see `averaged`; `train_loss` is the mean of the networks' losses.
+
+    Lakshminarayanan et al. 2017, arXiv:1612.01474; averaging of quantile functions as in Schulz &
+    Lerch 2022, arXiv:2204.02291.
+
+    Args:
+        network: makes a network; in YAML, `class_path` and `init_args` as for one.
+        head: from outputs to a predictive distribution; without parameters of its own.
+        size: number of networks.
+        loss: as for `PostProcessor`.
+        optimizer: as for `PostProcessor`.
+        scheduler: as for `PostProcessor`.
+
+    Raises:
+        ArgumentError: fewer than one network, a head with parameters that the networks would have
+            to share, or networks and head that do not fit together.
+    """
+
+    def __init__(
+        self,
+        network: Callable[[], Network],
+        head: Head,
+        size: int = 5,
+        loss: Loss | None = None,
+        optimizer: OptimizerCallable = adam,
+        scheduler: LRSchedulerCallable | None = None,
+    ) -> None:
+        super().__init__(head, loss, optimizer, scheduler)
+        if size < 1:
+            raise ArgumentError("size", f"{size} is less than 1", "Give a number of networks")
+        if any(True for _ in head.parameters()):
+            raise ArgumentError(
+                "head",
+                f"{type(head).__name__} has parameters, which the networks would share",
+                "Take a head without, or train the networks one by one",
+            )
+        self.networks = nn.ModuleList(network() for _ in range(size))
+        require_match(self._each()[0], head)
+
+    def _each(self) -> list[Network]:
+        return [network for network in self.networks if isinstance(network, Network)]
+
+    def forward(self, batch: Batch) -> Predictive:
+        """The joint forecast for a batch.
+
+        Raises:
+            ArgumentError: as `PostProcessor.forward`.
+        """
+        return averaged([forecast_of(network, self.head, batch) for network in self._each()])
+
+    def training_step(self, batch: Batch) -> Tensor:
+        """Returns the sum of the networks' losses, each with its penalty."""
+        losses = [self._loss(network, batch) for network in self._each()]
+        return track_loss(torch.stack(losses).sum(), self.networks)
+
+    def _loss(self, network: Network, batch: Batch) -> Tensor:
+        forecast = forecast_of(network, self.head, batch)
+        return with_penalty(self._step(batch, "train", forecast), network)
+
+
+def averaged(forecasts: Sequence[Predictive]) -> Predictive:
+    """One forecast of several, whose CRPS is at most the mean of theirs.
+
+    Quantile functions are averaged (Vincentisation): of normal distributions, that is the normal
+    distribution of mean mu and mean sigma. Ensembles are pooled: all members make one ensemble.
+    Of distributions without such a rule, the quantiles at 1 % to 99 % are averaged.
+
+    The CRPS is convex in the quantile function (it is the integral of the quantile loss) and in
+    the distribution function, so that neither average scores worse than its parts do on average
+    (of ensembles: by the plain estimator).
+
+    Args:
+        forecasts: at least one, of one kind and shape.
+
+    Raises:
+        ArgumentError: no forecast, or forecasts of several kinds.
+    """
+    kinds = sorted({type(forecast).__name__ for forecast in forecasts})
+    if len(kinds) != 1:
+        found = " and ".join(kinds) or "none"
+        raise ArgumentError("forecasts", f"{found}: must be of one kind")
+    first = forecasts[0]
+    if isinstance(first, Normal):
+        mu, sigma = (_mean([f.variables()[name] for f in forecasts]) for name in ("mu", "sigma"))
+        return replace(first, mu=mu, sigma=sigma)
+    if isinstance(first, Ensemble):
+        members = torch.cat([f.variables()["members"] for f in forecasts], dim=1)
+        return replace(first, members=members)
+    levels = first.levels if isinstance(first, Quantiles) else LEVELS
+    p = torch.tensor(levels, dtype=torch.float64)
+    return Quantiles(_mean([f.quantile(p) for f in forecasts]).transpose(0, 1), levels)
+
+
+def _mean(values: Sequence[Tensor]) -> Tensor:
+    """Mean by position; equal values give that value exactly."""
+    first = values[0]
+    return first + torch.stack([value - first for value in values]).mean(0)

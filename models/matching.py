@@ -1,0 +1,71 @@
+"""What fits together: networks, heads and the features of a batch."""
+
+from torch import Tensor
+
+from ens10.errors import ArgumentError
+from ens10.loader.batch import Batch
+from ens10.models.heads import Head
+from ens10.models.networks.base import Network
+from ens10.models.predictive import Predictive
+
+
+def require_match(network: Network, head: Head) -> None:
+    """Refuses a head that does not take what the network delivers.
+
+    Raises:
+        ArgumentError: another number of channels, or outputs of members where it takes none.
+    """
+    if network.out_channels != head.out_channels:
+        raise ArgumentError(
+            "network",
+            f"{type(network).__name__} delivers {network.out_channels} channels, "
+            f"{type(head).__name__} takes {head.out_channels}",
+            f"Set out_channels to {head.out_channels}",
+        )
+    if network.gives_members != head.takes_members:
+        gives, takes = (
+            "each member" if many else "a grid point"
+            for many in (network.gives_members, head.takes_members)
+        )
+        raise ArgumentError(
+            "head",
+            f"{type(network).__name__} delivers outputs of {gives}, but "
+            f"{type(head).__name__} takes those of {takes}",
+            "MembersHead and MembersNormalHead take those of each member",
+        )
+
+
+def forecast_of(network: Network, head: Head, batch: Batch) -> Predictive:
+    """The forecast of a network and head for a batch.
+
+    Raises:
+        ArgumentError: features that the network cannot take.
+    """
+    _check_features(batch["features"], network)
+    forecast: Predictive = head(network(batch["features"]), batch)
+    return forecast
+
+
+def _check_features(features: Tensor, network: Network) -> None:
+    """Refuses features that the network cannot take."""
+    wanted, kind = ("(N, C, H, W)", "fields")
+    if network.takes_members:
+        wanted, kind = ("(N, M, C, H, W)", "members")
+    name, shape = type(network).__name__, f"the batch has shape {tuple(features.shape)}"
+    if features.ndim != wanted.count(",") + 1:
+        raise ArgumentError(
+            "features", f"{shape}, but {name} takes {wanted}", f"Set data.kind to {kind}"
+        )
+    if features.shape[-3] != network.in_channels:
+        raise ArgumentError(
+            "features",
+            f"{shape} {wanted}, but {name} takes {network.in_channels} channels",
+            "Set the network's in_channels to the number of channels of the data",
+        )
+    if network.takes_members and features.shape[1] < network.least_members:
+        raise ArgumentError(
+            "features",
+            f"{name} needs at least {network.least_members} members, the batch has "
+            f"{features.shape[1]}",
+            "Raise data.ensemble, or use data with more members",
+        )
