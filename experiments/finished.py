@@ -7,7 +7,7 @@ nothing could be trained.
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,6 +18,7 @@ from ens10.metrics.uncertainty import check_paired_dates
 
 Kind = Literal["model", "reference", "optimum"]
 SCORES, PROVENANCE, LOG = "scores.nc", "provenance.json", "log/metrics.csv"
+SIZES = "sizes.csv"
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class FinishedRun:
         states: of its test dates, as `ens10.metrics.score_states` made them.
         provenance: the content of `provenance.json`; any key may be absent.
         log: its epochs, in order; empty for what was not trained by epochs.
+        sizes: plain CRPS by the number of members that it was given, if that was measured.
     """
 
     name: str
@@ -47,6 +49,7 @@ class FinishedRun:
     states: xr.Dataset
     provenance: Mapping[str, Any]
     log: tuple[Epoch, ...] = ()
+    sizes: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def units(self) -> str:
@@ -71,7 +74,8 @@ def read_run(folder: Path | str) -> FinishedRun:
     if kind not in get_args(Kind):
         raise UnknownNameError(f"kind in {path / PROVENANCE}", kind, get_args(Kind))
     name = str(provenance.get("name") or path.resolve().name)
-    return FinishedRun(name, kind, states, provenance, _epochs(path / LOG))
+    sizes = _sizes(path / SIZES)
+    return FinishedRun(name, kind, states, provenance, _epochs(path / LOG), sizes)
 
 
 def read_runs(folders: Sequence[Path | str]) -> list[FinishedRun]:
@@ -154,6 +158,13 @@ def _provenance(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise FileError(file, "expected a JSON object of names and values")
     return content
+
+
+def _sizes(path: Path) -> dict[int, float]:
+    if not path.is_file():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        return {int(line["members"]): float(line["crps"]) for line in csv.DictReader(file)}
 
 
 def _epochs(file: Path) -> tuple[Epoch, ...]:

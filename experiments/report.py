@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from ens10.experiments import page, story
+from ens10.experiments import members, page, story
 from ens10.experiments.figures import calibration, crps_chart, learning_curves
 from ens10.experiments.finished import FinishedRun, read_runs
 from ens10.experiments.maps import skill_maps
@@ -115,6 +115,7 @@ def _page(
         "Scores": "\n".join(scores),
         "Where skill lies": drawn("crpss-maps"),
         "Calibration": drawn("calibration"),
+        **_members(runs, rows),
         "Learning curves": drawn("learning-curves"),
         "Where the numbers come from": "\n".join(
             (
@@ -125,3 +126,12 @@ def _page(
         "How to read this": page.paragraphs(*story.reading(rows, reference)),
     }
     return page.page(title, story.lead(rows, reference), sections)
+
+
+def _members(runs: Sequence[FinishedRun], rows: Sequence[Row]) -> dict[str, str]:
+    """The section on forecasts by members, if there are any."""
+    made = members.columns_of_members(runs, rows)
+    if not made:
+        return {}
+    told = page.table(made, "Plain CRPS of ensembles of several sizes, and spread/error")
+    return {"Ensembles": f"{told}\n{page.paragraphs(*members.in_words(runs))}"}

@@ -13,7 +13,7 @@ import yaml
 
 from ens10.errors import FileError
 from ens10.experiments import provenance
-from ens10.experiments.finished import LOG, PROVENANCE, SCORES
+from ens10.experiments.finished import LOG, PROVENANCE, SCORES, SIZES
 from ens10.experiments.matrix.identity import Identity, differences, identity_of
 
 KEY = "cell.json"
@@ -111,7 +111,7 @@ def keep(cell: Cell) -> None:
     states = xr.load_dataset(cell.run / SCORES, engine="netcdf4")
     # the classic form: a third of the bytes, without HDF's own
     without_maps(states).to_netcdf(partial / SCORES, engine="netcdf4", format="NETCDF3_64BIT")
-    for name in (PROVENANCE, LOG):
+    for name in (PROVENANCE, LOG, SIZES):
         if (cell.run / name).exists():
             shutil.copyfile(cell.run / name, partial / name)
     config = yaml.safe_load((cell.run / CONFIG).read_text(encoding="utf-8"))

@@ -14,9 +14,11 @@ from pathlib import Path
 from ens10.errors import Ens10Error
 from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
+from ens10.experiments.finished import SIZES
 from ens10.experiments.matrix.cells import Cell, keep, write_key
 from ens10.experiments.run import run_stage
 from ens10.experiments.score import score_run
+from ens10.experiments.sizes import score_sizes, takes_members
 
 _LAST_LINES = 20
 
@@ -37,6 +39,8 @@ def run_cell(cell: Cell) -> None:
         run_stage("fit", ["--run", str(cell.run), "--resume", "--quiet"])
     run_stage("predict", ["--run", str(cell.run), "--quiet"])
     score_run(cell.run)
+    if takes_members(cell.run) and not (cell.run / SIZES).exists():
+        score_sizes(cell.run)
     keep(cell)
 
 

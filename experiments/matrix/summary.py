@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +68,8 @@ def write_summary(out: Path, models: Sequence[str], seeds: Iterable[int]) -> str
     if not runs:
         raise MissingDataError(str(out), list(models), "Let at least one cell end")
     entries = _entries(runs)
-    text = f"{as_markdown(entries)}\n{_NOTE}\n\n{comparisons(runs)}"
+    parts = [as_markdown(entries), f"{_NOTE}\n", comparisons(runs), sizes_as_markdown(runs)]
+    text = "\n".join(part for part in parts if part)
     (out / f"{TABLE}.md").write_text(text, encoding="utf-8")
     (out / f"{TABLE}.csv").write_text(as_csv(entries), encoding="utf-8")
     return text
@@ -142,6 +143,22 @@ def _cells(entries: Sequence[Entry]) -> list[str]:
         mean(lambda e: e.memory, ".0f"),
         "–" if first.parameters is None else f"{first.parameters:,}",
     ]
+
+
+def sizes_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
+    """Mean CRPS of the models that take members, by how many they were given; "" if none."""
+    scores: dict[str, list[Mapping[int, float]]] = {}
+    for run in (run for found in runs.values() for run in found if run.sizes):
+        scores.setdefault(run.name, []).append(run.sizes)
+    if not scores:
+        return ""
+    sizes = sorted({size for held in scores.values() for one in held for size in one})
+    heads = [f"{size} members" for size in sizes]
+    lines = ["| CRPS, given | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
+    for model, held in scores.items():
+        cells = [f"{np.mean([one.get(size, np.nan) for one in held]):.4f}" for size in sizes]
+        lines.append("| " + " | ".join([model.replace("_", r"\_"), *cells]) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def as_csv(models: Sequence[Sequence[Entry]]) -> str:

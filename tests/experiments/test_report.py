@@ -103,7 +103,7 @@ def test_nothing_is_loaded(page, out):
 def test_links_lead_to_headings(page):
     ids = {attrs["id"] for attrs in page.all("h2")}
     assert {a["href"][1:] for a in page.all("a")} == ids
-    assert len(ids) == 7
+    assert len(ids) == 8
     assert len(page.all("h1")) == 1
 
 
@@ -124,7 +124,7 @@ def test_the_tables_numbers_are_those_of_summarise(page, folders):
 
 
 def test_tables_tell_their_heads(page):
-    assert len(page.all("caption")) == len(page.all("table")) == 2
+    assert len(page.all("caption")) == len(page.all("table")) == 3
     scopes = [attrs["scope"] for attrs in page.all("th")]
     assert scopes.count("row") == 8
     assert set(scopes) == {"row", "col"}

@@ -1,0 +1,105 @@
+"""How a model of members scores when it is given fewer of them.
+
+    python -m ens10.experiments.sizes RUN --sizes 2 5 10
+
+It predicts the run's test dates from the first 2, 5 and 10 members, scores them, and writes
+`RUN/sizes.csv`, which `ens10 report` shows.
+"""
+
+import argparse
+import csv
+import io
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.experiments import provenance
+from ens10.experiments.finished import SIZES as SIZES_FILE
+from ens10.experiments.members import SIZES
+from ens10.experiments.run import CONFIG, run_stage
+from ens10.experiments.score import score_run
+from ens10.metrics import summarise
+
+_COLUMNS = ("members", "crps", "crps_fair", "spread_error")
+
+
+def score_sizes(run: Path | str, sizes: Sequence[int] = SIZES) -> Path:
+    """Scores a trained model given the first members alone, for several numbers of them.
+
+    Args:
+        run: folder of a run that was trained, with `data.kind: members`.
+        sizes: numbers of members.
+
+    Returns:
+        The path of `sizes.csv`: plain CRPS, fair CRPS and spread/error of each.
+
+    Raises:
+        FileError: the folder holds no trained run.
+        ArgumentError: its network does not take members, or more are asked for than there are.
+    """
+    run = Path(run)
+    if not takes_members(run):
+        raise ArgumentError("run", f"{run.name} does not take members", "Give a run that does")
+    config = _config(run)
+    lines = [_score(run, config, size) for size in sizes]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    (run / SIZES_FILE).write_text(text.getvalue(), encoding="utf-8")
+    return run / SIZES_FILE
+
+
+def takes_members(run: Path) -> bool:
+    """Whether a run's model gets the features of each member."""
+    return bool(_config(run)["data"].get("kind") == "members")
+
+
+def _config(run: Path) -> dict[str, Any]:
+    if not (run / CONFIG).is_file():
+        raise FileError(run, f"no run (it has no {CONFIG})", "Make one with `ens10 fit`")
+    config: dict[str, Any] = yaml.safe_load((run / CONFIG).read_text(encoding="utf-8"))
+    return config
+
+
+def _score(run: Path, config: dict[str, Any], size: int) -> dict[str, Any]:
+    """Predicts and scores in a folder of its own, which is removed."""
+    part = run / "sizes" / str(size)
+    shutil.rmtree(part, ignore_errors=True)
+    (part / "checkpoints").mkdir(parents=True)
+    changed = {**config, "data": {**config["data"], "ensemble": size}}
+    (part / CONFIG).write_text(yaml.safe_dump(changed, sort_keys=False), encoding="utf-8")
+    shutil.copyfile(run / "checkpoints" / "best.ckpt", part / "checkpoints" / "best.ckpt")
+    shutil.copyfile(run / provenance.FILE, part / provenance.FILE)
+    try:
+        run_stage("predict", ["--run", str(part), "--quiet"])
+        scores = summarise(score_run(part), maps=False)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        if not any(part.parent.iterdir()):
+            part.parent.rmdir()
+    held = {name: f"{float(scores[name]):.9g}" for name in _COLUMNS[1:] if name in scores}
+    return {"members": size, **held}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; exit status 1 with one line on bad input."""
+    parser = argparse.ArgumentParser(prog="python -m ens10.experiments.sizes")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), metavar="M")
+    options = parser.parse_args(arguments)
+    try:
+        print(score_sizes(options.run, options.sizes).read_text(), end="")
+    except Ens10Error as error:
+        print(f"ens10: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
