@@ -1,4 +1,4 @@
-"""The spatial mixture-of-experts layer, in plain torch."""
+"""The spatial mixture-of-experts layer."""
 
 from itertools import chain
 from typing import Literal, get_args
@@ -8,11 +8,14 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.layers.padding import Poles
+from ens10.models.layers.smoe import compiled
+from ens10.models.layers.smoe.choosing import planes, preferred
 from ens10.models.layers.smoe.conv import FreeConv2d
 from ens10.models.layers.smoe.gates import Gate, check_selected
 from ens10.models.layers.smoe.routing import LossScale, RoutedOutput, RoutingRule
 
 Activation = Literal["none", "softmax", "abs"]
+Kernel = Literal["auto", "eager", "compiled"]
 
 
 class SMoE2d(nn.Module):
@@ -53,11 +56,14 @@ class SMoE2d(nn.Module):
         damping: factor of the experts' gradient at incorrect choices; 1 leaves it as it is.
         area: (H,) or (H, W) weights of the output's points in the loss. Errors are then divided by
             them, and the quantile is a share of area; points of weight 0 count as correct.
+        kernel: "eager" computes all E experts with torch's operations; "compiled" only the k that
+            are chosen, on the CPU, for F = 1 and stride 1, in float32 and float64; "auto" does so
+            where it can and is worth it. An attribute that may be set at any time.
 
     Raises:
         ArgumentError: more experts selected than there are, a gate of another number of experts,
             or an option outside its range.
-        UnknownNameError: another value of `activation` or `poles`.
+        UnknownNameError: another value of `activation`, `poles` or `kernel`.
     """
 
     area: Tensor | None
@@ -82,6 +88,7 @@ class SMoE2d(nn.Module):
         tolerance: float = 0.0,
         damping: float = 0.1,
         area: Tensor | None = None,
+        kernel: Kernel = "auto",
     ) -> None:
         super().__init__()
         check_selected(selected, num_experts)
@@ -89,6 +96,8 @@ class SMoE2d(nn.Module):
             raise ArgumentError("filters", f"{filters} is not positive")
         if activation not in get_args(Activation):
             raise UnknownNameError("activation", activation, get_args(Activation))
+        if kernel not in get_args(Kernel):
+            raise UnknownNameError("kernel", kernel, get_args(Kernel))
         if gate.num_experts != num_experts:
             raise ArgumentError(
                 "gate", f"it weighs {gate.num_experts} experts, the layer has {num_experts}"
@@ -96,7 +105,7 @@ class SMoE2d(nn.Module):
         self.in_channels, self.out_channels = in_channels, selected * filters
         self.num_experts, self.selected, self.filters = num_experts, selected, filters
         self.weighted, self.noise, self.activation = weighted, noise, activation
-        self.gate = gate
+        self.gate, self.kernel = gate, kernel
         self.experts = FreeConv2d(
             in_channels,
             num_experts * filters,
@@ -120,20 +129,27 @@ class SMoE2d(nn.Module):
                 area of another size than the output.
         """
         self._check(features)
-        values = self.experts(features).unflatten(1, (self.num_experts, self.filters))
         routing = self.route(features) if routing is None else routing
-        self._check_map(routing, values)
-        choices = self._choose(routing)
+        self._check_map(routing, features)
+        chosen = preferred(routing, self.selected)
         weights = None
         if self.weighted:
             source = routing.detach() if self._taught() else routing
-            weights = source.gather(1, choices)[:, :, None]
+            weights = source.gather(1, planes(chosen))
         judged = self.training and routing.requires_grad
         judged = judged and (self.rule.classify or self.rule.damping < 1)
+        rule = self.rule if judged else None
+        if self._compiled(features):
+            inputs = (features, self.experts.weight, weights, routing, chosen, self.area, rule)
+            grid = compiled.Grid.of(self.experts)
+            outputs: Tensor = compiled.ChosenExperts.apply(*inputs, grid)  # type: ignore[no-untyped-call]
+            return outputs
+        values = self.experts(features).unflatten(1, (self.num_experts, self.filters))
+        weights = None if weights is None else weights[:, :, None]
         # a loss scaler deals with gradients that are not finite
         scaled = values.dtype == torch.float16
-        outputs: Tensor = RoutedOutput.apply(  # type: ignore[no-untyped-call]
-            values, weights, routing, choices, self.area, self.rule if judged else None, scaled
+        outputs = RoutedOutput.apply(  # type: ignore[no-untyped-call]
+            values, weights, routing, chosen, self.area, rule, scaled
         )
         return outputs.flatten(1, 2)
 
@@ -158,14 +174,26 @@ class SMoE2d(nn.Module):
 
     def choices(self, features: Tensor) -> Tensor:
         """The chosen experts in rank order, (N, k, H', W') or (1, k, H', W')."""
-        return self._choose(self.route(features))
+        return planes(preferred(self.route(features), self.selected))
+
+    def _compiled(self, features: Tensor) -> bool:
+        """Whether the compiled form is to be used.
+
+        Raises:
+            ArgumentError: it is asked for, but it cannot.
+        """
+        if self.kernel == "eager":
+            return False
+        reason = compiled.can(features, self.experts, self.filters)
+        if self.kernel == "compiled" and reason is not None:
+            raise ArgumentError("kernel", f"the compiled form cannot be used: {reason}")
+        return reason is None and (
+            self.kernel == "compiled" or compiled.worth_it(features, self.experts)
+        )
 
     def _taught(self) -> bool:
         """Whether the gate gets the routing classification gradient, and no other."""
         return self.training and self.rule.classify
-
-    def _choose(self, routing: Tensor) -> Tensor:
-        return routing.detach().topk(self.selected, dim=1).indices
 
     def _check(self, features: Tensor) -> None:
         if features.ndim != 4 or features.shape[1] != self.in_channels:
@@ -182,8 +210,9 @@ class SMoE2d(nn.Module):
             if tensor.is_floating_point() and tensor.dtype != dtype:
                 raise ArgumentError("gate", f"{tensor.dtype}, but the layer is {dtype}")
 
-    def _check_map(self, routing: Tensor, values: Tensor) -> None:
-        N, E, _, H, W = values.shape
+    def _check_map(self, routing: Tensor, features: Tensor) -> None:
+        N, E = len(features), self.num_experts
+        H, W = (-(-n // self.experts.stride[0]) for n in features.shape[2:])
         if routing.shape not in ((1, E, H, W), (N, E, H, W)):
             raise ArgumentError(
                 "gate",

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ens10.errors import ArgumentError
+from ens10.models.layers.smoe.choosing import planes
 from ens10.models.layers.smoe.selection import lower_quantile
 
 
@@ -64,7 +65,7 @@ class RoutedOutput(torch.autograd.Function):
     """The values of the chosen experts; its backward judges every choice.
 
     Called with values (N, E, F, H, W) of all experts; weights (N or 1, k, 1, H, W) of the chosen
-    ones, or None; gate (N or 1, E, H, W); choices (N or 1, k, H, W) int64; area (H, W) or None;
+    ones, or None; gate (N or 1, E, H, W); indices (N or 1, H, W, k); area (H, W) or None;
     the rule, or None for a plain backward pass; and whether the loss is scaled against overflow
     (float16). Gives (N, k, F, H, W).
     """
@@ -75,27 +76,26 @@ class RoutedOutput(torch.autograd.Function):
         values: Tensor,
         weights: Tensor | None,
         gate: Tensor,
-        choices: Tensor,
+        indices: Tensor,
         area: Tensor | None,
         rule: RoutingRule | None,
         scaled: bool,
     ) -> Tensor:
         """The output (N, k, F, H, W)."""
-        chosen = values.gather(1, _index(choices, values.shape))
+        chosen = values.gather(1, _index(planes(indices), values.shape))
         ctx.rule, ctx.scaled, ctx.shape = rule, scaled, values.shape
         needed = chosen if weights is not None and ctx.needs_input_grad[1] else None
         judged = gate if rule is not None and rule.classify else None
-        small = choices.to(_smallest_dtype(values.shape[1]))
-        ctx.save_for_backward(needed, weights, judged, small, area)
+        ctx.save_for_backward(needed, weights, judged, indices, area)
         return chosen if weights is None else chosen * weights.to(chosen.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients for values, weights and gate."""
-        chosen, weights, gate, choices, area = ctx.saved_tensors
+        chosen, weights, gate, indices, area = ctx.saved_tensors
         rule: RoutingRule | None = ctx.rule
-        choices = choices.long()
+        choices = planes(indices)
         for_values = for_weights = for_gate = None
         if ctx.needs_input_grad[1]:
             for_weights = (gradient * chosen).sum(2, keepdim=True)
@@ -119,10 +119,47 @@ def _index(choices: Tensor, shape: torch.Size) -> Tensor:
     return choices[:, :, None].expand(N, -1, F, H, W)
 
 
-def _smallest_dtype(num_experts: int) -> torch.dtype:
-    if num_experts <= 2**8:
-        return torch.uint8
-    return torch.int16 if num_experts <= 2**15 else torch.int32
+@dataclass(frozen=True)
+class Judgement:
+    """What an error has to exceed to be called incorrect.
+
+    Attributes:
+        limits: (N,) the quantile of each sample's errors, in units of the gradient.
+        half: factor that makes errors of gradients.
+        allowed: errors up to this are correct, or None.
+        area: (H, W) by which errors are divided, or None.
+    """
+
+    limits: Tensor
+    half: float
+    allowed: Tensor | None
+    area: Tensor | None
+
+    def wrong(self, sizes: Tensor) -> Tensor:
+        """Of the sizes of gradients (N, k, H, W) divided by `area`."""
+        wrong = sizes > self.limits.view(-1, 1, 1, 1)
+        return wrong if self.allowed is None else wrong & (sizes * self.half > self.allowed)
+
+
+def judge(gradient: Tensor, rule: RoutingRule, area: Tensor | None = None) -> Judgement:
+    """How choices are judged; arguments and errors as those of `incorrect_choices`."""
+    sizes = _sizes(gradient)
+    finite = sizes.sum()
+    if not bool(finite.isfinite()) and not bool(sizes.isfinite().all()):
+        raise ArgumentError(
+            "gradient",
+            "the loss gradient at a mixture-of-experts layer has values that are not finite",
+            "Look for NaN in features and target, or lower the learning rate",
+        )
+    weights = None
+    if area is not None:
+        sizes = _over(sizes, area)
+        weights = area.expand(sizes.shape[1:]).flatten()
+    limits = lower_quantile(sizes.flatten(1), rule.quantile, weights, overwrite=True)
+    allowed = None
+    if rule.tolerance > 0:
+        allowed = rule.tolerance * rule.loss_scale().to(limits.dtype)
+    return Judgement(limits, gradient.numel() / 2, allowed, area)
 
 
 def incorrect_choices(
@@ -148,27 +185,22 @@ def incorrect_choices(
     Raises:
         ArgumentError: values that are not finite.
     """
+    sizes = _sizes(gradient)
+    if scaled and not bool(sizes.isfinite().all()):
+        return torch.zeros_like(sizes, dtype=torch.bool)
+    judgement = judge(gradient, rule, area)
+    return judgement.wrong(sizes if area is None else _over(sizes, area))
+
+
+def _sizes(gradient: Tensor) -> Tensor:
+    """The mean of absolute values over filters, in float32 or more."""
     sizes = gradient.detach().abs()
     sizes = sizes.squeeze(2) if sizes.shape[2] == 1 else sizes.mean(2)
-    if sizes.dtype in (torch.float16, torch.bfloat16):
-        sizes = sizes.float()
-    if not bool(sizes.sum().isfinite()) and not bool(sizes.isfinite().all()):
-        if scaled:
-            return torch.zeros_like(sizes, dtype=torch.bool)
-        raise ArgumentError(
-            "gradient",
-            "the loss gradient at a mixture-of-experts layer has values that are not finite",
-            "Look for NaN in features and target, or lower the learning rate",
-        )
-    if area is not None:
-        sizes = torch.where(area > 0, sizes / area, 0)
-    weights = None if area is None else area.expand(sizes.shape[1:]).flatten()
-    limits = lower_quantile(sizes.flatten(1), rule.quantile, weights)
-    wrong = sizes > limits.view(-1, 1, 1, 1)
-    if rule.tolerance > 0:
-        allowed = rule.tolerance * rule.loss_scale().to(sizes.dtype)
-        wrong &= sizes * (gradient.numel() / 2) > allowed
-    return wrong
+    return sizes.float() if sizes.dtype in (torch.float16, torch.bfloat16) else sizes
+
+
+def _over(sizes: Tensor, area: Tensor) -> Tensor:
+    return torch.where(area > 0, sizes / area, 0)
 
 
 def classification_gradient(

@@ -12,7 +12,9 @@ _DIGIT = 11  # bits looked at in one pass: 2048 counters
 _ROUNDING = 1 + 1e-10  # so that 0.7 of 10 is 7 however it is computed
 
 
-def lower_quantile(values: Tensor, q: float, weights: Tensor | None = None) -> Tensor:
+def lower_quantile(
+    values: Tensor, q: float, weights: Tensor | None = None, *, overwrite: bool = False
+) -> Tensor:
     """The q-quantile of each row, as the value of the row that lies at it or just below it.
 
     Without weights this is the entry of rank floor(q (P - 1)) of P (ranks from 0). More than it
@@ -29,6 +31,7 @@ def lower_quantile(values: Tensor, q: float, weights: Tensor | None = None) -> T
         values: (N, P) float32 or float64, not negative, no NaN.
         q: between 0 and 1.
         weights: (P,) not negative.
+        overwrite: whether the values may be put in another order, which saves a copy.
 
     Returns:
         (N,) in the dtype of `values`.
@@ -42,7 +45,7 @@ def lower_quantile(values: Tensor, q: float, weights: Tensor | None = None) -> T
     if count == 0:
         raise ArgumentError("values", "there are no entries to take a quantile of")
     if weights is None:
-        return _smallest(values, math.floor(q * (count - 1) * _ROUNDING))
+        return _smallest(values, math.floor(q * (count - 1) * _ROUNDING), overwrite)
     if not bool((weights > 0).all()):
         counted = (weights > 0).nonzero()[:, 0]
         values, weights = values[:, counted], weights[counted]
@@ -53,12 +56,14 @@ def lower_quantile(values: Tensor, q: float, weights: Tensor | None = None) -> T
     return torch.stack([_select(row, weights, level) for row in values])
 
 
-def _smallest(values: Tensor, rank: int) -> Tensor:
+def _smallest(values: Tensor, rank: int, overwrite: bool) -> Tensor:
     """The entry of each row of `values` (N, P) at a rank from 0."""
     if values.device.type != "cpu":
         return values.kthvalue(1 + rank, dim=1).values
     # torch's selection on the CPU takes quadratic time for descending values
-    parted = np.partition(values.detach().numpy(), rank, axis=1)
+    parted = values.detach().numpy()
+    parted = parted if overwrite else parted.copy()
+    parted.partition(rank, axis=1)
     return torch.from_numpy(np.ascontiguousarray(parted[:, rank]))
 
 

@@ -1,0 +1,65 @@
+"""Which experts a map of weights prefers, in small integers, ranks last."""
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ens10.metrics.ensemble._network import exchanges
+from ens10.models.layers.smoe._bands import bands, in_bands
+from ens10.models.layers.smoe._choice_loops import choose
+
+_MOST = 2**16  # experts whose index fits into a key
+_BAND = 2**13  # points
+
+
+def preferred(routing: Tensor, k: int) -> Tensor:
+    """The k experts of largest weight at each point.
+
+    On the CPU in float32 experts of equal weight are taken in order (by a sorting network for
+    many points at once); elsewhere `torch.topk` takes any of them.
+
+    Args:
+        routing: R, (N, E, H, W).
+        k: how many.
+
+    Returns:
+        (N, H, W, k) indices in rank order, in the smallest type that holds E - 1.
+    """
+    routing = routing.detach()
+    N, E, H, W = routing.shape
+    if routing.dtype != torch.float32 or routing.device.type != "cpu" or E > _MOST:
+        ranked = routing.movedim(1, -1).topk(k, dim=-1).indices
+        return ranked.to(_smallest_dtype(E)).contiguous()
+    chosen = torch.empty(N, H, W, k, dtype=_smallest_dtype(E))
+    bits = routing.contiguous().view(torch.int32).flatten(2).numpy()
+    network = _network(E, k)
+    in_bands(
+        lambda n, band: choose(bits[n], network, band, chosen[n].flatten(0, 1).numpy()),
+        [(n, band) for n in range(N) for band in bands(H * W, _BAND)],
+    )
+    return chosen
+
+
+def planes(chosen: Tensor) -> Tensor:
+    """(N, H, W, k) choices as torch gathers by them: (N, k, H, W) int64."""
+    return chosen.movedim(-1, 1).long()
+
+
+def _smallest_dtype(num_experts: int) -> torch.dtype:
+    if num_experts <= 2**8:
+        return torch.uint8
+    return torch.int16 if num_experts <= 2**15 else torch.int32
+
+
+@lru_cache(maxsize=64)
+def _network(n: int, k: int) -> npt.NDArray[np.int64]:
+    """The exchanges of a sorting network that the last k of n places depend on."""
+    needed, kept = set(range(n - k, n)), []
+    for i, j in exchanges(n)[::-1].tolist():
+        if i in needed or j in needed:
+            needed |= {i, j}
+            kept.append((i, j))
+    return np.array(kept[::-1], dtype=np.int64).reshape(-1, 2)
