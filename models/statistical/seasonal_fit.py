@@ -1,6 +1,7 @@
 """From the training dates to standardised problems of seasonal EMOS, and back."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +21,9 @@ from ens10.models.statistical.spool import Points, Spool
 
 _FEWEST_DATES = 3  # a line through two points leaves no residual to learn a spread from
 _COMMON_SAMPLES = 1 << 18  # that the few common coefficients are fitted to, at 16 points at least
-_CHOICE_SAMPLES = 1 << 17  # that the strength is chosen at
+_CHOICE_SAMPLES = 1 << 16  # that the strength is chosen at
 _STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # in dates
+_RATIOS = (1.0, 10.0)  # an annual cycle may differ much less between points than the mean does
 _ONE_YEAR_STRENGTH = 100.0  # where there is no year to leave out
 _FOLDS = 5
 
@@ -74,40 +76,46 @@ class SeasonalFit:
         area = self.spool.area.reshape(-1)[points]
         enough = standard.count[:, 0] >= _FEWEST_DATES
         size = 4 * self.cycle.shape[1]
-        problem = self._problem(standard, np.zeros((len(points), size)), 0.0)
+        problem = self._problem(standard, np.zeros((len(points), size)), (0.0, 1.0))
         if not enough.any():
             return np.zeros(size)
         return pooled_fit(problem, area * enough)
 
-    def choose_strength(self) -> float:
-        """The strength of least CRPS of years that are left out, at a sample of points."""
+    def choose_strength(self) -> tuple[float, float]:
+        """Strength and ratio of least CRPS of years that are left out, at a sample of points."""
         folds = _folds(self.dates)
         if folds.max() == 0:
-            return _ONE_YEAR_STRENGTH
+            return _ONE_YEAR_STRENGTH, 1.0
         points = self.spool.some_points(self._count(_CHOICE_SAMPLES))
         data = self.spool.read(points)
-        totals = np.zeros(len(_STRENGTHS))
+        ratios = _RATIOS if self.cycle.shape[1] > 1 else (1.0,)
+        choices = [(strength, ratio) for strength in _STRENGTHS for ratio in ratios]
+        totals = np.zeros(len(choices))
         for fold in range(folds.max() + 1):
-            totals += self._scores(data, points, folds != fold)
-        return _STRENGTHS[int(np.argmin(totals))]
+            totals += self._scores(data, points, folds != fold, choices)
+        return choices[int(np.argmin(totals))]
 
     def _scores(
-        self, data: Floats, points: npt.NDArray[np.int64], training: npt.NDArray[np.bool_]
+        self,
+        data: Floats,
+        points: npt.NDArray[np.int64],
+        training: npt.NDArray[np.bool_],
+        choices: Sequence[tuple[float, float]],
     ) -> Floats:
-        """CRPS of the dates left out in units of each point's error, for all strengths."""
+        """CRPS of the dates left out in units of each point's error, for all choices."""
         prior = self._common(data, points, training)
         standard = self._standardise(data, training)
         left_out = ~training * np.isfinite(data).all(0)
         area = self.spool.area.reshape(-1)[points, None] * (standard.count >= _FEWEST_DATES)
         scores = []
-        for strength in _STRENGTHS:
-            problem = self._problem(standard, np.tile(prior, (len(points), 1)), strength)
+        for choice in choices:
+            problem = self._problem(standard, np.tile(prior, (len(points), 1)), choice)
             theta = point_fits(problem)
             problem.w = area * left_out
             scores.append(problem.mean_crps(theta)[0].sum())
         return np.array(scores)
 
-    def physical(self, points: Points, prior: Floats, strength: float) -> Floats:
+    def physical(self, points: Points, prior: Floats, strength: tuple[float, float]) -> Floats:
         """Fits a block: a, b, log c, log d (K each), centre and floor, (P, 4 K + 2)."""
         standard = self._standardise(self.spool.read(points), None)
         start = np.tile(prior, (len(standard.r), 1))
@@ -157,8 +165,13 @@ class SeasonalFit:
         u, v = (mean - centre) / width, std**2 / variance
         return Standardised(error / scale, u, v, w, count, scale, centre, width, variance, bounds)
 
-    def _problem(self, s: Standardised, prior: Floats, strength: float) -> SeasonalProblems:
-        share = strength / np.maximum(s.count[:, 0], 1)
+    def _problem(
+        self, s: Standardised, prior: Floats, strength: tuple[float, float]
+    ) -> SeasonalProblems:
+        """With a strength in dates, and how much more of it cycles have than constants."""
+        of_cycle = np.full(self.cycle.shape[1], strength[0] * strength[1])
+        of_cycle[0] = strength[0]
+        share = np.tile(of_cycle, 4) / np.maximum(s.count, 1)
         return SeasonalProblems(self.family, self.cycle, s.r, s.u, s.v, s.w, s.bounds, prior, share)
 
 

@@ -37,7 +37,7 @@ class SeasonalProblems:
         w: weights; those of a point sum to 1, or all are 0.
         bounds: lower and upper, of bounded families.
         prior: (P, 4 K), what the coefficients are drawn to.
-        strength: (P,) of the drawing, in shares of the point's dates.
+        strength: (P, 4 K) of the drawing, in shares of the point's dates.
     """
 
     family: str
@@ -61,7 +61,7 @@ class SeasonalProblems:
         """Mean CRPS and penalty with gradient and Hessian in theta (P, 4 K)."""
         value, gradient, hessian = self.mean_crps(theta)
         off = theta - self.prior
-        pull = 0.5 * self.strength[:, None]
+        pull = 0.5 * self.strength
         value = value + 0.5 * (pull * off**2).sum(1)
         index = np.arange(theta.shape[1])
         hessian[:, index, index] += pull

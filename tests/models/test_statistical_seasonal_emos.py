@@ -69,7 +69,7 @@ def problems(family, seed=0, points=3, dates=80):
     w[0, :20] = 0
     w /= w.sum(1, keepdims=True)
     prior = np.tile([0, 0, 0, 0, 0, 0, -0.4, 0, 0, -0.4, 0, 0], (points, 1))
-    return SeasonalProblems(family, cycle, r, u, v, w, bounds, prior, np.full(points, 0.3))
+    return SeasonalProblems(family, cycle, r, u, v, w, bounds, prior, np.full((points, 12), 0.3))
 
 
 @pytest.mark.parametrize("family", get_args(FamilyName))
@@ -150,7 +150,7 @@ def test_shrinkage_beats_raw_common_and_free_fits_on_new_dates():
 
     chosen = SeasonalEMOS(1)
     ours = score(chosen)
-    assert 3 <= float(chosen.chosen_strength) <= 300
+    assert 3 <= float(chosen.chosen_strength[0]) <= 300
     raw = families.crps(
         "normal", {"mu": test["raw_mean"], "sigma": test["raw_std"]}, test["target"]
     )
