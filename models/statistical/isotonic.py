@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
-from ens10.models.predictive import Ensemble
+from ens10.models.predictive import Quantiles
 from ens10.models.statistical.base import (
     StatisticalMethod,
     nothing_collected,
@@ -27,8 +27,8 @@ class IsotonicRegression(StatisticalMethod):
     other, so that the probabilities at those used are exact. What is kept of the regression is
     its quantiles at `levels` levels (k - 1/2) / K and at nodes, the quantiles of m in the
     training dates; between nodes they are linear in m, beyond them constant (where the truth bends
-    sharply with m more nodes are worth some percent of the CRPS). Their ensemble has
-    as plain CRPS the score of that quantile forecast.
+    sharply with m more nodes are worth some percent of the CRPS). Between the
+    levels, too, the forecast is linear.
 
     The raw spread and the season are not used. A point without valid dates has a NaN forecast.
 
@@ -90,8 +90,8 @@ class IsotonicRegression(StatisticalMethod):
         self.solved.fill_(True)
         self._spool = None
 
-    def forward(self, batch: Batch) -> Ensemble:
-        """The quantiles as members, (N, K, H, W), rising."""
+    def forward(self, batch: Batch) -> Quantiles:
+        """The quantiles, (N, K, H, W)."""
         self._require_solved()
         require_same_grid(self, self.node_means, batch)
         mean = batch["raw_mean"]
@@ -103,7 +103,11 @@ class IsotonicRegression(StatisticalMethod):
         gap = high - low
         share = ((mean.unsqueeze(1) - low) / torch.where(gap > 0, gap, 1)).clamp(0, 1)
         below, above = (self._at(place + i) for i in (0, 1))
-        return Ensemble(below + share * (above - below))
+        return Quantiles(below + share * (above - below), self._levels)
+
+    @property
+    def _levels(self) -> list[float]:
+        return [(k + 0.5) / self.levels for k in range(self.levels)]
 
     def _at(self, place: Tensor) -> Tensor:
         """Quantiles at nodes (N, 1, H, W), (N, K, H, W)."""
@@ -124,7 +128,7 @@ class IsotonicRegression(StatisticalMethod):
             places = np.linspace(0, len(thresholds) - 1, self.thresholds).round().astype(int)
             thresholds = thresholds[places]
         probability = step_functions(x, y, thresholds, nodes)
-        levels = (np.arange(self.levels) + 0.5) / self.levels
+        levels = np.array(self._levels)
         # the small number: a probability of 0.05 may come out just below it
         reached = probability[None] >= levels[:, None, None] - 1e-9
         return np.concatenate([nodes, thresholds[reached.argmax(1)].reshape(-1)])

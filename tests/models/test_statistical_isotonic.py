@@ -70,7 +70,7 @@ def test_quantiles_of_few_dates_are_those_of_the_exact_regression():
     for n, at in enumerate(np.argsort(np.argsort(x))):
         reached = cdf[:, at][None] >= np.array([0.125, 0.375, 0.625, 0.875])[:, None] - 1e-9
         expected = np.sort(y)[reached.argmax(1)]
-        np.testing.assert_allclose(forecast.members[n, :, 1, 1].numpy(), expected, rtol=1e-5)
+        np.testing.assert_allclose(forecast.values[n, :, 1, 1].numpy(), expected, rtol=1e-5)
 
 
 def test_it_beats_raw_and_emos_where_these_are_wrong():
@@ -80,10 +80,10 @@ def test_it_beats_raw_and_emos_where_these_are_wrong():
     raw = Normal(test["raw_mean"], test["raw_std"])
     ours, theirs, plain = (float(f.crps(test["target"]).mean()) for f in (forecast, emos, raw))
     assert ours < 0.75 * theirs < 0.75 * plain
-    assert (forecast.members.diff(dim=1) >= 0).all()
+    assert (forecast.values.diff(dim=1) >= 0).all()
     # the truth is below each level about as often as it says; a fit this free is a bit too sharp
     fine = fitted(IsotonicRegression(20, 200, 1500), train)(test)
-    below = (test["target"].unsqueeze(1) <= fine.members).float().mean((0, 2, 3))
+    below = (test["target"].unsqueeze(1) <= fine.values).float().mean((0, 2, 3))
     torch.testing.assert_close(below, (torch.arange(20) + 0.5) / 20, atol=0.06, rtol=0)
 
 
@@ -103,17 +103,17 @@ def test_gaps_and_means_beyond_the_training():
     batch["raw_mean"][:, 1, 2] = 5
     method = fitted(IsotonicRegression(), batch)
     forecast = method(batch)
-    assert forecast.members[:, :, 0, 0].isnan().all()
-    assert forecast.members[3:9, :, 0, 1].isnan().all()
-    assert (forecast.members[:, :, 1, 1] == batch["target"][0, 1, 1]).all()
+    assert forecast.values[:, :, 0, 0].isnan().all()
+    assert forecast.values[3:9, :, 0, 1].isnan().all()
+    assert (forecast.values[:, :, 1, 1] == batch["target"][0, 1, 1]).all()
     far = {**batch, "raw_mean": torch.full_like(batch["raw_mean"], 1e4)}
-    assert (method(far).members[..., 1, 0] <= batch["target"][:, 1, 0].max()).all()
+    assert (method(far).values[..., 1, 0] <= batch["target"][:, 1, 0].max()).all()
     ranked = batch["target"][:, 1, 2].sort().values
     places = ((torch.arange(20) + 0.5) / 20 * 50 - 1e-6).ceil().long() - 1
-    assert torch.equal(forecast.members[0, :, 1, 2], ranked[places])  # one mean: climatology
+    assert torch.equal(forecast.values[0, :, 1, 2], ranked[places])  # one mean: climatology
     loaded = IsotonicRegression()
     loaded.load_state_dict(method.state_dict())
-    assert torch.equal(loaded(far).members.nan_to_num(), method(far).members.nan_to_num())
+    assert torch.equal(loaded(far).values.nan_to_num(), method(far).values.nan_to_num())
 
 
 def test_bad_input():
