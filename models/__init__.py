@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from ens10.models.heads_bernstein import BernsteinHead
     from ens10.models.heads_family import FamilyHead
     from ens10.models.heads_members import MembersHead, MembersNormalHead
-    from ens10.models.losses import CRPSLoss
+    from ens10.models.heads_spline import SplineHead
+    from ens10.models.losses import CRPSLoss, LogScoreLoss, SumLoss, ThresholdCRPSLoss
+    from ens10.models.losses_members import EnergyLoss, MembersCRPSLoss, SpectralCRPSLoss
     from ens10.models.postprocessor import PostProcessor, StatisticalPostProcessor
     from ens10.models.predictive import (
         Bernstein,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         Normal,
         Predictive,
         Quantiles,
+        SplineFlow,
     )
 
 __all__ = [
@@ -32,9 +35,12 @@ __all__ = [
     "BernsteinHead",
     "CRPSLoss",
     "DeepEnsemble",
+    "EnergyLoss",
     "Ensemble",
     "FamilyForecast",
     "FamilyHead",
+    "LogScoreLoss",
+    "MembersCRPSLoss",
     "MembersHead",
     "MembersNormalHead",
     "MethodHead",
@@ -43,7 +49,12 @@ __all__ = [
     "Predictive",
     "Quantiles",
     "ResidualNormalHead",
+    "SpectralCRPSLoss",
+    "SplineFlow",
+    "SplineHead",
     "StatisticalPostProcessor",
+    "SumLoss",
+    "ThresholdCRPSLoss",
 ]
 
 _HOMES = {
@@ -51,9 +62,12 @@ _HOMES = {
     "BernsteinHead": "ens10.models.heads_bernstein",
     "CRPSLoss": "ens10.models.losses",
     "DeepEnsemble": "ens10.models.deep_ensemble",
+    "EnergyLoss": "ens10.models.losses_members",
     "Ensemble": "ens10.models.predictive",
     "FamilyForecast": "ens10.models.predictive",
     "FamilyHead": "ens10.models.heads_family",
+    "LogScoreLoss": "ens10.models.losses",
+    "MembersCRPSLoss": "ens10.models.losses_members",
     "MembersHead": "ens10.models.heads_members",
     "MembersNormalHead": "ens10.models.heads_members",
     "MethodHead": "ens10.models.heads_baseline",
@@ -62,7 +76,12 @@ _HOMES = {
     "Predictive": "ens10.models.predictive",
     "Quantiles": "ens10.models.predictive",
     "ResidualNormalHead": "ens10.models.heads",
+    "SpectralCRPSLoss": "ens10.models.losses_members",
+    "SplineFlow": "ens10.models.predictive",
+    "SplineHead": "ens10.models.heads_spline",
     "StatisticalPostProcessor": "ens10.models.postprocessor",
+    "SumLoss": "ens10.models.losses",
+    "ThresholdCRPSLoss": "ens10.models.losses",
 }
 
 

@@ -9,5 +9,14 @@ from ens10.models.predictive.ensemble import Ensemble
 from ens10.models.predictive.family import FamilyForecast
 from ens10.models.predictive.normal import Normal
 from ens10.models.predictive.quantiles import Quantiles
+from ens10.models.predictive.spline import SplineFlow
 
-__all__ = ["Bernstein", "Ensemble", "FamilyForecast", "Normal", "Predictive", "Quantiles"]
+__all__ = [
+    "Bernstein",
+    "Ensemble",
+    "FamilyForecast",
+    "Normal",
+    "Predictive",
+    "Quantiles",
+    "SplineFlow",
+]

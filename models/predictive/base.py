@@ -9,8 +9,10 @@ import xarray as xr
 from torch import Tensor
 
 from ens10.errors import ArgumentError
+from ens10.metrics import crps_ensemble
 
 FIELD = ("time", "latitude", "longitude")
+_DRAWN = 100  # quantiles that stand for a distribution
 
 
 class Predictive(ABC):
@@ -80,19 +82,17 @@ class Predictive(ABC):
             "Train on the CRPS, or choose a head with a density, such as ResidualNormalHead",
         )
 
-    def twcrps(self, y: Tensor, lower: float, upper: float) -> Tensor:  # noqa: ARG002
+    def twcrps(self, y: Tensor, lower: float, upper: float) -> Tensor:
         """CRPS of outcomes between thresholds, those beyond counted as the threshold, (N, H, W).
 
-        The integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper`.
-
-        Raises:
-            ArgumentError: it is not known for this distribution.
+        The integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper`. Here, for want of a
+        closed form, that of the distribution's quantiles at the levels (k - 1/2) / 100, which are
+        scored as an ensemble.
         """
-        raise ArgumentError(
-            "loss",
-            f"{type(self).__name__} forecasts have no threshold-weighted CRPS here",
-            "Choose another head, such as ResidualNormalHead, or another loss",
-        )
+        levels = (torch.arange(_DRAWN, dtype=torch.float64) + 0.5) / _DRAWN
+        held = self.quantile(levels).clamp(lower, upper)
+        score: Tensor = crps_ensemble(held, y.clamp(lower, upper), estimator="plain", member_dim=0)
+        return score
 
     def attributes(self) -> dict[str, str]:
         """The attributes of its Dataset: `forecast_kind`, by which it is scored."""

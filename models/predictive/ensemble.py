@@ -48,6 +48,11 @@ class Ensemble(Predictive):
         score: Tensor = crps_ensemble(self.members, y, estimator=self.estimator, member_dim=1)
         return score
 
+    def twcrps(self, y: Tensor, lower: float, upper: float) -> Tensor:
+        """Of the members held between the thresholds, by the chosen estimator."""
+        held = Ensemble(self.members.clamp(lower, upper), self.estimator)
+        return held.crps(y.clamp(lower, upper))
+
     @property
     def mean(self) -> Tensor:
         """Mean of the members."""

@@ -23,6 +23,13 @@ FAMILY_NAMES = (
     "censored_logistic",
 )
 
+_CENSORED = {
+    "normal": "censored_normal",
+    "censored_normal": "censored_normal",
+    "logistic": "censored_logistic",
+    "censored_logistic": "censored_logistic",
+}
+
 
 @dataclass(eq=False)
 class FamilyForecast(Predictive):
@@ -95,6 +102,20 @@ class FamilyForecast(Predictive):
     def log_score(self, y: Tensor) -> Tensor:
         """Minus the logarithm of the density, or of the probability of a censored bound."""
         score: Tensor = families.log_score(self.family, self.variables(), y, check=False)
+        return score
+
+    def twcrps(self, y: Tensor, lower: float, upper: float) -> Tensor:
+        """In closed form, of the distribution censored at the thresholds; else by quantiles."""
+        if self.family not in _CENSORED:
+            return super().twcrps(y, lower, upper)
+        # bounds of its own that are narrower censor first
+        low, high = (min(max(self.lower, x), self.upper) for x in (lower, upper))
+        if not low < high:
+            return super().twcrps(y, lower, upper)
+        part = {"lower": torch.full_like(self.mu, low), "upper": torch.full_like(self.mu, high)}
+        parameters = {"mu": self.mu, "sigma": self.sigma, **part}
+        held, observed = _CENSORED[self.family], y.clamp(lower, upper)
+        score: Tensor = families.crps(held, parameters, observed, check=False)
         return score
 
     @property

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ens10.errors import ArgumentError
-from ens10.metrics import crps_normal
+from ens10.metrics import crps_normal, families, twcrps_normal
 from ens10.models.predictive.base import FIELD, Predictive, probabilities
 
 
@@ -54,6 +54,17 @@ class Normal(Predictive):
             ArgumentError: a negative sigma.
         """
         score: Tensor = crps_normal(self.mu, self.sigma, y, check=not self.positive)
+        return score
+
+    def log_score(self, y: Tensor) -> Tensor:
+        """Minus the logarithm of the density; sigma has to be above 0."""
+        score: Tensor = families.log_score("normal", self.variables(), y, check=not self.positive)
+        return score
+
+    def twcrps(self, y: Tensor, lower: float, upper: float) -> Tensor:
+        """In closed form, see `ens10.metrics.twcrps_normal`."""
+        check = not self.positive
+        score: Tensor = twcrps_normal(self.mu, self.sigma, y, lower=lower, upper=upper, check=check)
         return score
 
     @property

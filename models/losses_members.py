@@ -1,0 +1,168 @@
+"""Losses of ensembles: estimators of the CRPS, and scores of whole fields."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics import Estimator, crps_ensemble, energy_score, spectral_crps
+from ens10.models.losses import Loss
+from ens10.models.predictive import Ensemble, Predictive
+
+Over = Literal["row", "field"]
+
+
+class _MembersLoss(Loss):
+    """A loss of members alone.
+
+    Args:
+        estimator: see `ens10.metrics.crps_ensemble`.
+        alpha: weight of the fair score in "almost_fair"; unused otherwise.
+
+    Raises:
+        UnknownNameError: another estimator.
+        ArgumentError: an alpha outside [0, 1].
+    """
+
+    def __init__(self, estimator: Estimator = "plain", alpha: float = 0.95) -> None:
+        super().__init__()
+        if estimator not in get_args(Estimator):
+            raise UnknownNameError("estimator", estimator, get_args(Estimator))
+        if not 0 <= alpha <= 1:
+            raise ArgumentError("alpha", f"{alpha} is not between 0 and 1")
+        self.estimator, self.alpha = estimator, alpha
+
+    def _members(self, forecast: Predictive) -> Tensor:
+        if not isinstance(forecast, Ensemble):
+            raise ArgumentError(
+                "loss",
+                f"{type(self).__name__} is of members, the forecast is {type(forecast).__name__}",
+                "Choose a head that gives members, such as MembersHead, or another loss",
+            )
+        return forecast.members
+
+    def _differences(self, forecast: Predictive, target: Tensor, weights: Tensor | None) -> Tensor:
+        """Members less the truth, 0 where one of them or the truth is missing."""
+        members = self._members(forecast)
+        missing = members.isnan().any(1)
+        if weights is not None:
+            missing = missing | (weights == 0)
+        return (members - target.unsqueeze(1)).masked_fill(missing.unsqueeze(1), 0)
+
+
+class MembersCRPSLoss(_MembersLoss):
+    """The CRPS of members by an estimator, whatever the head's own is.
+
+    "fair" is unbiased for the distribution that members are drawn from independently (Ferro
+    2014, doi:10.1002/qj.2270), "almost_fair" its mixture with "plain" that does not leave a
+    single member free (Lang et al. 2024, arXiv:2412.15832). Members that see each other in the
+    network are not independent, and can look better under both while they are over-dispersed.
+
+    Args:
+        estimator: "plain", "fair" or "almost_fair".
+        alpha: weight of the fair score in "almost_fair"; unused otherwise.
+
+    Raises:
+        UnknownNameError: another estimator.
+        ArgumentError: an alpha outside [0, 1].
+    """
+
+    def __init__(self, estimator: Estimator = "almost_fair", alpha: float = 0.95) -> None:
+        super().__init__(estimator, alpha)
+
+    def forward(
+        self,
+        forecast: Predictive,
+        target: Tensor,
+        weights: Tensor | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """CRPS at each point, (N, H, W)."""
+        score: Tensor = crps_ensemble(
+            self._members(forecast),
+            target,
+            estimator=self.estimator,
+            alpha=self.alpha,
+            member_dim=1,
+        )
+        return score
+
+
+class SpectralCRPSLoss(_MembersLoss):
+    """The CRPS of zonal waves, which sees whether members vary as the truth does at every scale.
+
+    `ens10.metrics.spectral_crps` of each row of the globe, given to every point of the row, so
+    that the step's mean is that over rows with their area weights. In the units of the target,
+    as the CRPS, beside which it belongs in a `SumLoss` (with 0.1 in FourCastNet 3, Bonev et al.
+    2025, arXiv:2507.12144, there of spherical harmonics). Longitudes have to go round the Earth:
+    it is not for patches. Differences from the truth at points without truth or members are 0.
+
+    Args:
+        estimator: "plain", "fair" or "almost_fair".
+        alpha: weight of the fair score in "almost_fair"; unused otherwise.
+
+    Raises:
+        UnknownNameError: another estimator.
+        ArgumentError: an alpha outside [0, 1].
+    """
+
+    def forward(
+        self, forecast: Predictive, target: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
+        """Score of its row at each point, (N, H, W)."""
+        score: Tensor = spectral_crps(
+            self._differences(forecast, target, weights),
+            torch.zeros_like(target),
+            estimator=self.estimator,
+            alpha=self.alpha,
+            member_dim=1,
+            longitude_dim=3,
+        )
+        return score.unsqueeze(-1).expand_as(target)
+
+
+class EnergyLoss(_MembersLoss):
+    """The energy score of rows or of whole fields, which sees whether points belong together.
+
+    Gneiting and Raftery 2007, doi:10.1198/016214506000001437. The norm is the root of the mean
+    square over the points of a row or of a date's field (there by the step's weights, if given),
+    so that the score is in units of the target, and that of a constant field its CRPS. Every
+    point is given the score of its row or date, so that the step's mean is that over rows by
+    area, or over dates. Differences from the truth at points without truth or members are 0.
+
+    Args:
+        over: "row" or "field".
+        estimator: "plain", "fair" or "almost_fair".
+        alpha: weight of the fair score in "almost_fair"; unused otherwise.
+
+    Raises:
+        UnknownNameError: another estimator, or another choice of points.
+        ArgumentError: an alpha outside [0, 1].
+    """
+
+    def __init__(
+        self, over: Over = "field", estimator: Estimator = "plain", alpha: float = 0.95
+    ) -> None:
+        super().__init__(estimator, alpha)
+        if over not in get_args(Over):
+            raise UnknownNameError("over", over, get_args(Over))
+        self.over = over
+
+    def forward(
+        self, forecast: Predictive, target: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
+        """Score of its row or date at each point, (N, H, W)."""
+        differences = self._differences(forecast, target, weights)
+        area = torch.ones_like(target) if weights is None else weights
+        dims = (2,) if self.over == "row" else (1, 2)
+        total = area.sum(dims, keepdim=True)
+        share = (area / torch.where(total > 0, total, 1)).sqrt().unsqueeze(1)
+        score: Tensor = energy_score(
+            differences * share,
+            torch.zeros_like(target),
+            estimator=self.estimator,
+            alpha=self.alpha,
+            member_dim=1,
+            variable_dim=tuple(dim + 1 for dim in dims),
+        )
+        return score.reshape(total.shape).expand_as(target)
