@@ -1,0 +1,149 @@
+"""The cards of docs/models.md and the configurations tell the same: names, parameters, work."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+import yaml
+from jsonargparse import ArgumentParser
+from torch.utils.flop_counter import FlopCounterMode
+
+from ens10.models.layers.smoe import SMoE2d
+from ens10.models.networks import Network
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = {path.stem: path for path in sorted((ROOT / "experiments" / "configs").glob("*.yaml"))}
+PAGE = (ROOT / "docs" / "models.md").read_text()
+CARDS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
+STATISTICAL = ROOT / "docs" / "cards_statistical.md"
+FIELDS = ("Source", "Network", "Inputs", "Output", "From the paper", "Our choice", "Parameters")
+
+
+def content(name):
+    return yaml.safe_load(CONFIGS[name].read_text())
+
+
+def is_statistical(name):
+    return content(name)["model"]["class_path"].endswith("StatisticalPostProcessor")
+
+
+NETWORKS = [n for n in CONFIGS if not n.startswith("heat_") and not is_statistical(n)]
+
+
+def number(text):
+    return int(text.replace(",", ""))
+
+
+def field(name, title):
+    found = re.search(rf"^- \*\*{title}\*\*: (.*?)(?=^- \*\*|\Z)", CARDS[name], re.M | re.S)
+    return " ".join(found[1].split()) if found else ""
+
+
+def instance(base, description):
+    """What the command line builds, without data."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(base, "part")
+    return parser.instantiate_classes(parser.parse_object({"part": description}))["part"]
+
+
+def of_other_channels(name, channels):
+    """Parameters of a configuration's networks, made for another number of channels."""
+    given = content(name)["model"]["init_args"]
+    network = {**given["network"], "init_args": {**given["network"]["init_args"]}}
+    network["init_args"]["in_channels"] = channels
+    return given.get("size", 1) * parameters(instance(Network, network))
+
+
+@cache
+def built(name):
+    torch.manual_seed(0)
+    return instance(pl.LightningModule, content(name)["model"])
+
+
+def parameters(model):
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def million_multiplications(model, members):
+    """Multiply-adds of one forward pass of a date on 46 x 96 points, in millions.
+
+    Of experts only those that are selected count, whether the layer computes the others or not.
+    """
+    counter, entered, experts = FlopCounterMode(display=False), [], []
+
+    def enter(layer, inputs):
+        entered.append(counter.get_total_flops())
+
+    def leave(layer, inputs, outputs):
+        own = counter.get_total_flops() - entered.pop()
+        filters = layer.experts.weight[0].numel()
+        experts.append(2 * outputs.numel() * filters - own)
+
+    networks = list(getattr(model, "networks", None) or [model.network])
+    for layer in model.modules():
+        if isinstance(layer, SMoE2d):
+            layer.register_forward_pre_hook(enter)
+            layer.register_forward_hook(leave)
+    with counter:
+        for network in networks:
+            many = (members,) if network.takes_members else ()
+            network.eval()(torch.randn(1, *many, network.in_channels, 46, 96))
+    return (counter.get_total_flops() + sum(experts)) / 2e6
+
+
+def test_each_configuration_has_a_card_and_each_card_a_configuration():
+    assert len(NETWORKS) >= 9
+    assert sorted(CARDS) == sorted(NETWORKS)
+
+
+def test_statistical_configurations_have_cards_of_their_own():
+    if not STATISTICAL.exists():
+        pytest.skip("docs/cards_statistical.md is not there")
+    told = set(re.findall(r"`(\w+)`", STATISTICAL.read_text()))
+    assert [n for n in CONFIGS if is_statistical(n) and n not in told] == []
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_card_is_complete(name):
+    assert [title for title in FIELDS if not field(name, title)] == []
+    paper = re.search(r"arXiv:\d{4}\.\d{5}|doi:10\.\d+/", field(name, "Source"))
+    assert paper or "ours" in field(name, "Source")
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_parameters_are_those_of_the_configuration(name):
+    told = field(name, "Parameters")
+    assert number(re.match(r"([\d,]+)", told)[1]) == parameters(built(name))
+    for count, channels in re.findall(r"([\d,]+) for (\d+) channels", told):
+        assert number(count) == of_other_channels(name, int(channels))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_work_is_that_of_the_configuration(name):
+    members = content(name)["data"].get("ensemble") or 10
+    told = re.search(r"([\d,.]+) million multiply-adds", field(name, "Parameters"))
+    found = million_multiplications(built(name), members)
+    assert float(told[1].replace(",", "")) == pytest.approx(found, rel=0.02)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_classes_named_are_those_of_the_configuration(name):
+    named = set(re.findall(r"`(\w+)`", field(name, "Network") + field(name, "Output")))
+    used = re.findall(r"ens10\.models(?:\.\w+)*\.([A-Z]\w+)", CONFIGS[name].read_text())
+    assert set(used) - {"PostProcessor"} <= named
+
+
+def test_any_count_that_is_wrong_is_seen():
+    """The pattern finds the figures that are compared."""
+    told = field("lenet", "Parameters")
+    assert re.findall(r"([\d,]+) for (\d+) channels", told) == [("62,976", "14"), ("64,176", "22")]
+    assert of_other_channels("lenet", 14) != parameters(built("lenet"))
+
+
+def test_links_lead_to_files():
+    local = [link for link in re.findall(r"\]\(([^)#]+)\)", PAGE) if "://" not in link]
+    assert local
+    assert [link for link in local if not (ROOT / "docs" / link).exists()] == []
