@@ -1,0 +1,103 @@
+"""The location-aware U-Net and its deep ensemble through the real command line."""
+
+import csv
+
+import pytest
+import torch
+import yaml
+
+from ens10 import catalog
+from ens10.cli import main
+from ens10.convert import prepare
+from ens10.experiments.demo import config_path
+from ens10.experiments.reading import open_predictions
+from ens10.synthetic import World
+
+NETWORK = "--model.init_args.network.init_args."
+STRENGTH = "--model.init_args.head.init_args.method.init_args.strength"
+
+
+# 4 means, 4 deviations, 1 mask, 3 of location, 2 of the day
+FEW = ["--data.inputs", "[t2m,u10,sst,t2m@0]", NETWORK + "in_channels", 14]
+
+
+def made_store(folder, names, steps):
+    torch.set_num_threads(1)
+    made = World("8x16", range(2000, 2005), 4, names, seed=0, steps=steps)
+    made.write(folder / "world")
+    prepare(made.folder, folder / "store.zarr", truth=made.folder / "truth")
+    return folder / "store.zarr"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return made_store(tmp_path_factory.mktemp("few"), ["t2m", "u10", "sst"], (0, 48))
+
+
+def command(*arguments, status=0):
+    assert main([str(a) for a in arguments]) == status
+
+
+def fit(name, store, run, *options, epochs=2, grid="[8,16]", status=0):
+    given = ["--config", config_path(name), "--trainer.max_epochs", epochs, "--quiet"]
+    options = (NETWORK + "grid", grid, *options)
+    command("fit", *given, "--data.store", store, "--run", run, *options, status=status)
+
+
+def logged(run, column):
+    with (run / "log" / "metrics.csv").open() as file:
+        return [float(row[column]) for row in csv.DictReader(file) if row[column]]
+
+
+@pytest.mark.parametrize("name", ["location_unet", "deep_ensemble"])
+def test_a_few_steps_train_resume_predict_and_score(name, store, tmp_path):
+    run = tmp_path / name
+    fit(name, store, run, *FEW)
+    losses = logged(run, "train_loss")
+    assert losses[-1] < losses[0]
+    method = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    command("fit", "--run", run, "--resume", "--quiet", "--trainer.max_epochs", 3)
+    assert len(logged(run, "train_loss")) == 3
+    state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    kept = [key for key in method if key.startswith("head.method.")]
+    assert kept
+    assert all(torch.equal(method[key], state[key]) for key in kept)
+    command("predict", "--run", run, "--quiet")
+    assert open_predictions(run)[0].attrs["forecast_kind"] == "normal"
+    command("score", run)
+    with (run / "scores.csv").open() as file:
+        crps = {row["score"]: float(row["value"]) for row in csv.DictReader(file)}["crps"]
+    assert 0.1 < crps < 3
+
+
+def test_without_a_step_it_is_the_statistical_method(store, tmp_path):
+    """Learning rate 0: validation scores are those of seasonal EMOS, run as a model of its own."""
+    rate = "--model.init_args.optimizer.init_args.lr"
+    fit("location_unet", store, tmp_path / "unet", *FEW, rate, 0.0, STRENGTH, 20.0, epochs=1)
+    method = {"class_path": "ens10.models.statistical.SeasonalEMOS"}
+    method["init_args"] = {"harmonics": 1, "strength": 20.0}
+    model = {"class_path": "ens10.models.StatisticalPostProcessor", "init_args": {"method": method}}
+    config = tmp_path / "emos.yaml"
+    data = {"target": "t2m", "inputs": ["t2m"], "store": str(store)}
+    config.write_text(yaml.safe_dump({"model": model, "data": data, "trainer": {"max_epochs": 1}}))
+    command("fit", "--config", config, "--run", tmp_path / "emos", "--quiet")
+    unet, emos = (logged(tmp_path / name, "val_crps") for name in ("unet", "emos"))
+    assert unet == pytest.approx(emos, rel=1e-6)
+
+
+def test_one_clear_error_for_another_grid(store, tmp_path, capsys):
+    fit("location_unet", store, tmp_path / "run", *FEW, grid="[16,8]", status=1)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "LocationUNet learns maps of 16 x 8. Set the network's grid to that of the data" in said
+
+
+@pytest.mark.slow
+def test_the_shipped_inputs(tmp_path):
+    names = [*catalog.names_of_kind("sfc"), *catalog.names_of_kind("pl")]
+    every = made_store(tmp_path, names, (0, 24, 48))
+    for name in ("location_unet", "deep_ensemble"):
+        run = tmp_path / name
+        fit(name, every, run)
+        losses = logged(run, "train_loss")
+        assert losses[-1] < losses[0]
+        command("predict", "--run", run, "--quiet")
