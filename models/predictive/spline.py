@@ -25,7 +25,7 @@ class SplineFlow(StoredAsQuantiles):
     its first and last knot; density and quantiles are exact. The mean, the standard deviation and
     the CRPS are the normal's, exact, and a correction by the integral of T(z) - z over the pieces,
     by Gauss's rule with 8 nodes in each. With `SplineHead`'s outputs drawn from N(0, 0.5^2) its
-    error is below 1e-6 of sigma, from N(0, 1) below 1e-3, and 0.03 with all at their limits.
+    error is below 1e-5 of sigma, from N(0, 1) below 1e-3, and 0.03 with all at their limits.
 
     Args:
         mu: location, (N, H, W), target units.
