@@ -76,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = range(options.seeds)
     try:
         configs = config_path("raw").parent
-        cells = find_cells(options.models, seeds, options.work, options.out, configs)
+        where = (options.work, options.out, configs)
+        cells = find_cells(options.models, seeds, *where, options.budget)
         for seed in seeds:
             store_of(options.work / f"seed{seed}", seed, _size(options))
         work = Work(cells, options.keep_older, options.threads)
@@ -119,6 +120,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder for the small results")
     parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--budget", metavar="NAME", help="how long to train, such as five_minutes")
     usual = WorldSize()
     parser.add_argument("--grid", default=usual.grid, help="of the worlds, rows x columns")
     parser.add_argument("--years", type=int, default=len(usual.years), help="of the worlds")

@@ -14,6 +14,7 @@ import yaml
 from ens10.errors import FileError
 from ens10.experiments import provenance
 from ens10.experiments.finished import LOG, PROVENANCE, SCORES, SIZES
+from ens10.experiments.matrix.budgets import load_budget
 from ens10.experiments.matrix.identity import Identity, differences, identity_of
 
 KEY = "cell.json"
@@ -32,6 +33,7 @@ class Cell:
         work: folder of all seeds' data and runs.
         out: folder of all seeds' kept results.
         overrides: options for `ens10 fit` besides the configuration.
+        budget: name of the budget that the overrides are of; its runs have folders of their own.
     """
 
     model: str
@@ -40,6 +42,7 @@ class Cell:
     work: Path
     out: Path
     overrides: tuple[str, ...] = ()
+    budget: str | None = None
 
     @property
     def name(self) -> str:
@@ -57,14 +60,23 @@ class Cell:
         return self.folder / "store.zarr"
 
     @property
+    def _runs(self) -> Path:
+        return self.folder / (self.budget or "plain")
+
+    @property
     def run(self) -> Path:
         """The run folder, with checkpoints and predictions."""
-        return self.folder / "runs" / self.model
+        return self._runs / "runs" / self.model
 
     @property
     def claim(self) -> Path:
         """The file that says that somebody is at it."""
-        return self.folder / "claims" / self.model
+        return self._runs / "claims" / self.model
+
+    @property
+    def log(self) -> Path:
+        """The file of what its process writes."""
+        return self._runs / "logs" / f"{self.model}.txt"
 
     @property
     def kept(self) -> Path:
@@ -85,7 +97,7 @@ class Cell:
     @property
     def begun(self) -> Path:
         """The file that says what the run was begun with."""
-        return self.folder / "keys" / f"{self.model}.json"
+        return self._runs / "keys" / f"{self.model}.json"
 
     def changed_since_begun(self) -> list[str] | None:
         """What has changed since the run was begun; None if it was not."""
@@ -142,7 +154,12 @@ def write_key(path: Path, identity: Identity) -> None:
 
 
 def find_cells(
-    models: Sequence[str], seeds: Sequence[int], work: Path, out: Path, configs: Path
+    models: Sequence[str],
+    seeds: Sequence[int],
+    work: Path,
+    out: Path,
+    configs: Path,
+    budget: str | None = None,
 ) -> list[Cell]:
     """The cells of models and seeds, all models of a seed together.
 
@@ -152,16 +169,23 @@ def find_cells(
         work: folder for data and runs.
         out: folder for results.
         configs: folder of the configurations.
+        budget: see `load_budget`.
 
     Raises:
         FileError: a model has no configuration.
+        UnknownNameError: no such budget.
     """
     for model in models:
         path = configs / f"{model}.yaml"
         if not path.is_file():
             known = ", ".join(sorted(p.stem for p in configs.glob("*.yaml")))
             raise FileError(path, "no such configuration", f"Known: {known}")
-    return [Cell(m, s, configs / f"{m}.yaml", work, out) for s in seeds for m in models]
+    options = load_budget(budget)
+    return [
+        Cell(model, seed, configs / f"{model}.yaml", work, out, options.get(model, ()), budget)
+        for seed in seeds
+        for model in models
+    ]
 
 
 def _changed(path: Path, identity: Identity) -> list[str] | None:

@@ -15,7 +15,7 @@ from ens10.errors import Ens10Error
 from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
 from ens10.experiments.finished import SIZES
-from ens10.experiments.matrix.cells import Cell, keep, write_key
+from ens10.experiments.matrix.cells import Cell, find_cells, keep, write_key
 from ens10.experiments.run import run_stage
 from ens10.experiments.score import score_run
 from ens10.experiments.sizes import score_sizes, takes_members
@@ -56,18 +56,18 @@ def start_cell(cell: Cell, threads: int = 1) -> str | None:
     """
     arguments = {"model": cell.model, "seed": cell.seed, "work": cell.work, "out": cell.out}
     options = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
+    options += ["--budget", cell.budget] if cell.budget else []
     command = [sys.executable, "-m", "ens10.experiments.matrix.running", *options]
     count = str(threads)
     environment = {**os.environ, "OMP_NUM_THREADS": count, "NUMBA_NUM_THREADS": count}
-    log = cell.folder / "logs" / f"{cell.model}.txt"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as file:
+    cell.log.parent.mkdir(parents=True, exist_ok=True)
+    with cell.log.open("w") as file:
         done = subprocess.run(
             command, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
         )
     if done.returncode == 0:
         return None
-    lines = log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
+    lines = cell.log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
     return "\n".join(lines) or f"exit status {done.returncode}"
 
 
@@ -78,10 +78,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args(arguments)
-    config = config_path(options.model)
+    parser.add_argument("--budget")
+    given = parser.parse_args(arguments)
+    configs = config_path("raw").parent
     try:
-        run_cell(Cell(options.model, options.seed, config, options.work, options.out))
+        (cell,) = find_cells(
+            [given.model], [given.seed], given.work, given.out, configs, given.budget
+        )
+        run_cell(cell)
     except Ens10Error as error:
         print(f"ens10: {error}", file=sys.stderr)
         return 1

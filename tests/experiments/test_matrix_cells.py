@@ -7,16 +7,18 @@ import xarray as xr
 import yaml
 
 from ens10.convert import prepare
-from ens10.errors import FileError
+from ens10.errors import FileError, UnknownNameError
 from ens10.experiments.demo import config_path
 from ens10.experiments.finished import read_run
 from ens10.experiments.matrix import __main__ as command
+from ens10.experiments.matrix.budgets import load_budget
 from ens10.experiments.matrix.cells import find_cells
 from ens10.experiments.matrix.claims import claim
 from ens10.experiments.matrix.running import run_cell
 from ens10.synthetic import World
 
 CONFIGS = config_path("raw").parent
+BUDGETS = CONFIGS.with_name("budgets")
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +137,28 @@ def test_a_cell_that_somebody_is_at_is_left_to_them(done, monkeypatch, tmp_path,
 def test_a_model_without_configuration(tmp_path):
     with pytest.raises(FileError, match=r"unett\.yaml: no such configuration\. Known: .*unet"):
         find_cells(["unett"], [0], tmp_path, tmp_path, CONFIGS)
+
+
+def test_a_budget_changes_options_and_has_runs_of_its_own(tmp_path):
+    plain, mlp = (
+        find_cells(["mlp"], [0], tmp_path, tmp_path, CONFIGS, name)[0]
+        for name in (None, "five_minutes")
+    )
+    assert "--trainer.max_epochs=60" in mlp.overrides
+    assert plain.overrides == ()
+    assert len({plain.run, mlp.run}) == len({plain.claim, mlp.claim}) == 2
+    with pytest.raises(UnknownNameError, match=r"budget: 'five_minute' .*did you mean"):
+        load_budget("five_minute")
+
+
+@pytest.mark.parametrize("budget", sorted(p.stem for p in BUDGETS.glob("*.yaml")))
+def test_budgets_are_of_models_and_keys_that_exist(budget):
+    for model, options in load_budget(budget).items():
+        (cell,) = find_cells([model], [0], BUDGETS, BUDGETS, CONFIGS, budget)
+        config = yaml.safe_load(cell.config.read_text())
+        for option in options:
+            *path, last = option.removeprefix("--").partition("=")[0].split(".")
+            held = config
+            for key in path:
+                held = held[key]
+            assert last in held or last.startswith("limit_"), option
