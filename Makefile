@@ -11,7 +11,7 @@ demo: $(STAMP)
 	$(BIN)/ens10 demo --out demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -m slow
