@@ -29,6 +29,7 @@ NAMES = """
     linspace logit nn.AvgPool2d nn.Identity nn.LayerNorm nn.ModuleList
     nn.TransformerEncoderLayer nn.init.uniform_ polar rand sin softmax tensor
     utils.checkpoint.checkpoint
+    nn.ParameterList nn.functional.avg_pool2d nn.functional.relu nn.init.normal_
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
