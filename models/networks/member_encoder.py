@@ -19,8 +19,7 @@ class WithMembers(Network):
     statistics of their mean. Any number of members from 2 on, in any order.
 
     Args:
-        network: takes `features_of(in_channels, fixed, ...)` channels: 2 `in_channels` - `fixed` +
-            `len(pools)` `channels`.
+        network: takes 2 `in_channels` - `fixed` + `channels` x number of pools.
         in_channels: channels of a member's features.
         fixed: how many of the last ones are the same for all members: masks and location.
         channels: of the members' code, for each pool.
@@ -41,8 +40,8 @@ class WithMembers(Network):
         network: Network,
         in_channels: int,
         fixed: int = 0,
-        channels: int = 8,
-        hidden: int = 16,
+        channels: int = 4,
+        hidden: int = 8,
         pools: Sequence[Pool] = ("mean", "std"),
     ) -> None:
         super().__init__()
