@@ -40,7 +40,8 @@ class Experts:
         latitudes: of the first and last row, degrees, between which rows are evenly spaced.
 
     Raises:
-        ArgumentError: fewer than 1 expert for each one selected, or a range that is not positive.
+        ArgumentError: fewer than 1 expert for each one selected, or a range or noise
+            that is not one.
     """
 
     per_selected: float = 2.0
@@ -60,6 +61,8 @@ class Experts:
             raise ArgumentError("per_selected", f"{self.per_selected} is less than 1")
         if self.gate_range is not None and not self.gate_range > 0:
             raise ArgumentError("gate_range", f"{self.gate_range} is not positive")
+        if self.gate_noise is not None and not self.gate_noise >= 0:
+            raise ArgumentError("gate_noise", f"{self.gate_noise} is negative")
 
 
 class ExpertLayers:

@@ -116,6 +116,17 @@ def test_turning_globe_and_gates_turns_the_output(make):
 
 
 @BOTH
+def test_gates_that_begin_the_same_at_all_points(make):
+    """Such a network does not know the place before it is trained."""
+    experts = Experts(weighted=True, gate_range=0.2, gate_shift=1.0, gate_noise=0.0)
+    network, x = make(experts=experts, periodic_longitude=True).eval(), noise(2, 3, *GRID)
+    for gate in gates(network):
+        assert (gate.weight == gate.weight[:, :1, :1]).all()
+        assert 0.8 <= gate.weight.min() < gate.weight.max() <= 1.2
+    torch.testing.assert_close(network(x.roll(4, -1)), network(x).roll(4, -1), rtol=0, atol=1e-12)
+
+
+@BOTH
 def test_layers_of_a_level_share_their_gate_if_asked_to(make):
     shared = make(experts=Experts(shared_gates=True))
     own = make()
@@ -168,6 +179,7 @@ def test_another_grid_than_the_gates(make):
         (lambda: smoe_unet(last_experts=0), "last_experts"),
         (lambda: Experts(per_selected=0.5), "per_selected"),
         (lambda: Experts(gate_range=0), "gate_range"),
+        (lambda: Experts(gate_noise=-0.1), "gate_noise"),
         (lambda: smoe_unet(experts=Experts(quantile=2)), "quantile"),
         (lambda: smoe_resnet(blocks=0), "blocks"),
         (lambda: SMoEResNet(3, (9,)), "grid"),
