@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 
 from ens10.errors import ArgumentError
 from ens10.models.predictive import Normal
@@ -59,6 +60,36 @@ def test_step_functions_against_the_min_max_formula(seed):
     between = step_functions(x, y, y[:1], np.array([-9.0, (known[3] + known[4]) / 2, 99.0]))
     first = step_functions(x, y, y[:1], known)[0]
     np.testing.assert_allclose(between[0], [first[0], (first[3] + first[4]) / 2, first[-1]])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_isotonic_forecast_has_less_crps(seed):
+    """Against the sum over all intervals between thresholds, minimised by scipy directly."""
+    rng = np.random.default_rng(seed)
+    x = np.arange(6.0)
+    y = rng.permutation(6) + 0.1 * rng.normal(size=6)
+    thresholds = np.sort(y)
+    hit = (y[None] <= thresholds[:-1, None]).astype(float)
+    widths = np.diff(thresholds)[:, None]
+
+    def crps(cdf):
+        return float((widths * (cdf - hit) ** 2).sum() / 6)
+
+    ours = step_functions(x, y, thresholds, x)[:-1]
+    # falling along x and rising along the thresholds: as an ensemble of conditions on 30 numbers
+    falls = {"type": "ineq", "fun": lambda p: -np.diff(p.reshape(5, 6), axis=1).ravel()}
+    rises = {"type": "ineq", "fun": lambda p: np.diff(p.reshape(5, 6), axis=0).ravel()}
+    start = np.repeat(np.linspace(0.2, 0.8, 5), 6)
+    found = minimize(
+        lambda p: crps(p.reshape(5, 6)),
+        start,
+        jac=lambda p: (2 * widths * (p.reshape(5, 6) - hit) / 6).ravel(),
+        method="SLSQP",
+        bounds=[(0, 1)] * 30,
+        constraints=[falls, rises],
+        options={"ftol": 1e-12, "maxiter": 500},
+    )
+    assert crps(ours) == pytest.approx(found.fun, rel=1e-5, abs=1e-7)
 
 
 def test_quantiles_of_few_dates_are_those_of_the_exact_regression():

@@ -138,6 +138,25 @@ def test_the_order_of_exchangeable_members_does_not_matter(kind):
         assert torch.equal(ranks, batch["members"].argsort(1))
 
 
+def test_weights_of_exchangeable_members_are_noise():
+    """The form of the paper forecasts otherwise in another order of members, by chance."""
+    batch, *_ = world(120, members=5)
+    batch["raw_mean"] = batch["members"].mean(1)
+    first, second = ({k: v[cut] for k, v in batch.items()} for cut in (slice(60), slice(60, None)))
+    weights = [fitted(MemberEMOS(), half).w for half in (first, second)]
+    away = torch.stack([w - w.mean() for w in weights])
+    assert away.abs().max() > 0.01  # the members differ to it,
+    agreement = torch.nn.functional.cosine_similarity(away[0], away[1], dim=0)
+    assert agreement < 0.9  # but not by the same in both halves of the years
+    order = torch.tensor([3, 0, 4, 1, 2])
+    new = world(200, members=5, seed=0)[0]
+    shuffled = {**new, "members": new["members"][:, order]}
+    paper, proper = fitted(MemberEMOS(), first), fitted(EMOS(), first)
+    assert (paper(shuffled).mu - paper(new).mu).abs().max() > 0.05
+    assert torch.equal(proper(shuffled).mu, proper(new).mu)
+    assert torch.equal(proper(shuffled).sigma, proper(new).sigma)
+
+
 def test_gaps_and_members_without_spread():
     batch, *_ = world(60)
     batch["weights"][2:, 0, 0] = 0
