@@ -1,6 +1,8 @@
 """The location-aware U-Net and its deep ensemble through the real command line."""
 
 import csv
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -89,6 +91,26 @@ def test_one_clear_error_for_another_grid(store, tmp_path, capsys):
     fit("location_unet", store, tmp_path / "run", *FEW, grid="[16,8]", status=1)
     said = " ".join(capsys.readouterr().err.split())
     assert "LocationUNet learns maps of 16 x 8. Set the network's grid to that of the data" in said
+
+
+@pytest.mark.slow
+def test_two_processes_start_from_the_method_of_all_dates(store, tmp_path):
+    """Each trains on half of the dates, yet the coefficients are those of one process."""
+    together = ["--trainer.accelerator", "cpu", "--trainer.devices", 2, "--trainer.strategy", "ddp"]
+    states = []
+    for name, options in (("alone", []), ("both", together)):
+        given = ["--config", config_path("location_unet"), *FEW, NETWORK + "grid", "[8,16]"]
+        given += ["--data.store", store, "--trainer.max_epochs", 1, "--run", tmp_path / name]
+        program = [sys.executable, "-m", "ens10.cli", "fit", "--quiet", *given, *options]
+        done = subprocess.run(list(map(str, program)), capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        path = tmp_path / name / "checkpoints" / "last.ckpt"
+        states.append(torch.load(path, weights_only=True)["state_dict"])
+    assert "MEMBER: 2/2" in done.stderr
+    for key in ("coefficients", "centre", "floor", "solved"):
+        one, two = (state[f"head.method.{key}"] for state in states)
+        assert torch.equal(one, two)
+        assert one.any()
 
 
 @pytest.mark.slow
