@@ -5,10 +5,11 @@
 Forward and backward on one thread, routing classification and damping included, against the layer
 as in the paper (all E experts, `topk`, a full sort for the quantile, the classification loss by
 autograd; its two backward passes folded into one) and a plain convolution of k filters. Results
-are first compared in float64, on 90 x 180; times are CPU time in float32, ratios the median over paired rounds.
-Memory is the peak of a step's resident memory in a process of its own, less the gradient of the
-gate, which a convolution has not and every routing by a learned map has, above the peak of the
-plain convolution, in maps of k channels. With `--device cuda` the torch forms run, by the clock.
+are first compared in float64 (on 90 x 180); times are CPU time in float32, ratios the median over
+paired rounds. Memory is the peak of a step's resident memory in a process of its own, less the
+gradient of the gate, which a convolution has not and every learned map has, above the peak of
+the plain convolution, in maps of k channels. With `--device cuda` the torch forms run, by the
+clock.
 """
 
 import argparse
@@ -199,7 +200,7 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
     """Ratios of CPU time and peaks of memory."""
     torch.set_num_threads(1)
     cpu = options.device == "cpu"
-    names = ("dense", "eager", *(["compiled"] if cpu else []), "convolution")
+    names = ("dense", "compiled" if cpu else "eager", "convolution")
     lines, details = [], {}
     for case, (shape, target) in CASES.items():
         found: dict[str, Any] = {}

@@ -2,7 +2,8 @@
 
 from ens10.models.layers.smoe.gates import FixedGate, Gate, TensorGate
 from ens10.models.layers.smoe.input_gates import ConvGate, CoordConvGate, LocallyConnectedGate
-from ens10.models.layers.smoe.layer import SMoE2d, track_loss
+from ens10.models.layers.smoe.layer import SMoE2d
+from ens10.models.layers.smoe.tracking import track_loss
 
 __all__ = [
     "ConvGate",

@@ -15,27 +15,40 @@ _POINTS = 32  # at a time: the keys of all experts stay in the nearest cache
 _INDEX = 16  # bits of a key that hold the expert
 
 
-@numba.njit(**OPTIONS)
-def _keys(bits, expert, keys):  # type: ignore[no-untyped-def]
+def _keying(typing, bits, first, expert, keys, at):  # type: ignore[no-untyped-def]  # noqa: ARG001
     """Integers in the order of the numbers, NaN last, and of equal ones the first expert last."""
-    for p in range(bits.size):
-        value: Any = np.int64(bits[p])
-        size = value & 0x7FFFFFFF
-        key = size if value >= 0 else -size
-        key = 0x7FFFFFFF if size > 0x7F800000 else key
-        keys[p] = (key << _INDEX) | expert
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        narrow, wide = (ir.VectorType(ir.IntType(n), _POINTS) for n in (32, 64))
+
+        def place(n: int, vector: Any) -> Any:
+            array = context.make_array(signature.args[n])(context, builder, values[n])
+            return builder.bitcast(builder.gep(array.data, [values[n + 1]]), vector.as_pointer())
+
+        def of(number: int, vector: Any = narrow) -> Any:
+            return ir.Constant(vector, [ir.Constant(vector.element, number)] * _POINTS)
+
+        b, value = builder, builder.load(place(0, narrow), align=4)
+        size = b.and_(value, of(0x7FFFFFFF))
+        key = b.select(b.icmp_signed("<", value, of(0)), b.sub(of(0), size), size)
+        key = b.select(b.icmp_signed(">", size, of(0x7F800000)), of(0x7FFFFFFF), key)
+        whole = b.insert_element(of(0, wide), values[2], ir.Constant(ir.IntType(32), 0))
+        whole = b.shuffle_vector(whole, whole, of(0))
+        key = b.or_(b.shl(b.sext(key, wide), of(_INDEX, wide)), whole)
+        b.store(key, place(3, wide), align=8)
+        return context.get_dummy_value()
+
+    return types.void(bits, first, expert, keys, at), generate
 
 
 def _exchanging(typing, keys, low, high):  # type: ignore[no-untyped-def]  # noqa: ARG001
-    """Puts the lower key of each of the points into row `low`, the other into row `high`."""
+    """Puts the lower of each two keys into the row that begins at `low`, the other at `high`."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, values[0])
         line = ir.VectorType(ir.IntType(64), _POINTS)
-        width = ir.Constant(values[1].type, _POINTS)
         places = [
-            builder.bitcast(builder.gep(array.data, [builder.mul(row, width)]), line.as_pointer())
-            for row in values[1:]
+            builder.bitcast(builder.gep(array.data, [row]), line.as_pointer()) for row in values[1:]
         ]
         u, v = (builder.load(place, align=8) for place in places)
         below = builder.icmp_signed("<", u, v)
@@ -46,6 +59,7 @@ def _exchanging(typing, keys, low, high):  # type: ignore[no-untyped-def]  # noq
     return types.void(keys, low, high), generate
 
 
+_keys: Any = intrinsic(_keying)
 _exchange: Any = intrinsic(_exchanging)
 
 
@@ -60,16 +74,22 @@ def choose(bits, pairs, band, chosen):  # type: ignore[no-untyped-def]
         chosen: (P, k), written.
     """
     E, k = bits.shape[0], chosen.shape[1]
-    keys = np.zeros((E, _POINTS), np.int64)
+    keys, line = np.zeros((E + 1) * _POINTS, np.int64), np.zeros(_POINTS, np.int32)
+    base = -keys.ctypes.data % 64 // 8  # a vector that crosses cache lines takes twice as long
+    last = base + (E - 1) * _POINTS
     for start in range(band[0], band[1], _POINTS):
         n = min(_POINTS, band[1] - start)
         for e in range(E):
-            _keys(bits[e, start : start + n], E - 1 - e, keys[e, :n])
+            if n == _POINTS:
+                _keys(bits[e], start, E - 1 - e, keys, base + e * _POINTS)
+            else:
+                line[:n] = bits[e, start : start + n]
+                _keys(line, 0, E - 1 - e, keys, base + e * _POINTS)
         for q in range(pairs.shape[0]):
-            _exchange(keys, pairs[q, 0], pairs[q, 1])
+            _exchange(keys, base + pairs[q, 0] * _POINTS, base + pairs[q, 1] * _POINTS)
         for r in range(k):
             for p in range(n):
-                chosen[start + p, r] = E - 1 - (keys[E - 1 - r, p] & (2**_INDEX - 1))
+                chosen[start + p, r] = E - 1 - (keys[last - r * _POINTS + p] & (2**_INDEX - 1))
 
 
 @numba.njit(**OPTIONS)

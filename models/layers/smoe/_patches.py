@@ -54,7 +54,7 @@ class _Patch:
         """One number of an array; integers as places."""
         value = self.builder.load(self.pointer(n, place))
         kind: Any = self.kinds[n].dtype
-        if not isinstance(kind, types.Integer) or value.type.width == 64:
+        if kind not in types.integer_domain or kind.bitwidth == 64:
             return value
         widen = self.builder.sext if kind.signed else self.builder.zext
         return widen(value, ir.IntType(64))

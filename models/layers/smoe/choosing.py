@@ -56,9 +56,32 @@ def _smallest_dtype(num_experts: int) -> torch.dtype:
 
 @lru_cache(maxsize=64)
 def _network(n: int, k: int) -> npt.NDArray[np.int64]:
-    """The exchanges of a sorting network that the last k of n places depend on."""
+    """Exchanges that bring the k largest of n in order to the last places, the fewest we know."""
+    group = 1 << (k - 1).bit_length()
+    ways = [exchanges(n).tolist()]
+    if n % group == 0:
+        ways.append(_by_groups(n, group))
+    return min((_needed(way, n, k) for way in ways), key=len)
+
+
+def _by_groups(n: int, group: int) -> list[tuple[int, int]]:
+    """Groups are sorted; the larger half of the last and another is sorted in the last's place."""
+    found = [(first + i, first + j) for first in range(0, n, group) for i, j in exchanges(group)]
+    last = n - group
+    for first in range(0, last, group):
+        found += [(first + group - 1 - i, last + i) for i in range(group)]
+        distance = group // 2
+        while distance:
+            ones = [i for i in range(group) if not i & distance]
+            found += [(last + i, last + i + distance) for i in ones]
+            distance //= 2
+    return found
+
+
+def _needed(way: list[tuple[int, int]], n: int, k: int) -> npt.NDArray[np.int64]:
+    """The exchanges that the last k of n places depend on."""
     needed, kept = set(range(n - k, n)), []
-    for i, j in exchanges(n)[::-1].tolist():
+    for i, j in way[::-1]:
         if i in needed or j in needed:
             needed |= {i, j}
             kept.append((i, j))

@@ -3,12 +3,14 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
 from ens10.models.layers.locally_connected import checked_grid
+from ens10.models.layers.smoe.maps import Nested, read_map
 
 
 class Gate(nn.Module):
@@ -22,6 +24,11 @@ class Gate(nn.Module):
     """
 
     num_experts: int
+
+    @property
+    def rows(self) -> int | None:
+        """Of the map, if the gate has one of its own."""
+        return self.weight.shape[1] if isinstance(self, TensorGate | FixedGate) else None
 
     @abstractmethod
     def forward(self, features: Tensor) -> Tensor:
@@ -62,16 +69,18 @@ class FixedGate(Gate):
     It is a buffer, so that it goes with the checkpoint and to the device, and is never trained.
 
     Args:
-        weights: (E, H, W) weights, the largest k of which are used at each point.
+        weights: (E, H, W) weights, the largest k of which are used at each point; or nested lists
+            of them, or the path of a .npy, .npz or netCDF file that holds them and nothing else.
 
     Raises:
-        ArgumentError: not three dimensions, or values that are not finite.
+        ArgumentError: not three dimensions, values that are not finite, or no such file.
     """
 
     weight: Tensor
 
-    def __init__(self, weights: Tensor) -> None:
+    def __init__(self, weights: Tensor | Nested | str | Path) -> None:
         super().__init__()
+        weights = read_map(weights) if isinstance(weights, str | Path) else weights
         weights = torch.as_tensor(weights, dtype=torch.get_default_dtype())
         if weights.ndim != 3 or not bool(weights.isfinite().all()):
             raise ArgumentError(

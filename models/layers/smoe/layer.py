@@ -1,5 +1,6 @@
 """The spatial mixture-of-experts layer."""
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Literal, get_args
 
@@ -12,6 +13,7 @@ from ens10.models.layers.smoe import compiled
 from ens10.models.layers.smoe.choosing import planes, preferred
 from ens10.models.layers.smoe.conv import FreeConv2d
 from ens10.models.layers.smoe.gates import Gate, check_selected
+from ens10.models.layers.smoe.maps import mean_one, named_area
 from ens10.models.layers.smoe.routing import LossScale, RoutedOutput, RoutingRule
 
 Activation = Literal["none", "softmax", "abs"]
@@ -55,7 +57,8 @@ class SMoE2d(nn.Module):
             squared error; the paper's rule, 0, calls the same share wrong also at convergence.
         damping: factor of the experts' gradient at incorrect choices; 1 leaves it as it is.
         area: (H,) or (H, W) weights of the output's points in the loss. Errors are then divided by
-            them, and the quantile is a share of area; points of weight 0 count as correct.
+            them, and the quantile is a share of area; points of weight 0 count as correct. Or
+            "cell", "cos" or "none" for the rows of a grid from pole to pole with the gate's map.
         kernel: "eager" computes all E experts with torch's operations; "compiled" only the k that
             are chosen, on the CPU, for F = 1 and stride 1, in float32 and float64; "auto" does so
             where it can and is worth it. An attribute that may be set at any time.
@@ -87,7 +90,7 @@ class SMoE2d(nn.Module):
         quantile: float = 0.3,
         tolerance: float = 0.0,
         damping: float = 0.1,
-        area: Tensor | None = None,
+        area: Tensor | Sequence[float] | str | None = None,
         kernel: Kernel = "auto",
     ) -> None:
         super().__init__()
@@ -115,7 +118,13 @@ class SMoE2d(nn.Module):
             poles=poles,
         )
         self.rule = RoutingRule(quantile, tolerance, damping, routing_loss, LossScale())
-        self.register_buffer("area", None if area is None else _mean_one(area), persistent=False)
+        if isinstance(area, str):
+            weights = named_area(area, gate.rows)
+        else:
+            weights = None if area is None else mean_one(area)
+        self.register_buffer("area", weights, persistent=False)
+        self._frozen: tuple[Tensor, Tensor, list[tuple[int, int]]] | None = None
+        self.register_load_state_dict_post_hook(_thaw)  # type: ignore[no-untyped-call]
 
     def forward(self, features: Tensor, routing: Tensor | None = None) -> Tensor:
         """(N, in_channels, H, W) -> (N, k F, H', W'), H' = ceil(H / stride).
@@ -129,9 +138,11 @@ class SMoE2d(nn.Module):
                 area of another size than the output.
         """
         self._check(features)
-        routing = self.route(features) if routing is None else routing
+        if routing is None:
+            routing, chosen = self._routed(features)
+        else:
+            chosen = preferred(routing, self.selected)
         self._check_map(routing, features)
-        chosen = preferred(routing, self.selected)
         weights = None
         if self.weighted:
             source = routing.detach() if self._taught() else routing
@@ -171,6 +182,44 @@ class SMoE2d(nn.Module):
             elif self.activation == "abs":
                 routing = routing.abs()
         return routing
+
+    def freeze_routing(self) -> None:
+        """Chooses once for all evaluation that follows, until training or other weights.
+
+        The layer goes to evaluation mode. Going back to training, loading weights, moving the
+        layer or any other change of the gate's parameters makes it choose anew.
+
+        Raises:
+            ArgumentError: the gate looks at the input.
+        """
+        if self.gate.rows is None:
+            raise ArgumentError("gate", "its choices depend on the input: they cannot be frozen")
+        self.eval()
+        with torch.no_grad():
+            routing = self.route(self.experts.weight.new_zeros(1, self.in_channels, 1, 1))
+        self._frozen = (routing, preferred(routing, self.selected), self._stamps())
+
+    def train(self, mode: bool = True) -> "SMoE2d":
+        """As `Module.train`; training forgets frozen choices."""
+        if mode:
+            self._frozen = None
+        super().train(mode)
+        return self
+
+    def _stamps(self) -> list[tuple[int, int]]:
+        """What changes with the gate's parameters."""
+        tensors = chain(self.gate.parameters(), self.gate.buffers())
+        return [(tensor.data_ptr(), tensor._version) for tensor in tensors]
+
+    def _routed(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """R and the choices."""
+        if self._frozen is not None:
+            routing, chosen, stamps = self._frozen
+            if not self.training and stamps == self._stamps():
+                return routing, chosen
+            self._frozen = None
+        routing = self.route(features)
+        return routing, preferred(routing, self.selected)
 
     def choices(self, features: Tensor) -> Tensor:
         """The chosen experts in rank order, (N, k, H', W') or (1, k, H', W')."""
@@ -228,37 +277,6 @@ class SMoE2d(nn.Module):
             )
 
 
-def track_loss(loss: Tensor, network: nn.Module) -> Tensor:
-    """Lets the mixture-of-experts layers of a network know the scale of their loss.
-
-    Call it with the loss as the training step has it, before it is scaled for mixed precision or
-    divided for accumulation. When the backward pass enters the loss, the gradient found there is
-    that scale, and the layers multiply the routing classification gradient by it.
-
-    Args:
-        loss: the scalar from which backward starts or through which it goes.
-        network: its layers may be anywhere within.
-
-    Returns:
-        `loss` itself.
-    """
-    scales = [layer.rule.scale for layer in network.modules() if isinstance(layer, SMoE2d)]
-
-    def tell(gradient: Tensor) -> None:
-        for scale in scales:
-            scale.value = gradient.detach()
-
-    if scales and loss.requires_grad:
-        loss.register_hook(tell)  # type: ignore[no-untyped-call]
-    return loss
-
-
-def _mean_one(area: Tensor) -> Tensor:
-    """Weights as (H, 1) or (H, W), of mean 1."""
-    area = torch.as_tensor(area, dtype=torch.get_default_dtype())
-    if area.ndim not in (1, 2) or not bool((area >= 0).all()) or not bool(area.sum() > 0):
-        raise ArgumentError(
-            "area", "must be (H,) or (H, W), not negative, not NaN and not all zero"
-        )
-    area = area[:, None] if area.ndim == 1 else area
-    return area / area.mean()
+def _thaw(layer: nn.Module, _: object) -> None:
+    """Weights were loaded: frozen choices are no longer theirs."""
+    layer._frozen = None  # type: ignore[assignment]
