@@ -156,14 +156,9 @@ def test_data_on_another_grid(store, tmp_path, capsys):
         (
             "schaake",
             ("--model.init_args.method.init_args.members", "40"),
-            "40 need more training dates than that, there are 36",
+            "40 need more training dates than that, there are 30",
         ),
         ("ecc", ("--data.members", "false"), "no ensemble members, which ECC needs"),
-        (
-            "emos_censored",
-            ("--model.init_args.method.init_args.lower", "-inf"),
-            "censored_logistic has no bound",
-        ),
     ],
 )
 def test_one_clear_error(name, options, message, store, tmp_path, capsys):
