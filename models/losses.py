@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,31 +16,26 @@ class Loss(nn.Module):
     """A loss at each point; the weighted mean over points is taken in one place, the step."""
 
     @abstractmethod
-    def forward(
-        self, forecast: Predictive, target: Tensor, weights: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, forecast: Predictive, target: Tensor) -> Tensor:
         """Loss of `forecast` against `target` (N, H, W), (N, H, W).
-
-        Args:
-            forecast: N dates.
-            target: truth, in units of the forecast.
-            weights: those of the step, (N, H, W), 0 where there is no truth. Only losses that
-                look at whole fields need them.
 
         Raises:
             ArgumentError: the forecast is of a kind that the loss is not defined for.
         """
 
+    def evaluate(self, forecast: Predictive, target: Tensor, weights: Tensor) -> Tensor:  # noqa: ARG002
+        """The loss, (N, H, W), where `weights` (N, H, W) are 0 at points without truth.
+
+        Losses that look at whole fields leave these points out; others need not know them.
+        """
+        value: Tensor = self(forecast, target)
+        return value
+
 
 class CRPSLoss(Loss):
     """The CRPS of the forecast itself, in the target's units."""
 
-    def forward(
-        self,
-        forecast: Predictive,
-        target: Tensor,
-        weights: Tensor | None = None,  # noqa: ARG002
-    ) -> Tensor:
+    def forward(self, forecast: Predictive, target: Tensor) -> Tensor:
         """CRPS at each point, (N, H, W)."""
         return forecast.crps(target)
 
@@ -52,12 +48,7 @@ class LogScoreLoss(Loss):
     costs the square of its distance, so a smaller learning rate than with the CRPS may be needed.
     """
 
-    def forward(
-        self,
-        forecast: Predictive,
-        target: Tensor,
-        weights: Tensor | None = None,  # noqa: ARG002
-    ) -> Tensor:
+    def forward(self, forecast: Predictive, target: Tensor) -> Tensor:
         """Logarithmic score at each point, (N, H, W)."""
         return forecast.log_score(target)
 
@@ -83,18 +74,24 @@ class ThresholdCRPSLoss(Loss):
             raise ArgumentError("lower", f"{lower} is not below upper, {upper}")
         self.lower, self.upper = lower, upper
 
-    def forward(
-        self,
-        forecast: Predictive,
-        target: Tensor,
-        weights: Tensor | None = None,  # noqa: ARG002
-    ) -> Tensor:
+    def forward(self, forecast: Predictive, target: Tensor) -> Tensor:
         """Threshold-weighted CRPS at each point, (N, H, W)."""
         return forecast.twcrps(target, self.lower, self.upper)
 
 
 class SumLoss(Loss):
-    """A weighted sum of losses, such as the CRPS and 0.1 of a spectral term.
+    """A weighted sum of losses, such as the almost fair CRPS and 0.1 of a spectral term.
+
+    In a configuration:
+
+        loss:
+          class_path: ens10.models.SumLoss
+          init_args:
+            losses:
+              - ens10.models.MembersCRPSLoss
+              - class_path: ens10.models.SpectralCRPSLoss
+                init_args: {estimator: almost_fair}
+            factors: [1.0, 0.1]
 
     Args:
         losses: the terms.
@@ -113,11 +110,14 @@ class SumLoss(Loss):
             raise ArgumentError("factors", f"{chosen} for {len(losses)} losses")
         self.losses, self.factors = nn.ModuleList(losses), chosen
 
-    def forward(
-        self, forecast: Predictive, target: Tensor, weights: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, forecast: Predictive, target: Tensor) -> Tensor:
         """Sum at each point, (N, H, W)."""
+        terms = zip(self.factors, self.losses, strict=True)
+        return sum((f * loss(forecast, target) for f, loss in terms), torch.zeros_like(target))
+
+    def evaluate(self, forecast: Predictive, target: Tensor, weights: Tensor) -> Tensor:
+        """Sum at each point, the terms told of the weights."""
         total = torch.zeros_like(target)
         for factor, loss in zip(self.factors, self.losses, strict=True):
-            total = total + factor * loss(forecast, target, weights)
+            total = total + factor * cast("Loss", loss).evaluate(forecast, target, weights)
         return total

@@ -1,5 +1,6 @@
 """Losses of ensembles: estimators of the CRPS, and scores of whole fields."""
 
+from abc import abstractmethod
 from typing import Literal, get_args
 
 import torch
@@ -42,14 +43,6 @@ class _MembersLoss(Loss):
             )
         return forecast.members
 
-    def _differences(self, forecast: Predictive, target: Tensor, weights: Tensor | None) -> Tensor:
-        """Members less the truth, 0 where one of them or the truth is missing."""
-        members = self._members(forecast)
-        missing = members.isnan().any(1)
-        if weights is not None:
-            missing = missing | (weights == 0)
-        return (members - target.unsqueeze(1)).masked_fill(missing.unsqueeze(1), 0)
-
 
 class MembersCRPSLoss(_MembersLoss):
     """The CRPS of members by an estimator, whatever the head's own is.
@@ -71,12 +64,7 @@ class MembersCRPSLoss(_MembersLoss):
     def __init__(self, estimator: Estimator = "almost_fair", alpha: float = 0.95) -> None:
         super().__init__(estimator, alpha)
 
-    def forward(
-        self,
-        forecast: Predictive,
-        target: Tensor,
-        weights: Tensor | None = None,  # noqa: ARG002
-    ) -> Tensor:
+    def forward(self, forecast: Predictive, target: Tensor) -> Tensor:
         """CRPS at each point, (N, H, W)."""
         score: Tensor = crps_ensemble(
             self._members(forecast),
@@ -88,7 +76,29 @@ class MembersCRPSLoss(_MembersLoss):
         return score
 
 
-class SpectralCRPSLoss(_MembersLoss):
+class _FieldsLoss(_MembersLoss):
+    """A loss of members that looks at many points at once, and at none without truth."""
+
+    @abstractmethod
+    def forward(
+        self, forecast: Predictive, target: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
+        """Loss of `forecast` against `target`; without weights every point has truth."""
+
+    def evaluate(self, forecast: Predictive, target: Tensor, weights: Tensor) -> Tensor:
+        """The loss without the points whose weight is 0."""
+        return self.forward(forecast, target, weights)
+
+    def _differences(self, forecast: Predictive, target: Tensor, weights: Tensor | None) -> Tensor:
+        """Members less the truth, 0 where one of them or the truth is missing."""
+        members = self._members(forecast)
+        missing = members.isnan().any(1)
+        if weights is not None:
+            missing = missing | (weights == 0)
+        return (members - target.unsqueeze(1)).masked_fill(missing.unsqueeze(1), 0)
+
+
+class SpectralCRPSLoss(_FieldsLoss):
     """The CRPS of zonal waves, which sees whether members vary as the truth does at every scale.
 
     `ens10.metrics.spectral_crps` of each row of the globe, given to every point of the row, so
@@ -121,7 +131,7 @@ class SpectralCRPSLoss(_MembersLoss):
         return score.unsqueeze(-1).expand_as(target)
 
 
-class EnergyLoss(_MembersLoss):
+class EnergyLoss(_FieldsLoss):
     """The energy score of rows or of whole fields, which sees whether points belong together.
 
     Gneiting and Raftery 2007, doi:10.1198/016214506000001437. The norm is the root of the mean

@@ -11,43 +11,48 @@ import realruns
 import xarray as xr
 import yaml
 
+from ens10.experiments.demo import config_path
 from ens10.experiments.run import run_stage
 
 HEADS = {
-    "student_t": ("FamilyHead", {"family": "student_t"}, {"mu", "sigma", "df"}),
+    "student_t": ({"family": "student_t"}, {"mu", "sigma", "df"}),
     "censored_normal": (
-        "FamilyHead",
         {"family": "censored_normal", "lower": 200.0},
         {"mu", "sigma", "lower", "upper"},
     ),
-    "quantiles": ("BernsteinHead", {"degree": 6}, {"values"}),
 }
-CHANNELS = {"quantiles": 8}
+LOSSES = [
+    "ens10.models.LogScoreLoss",
+    {"class_path": "ens10.models.ThresholdCRPSLoss", "init_args": {"lower": 280.0}},
+]
+QUANTILES = ("bernstein", "spline")  # the shipped configurations
 
 
-def config_of(kind, path):
-    name, options, _ = HEADS[kind]
-    network = {"in_channels": 26, "hidden": 16, "out_channels": CHANNELS.get(kind, 2)}
-    model = {
-        "class_path": "ens10.models.PostProcessor",
-        "init_args": {
-            "network": {"class_path": "ens10.models.networks.MLP", "init_args": network},
-            "head": {"class_path": f"ens10.models.{name}", "init_args": options},
-        },
-    }
+def config_of(name, path):
+    if name in QUANTILES:
+        return config_path(name)
+    head = {"class_path": "ens10.models.FamilyHead", "init_args": HEADS[name][0]}
+    network = {"in_channels": 26, "hidden": 16}
+    network = {"class_path": "ens10.models.networks.MLP", "init_args": network}
+    loss = {"class_path": "ens10.models.SumLoss", "init_args": {"losses": LOSSES}}
+    parts = {"network": network, "head": head, "loss": loss}
+    model = {"class_path": "ens10.models.PostProcessor", "init_args": parts}
     data = {"target": "t2m", "extras": ["location"], "batch_size": 4}
-    path.write_text(yaml.safe_dump({"model": model, "data": data, "trainer": {"max_epochs": 1}}))
+    path.write_text(yaml.safe_dump({"model": model, "data": data}))
     return path
 
 
-@pytest.fixture(scope="module", params=HEADS)
+@pytest.fixture(
+    scope="module",
+    params=[*HEADS, "bernstein", pytest.param("spline", marks=pytest.mark.slow)],
+)
 def made(request, store, tmp_path_factory):
-    kind, folder = request.param, tmp_path_factory.mktemp("kinds")
-    config = config_of(kind, folder / "config.yaml")
-    options = ("--config", config, "--data.store", store, "--run", folder / "run", "--quiet")
-    realruns.command("fit", *options)
+    name, folder = request.param, tmp_path_factory.mktemp("kinds")
+    config = config_of(name, folder / "config.yaml")
+    options = ("--data.store", store, "--run", folder / "run", "--quiet")
+    realruns.command("fit", "--config", config, *options, "--trainer.max_epochs", 1)
     realruns.finish(folder / "run")
-    return kind, folder / "run"
+    return name, folder / "run"
 
 
 def scores(run):
@@ -56,12 +61,14 @@ def scores(run):
 
 
 def test_it_is_written_as_its_kind_and_scored(made):
-    kind, run = made
+    name, run = made
+    kind = "quantiles" if name in QUANTILES else name
+    variables = {"values"} if name in QUANTILES else HEADS[name][1]
     dataset = xr.open_zarr(run / "predictions.zarr", consolidated=False)
     assert dataset.attrs["forecast_kind"] == kind
-    assert set(dataset.data_vars) == {*HEADS[kind][2], "truth"}
+    assert set(dataset.data_vars) == {*variables, "truth"}
     assert dataset["truth"].attrs["units"] == "K"
-    for name in HEADS[kind][2]:
+    for name in variables:
         assert dataset[name].attrs["units"] == ("1" if name == "df" else "K")
         assert dataset[name].attrs["long_name"] != name
     trained = run_stage("test", ["--run", str(run), "--quiet"]).trainer.callback_metrics
