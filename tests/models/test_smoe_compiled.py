@@ -93,3 +93,18 @@ def test_refuses_what_it_cannot_do():
             layer(x)
         layer.kernel = "auto"
         assert layer(x).dtype == torch.bfloat16
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("gate", ["tensor", "conv"])
+def test_threads_share_the_rows_and_give_the_same_each_time(gate, two_threads):
+    layers, x = pair(gate=gate, poles="replicate", weighted=True), noise(3, 5, *GRID)
+    first, again = check(layers, x), check(pair(gate=gate, poles="replicate", weighted=True), x)
+    assert all(torch.equal(first[name], again[name]) for name in first)

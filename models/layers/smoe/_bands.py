@@ -10,7 +10,8 @@ Band = tuple[int, int]
 
 
 def bands(count: int, size: int) -> list[Band]:
-    """First row and the one after the last, of bands of so many rows."""
+    """First row and the one after the last, of bands of so many rows; one band for one thread."""
+    size = max(count, 1) if torch.get_num_threads() == 1 else size
     return [(first, min(first + size, count)) for first in range(0, count, size)]
 
 
