@@ -220,6 +220,7 @@ def test_a_checkpoint_with_objects_is_not_loaded(lenet, tmp_path, capsys, monkey
         ("half", "damaged"),
         ({"weights": torch.zeros(2)}, "no state_dict"),
     ],
+    ids=["missing", "empty", "text", "objects", "half", "no state"],
 )
 def test_a_file_that_is_no_checkpoint(content, says, lenet, tmp_path):
     path = tmp_path / "other.ckpt"
