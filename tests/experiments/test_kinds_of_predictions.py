@@ -72,8 +72,8 @@ def test_it_is_written_as_its_kind_and_scored(made):
         assert dataset[name].attrs["units"] == ("1" if name == "df" else "K")
         assert dataset[name].attrs["long_name"] != name
     trained = run_stage("test", ["--run", str(run), "--quiet"]).trainer.callback_metrics
-    # the CRPS of 99 quantiles is that of the distribution to a per mille
-    rel = 2e-3 if kind == "quantiles" else 1e-5
+    # the CRPS of 99 quantiles is less than a per mille above that of the distribution
+    rel = 1.5e-3 if kind == "quantiles" else 1e-5
     assert scores(run)["crps"] == pytest.approx(float(trained["test_crps"]), rel=rel)
 
     if kind == "quantiles":
