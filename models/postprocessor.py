@@ -55,7 +55,7 @@ class _ForecastModule(pl.LightningModule):
     def _step(self, batch: Batch, stage: Stage, forecast: Predictive | None = None) -> Tensor:
         """Weighted mean of the loss over the valid points of all dates; logs it."""
         forecast = self(batch) if forecast is None else forecast
-        losses = self.loss(forecast, batch["target"])
+        losses = self.loss.evaluate(forecast, batch["target"], batch["weights"])
         loss = self._weighted_mean(losses, batch, f"{stage}_loss")
         if stage != "train":
             same = isinstance(self.loss, CRPSLoss)

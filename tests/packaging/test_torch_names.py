@@ -28,7 +28,9 @@ NAMES = """
     autocast bincount cos dtype einsum int16 int32 int64 is_autocast_enabled linalg.pinv
     linspace logit nn.AvgPool2d nn.Identity nn.LayerNorm nn.ModuleList
     nn.TransformerEncoderLayer nn.init.uniform_ polar rand sin softmax tensor
-    utils.checkpoint.checkpoint
+    utils.checkpoint.checkpoint full get_num_threads
+    nn.functional.mse_loss optim.lr_scheduler.LambdaLR utils.data.DataLoader
+    utils.data.IterableDataset
     nn.ParameterList nn.functional.avg_pool2d nn.functional.relu nn.init.normal_
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
