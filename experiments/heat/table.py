@@ -24,6 +24,7 @@ CONFIGS = {
     "heat_smoe_compared": "recipe + rates + comparison with all experts",
     "heat_smoe": "recipe + rates + comparison with all experts + balance",
     "heat_smoe_one_rival": "the same, compared with one expert a point",
+    "heat_smoe_published_rates": "recipe + comparison with all experts + balance",
     "heat_smoe_undamped": "the same as `heat_smoe`, without damping",
 }
 _COLUMNS = ("config", "seed", "within", "mse", "agreement", "steps", "parameters", "cpu_seconds")

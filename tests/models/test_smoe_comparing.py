@@ -175,6 +175,17 @@ def test_a_fixed_gate_is_taken_to_be_right():
     assert (layer.experts.weight.grad != 0).any()
 
 
+def test_half_precision_leaves_overflow_to_the_loss_scaler():
+    layer, (features, target) = made(balance=0.2).half(), batch()
+    step(layer, features.half(), target.half(), 8.0)
+    assert layer.gate.weight.grad.isfinite().all()
+    before = layer.offsets.clone()
+    assert (before != 0).any()
+    step(layer, features.half(), target.half(), math.inf)
+    assert not layer.experts.weight.grad.isfinite().any()
+    assert torch.equal(layer.offsets, before)
+
+
 def test_one_clear_error():
     gate = TensorGate(E, 1, (H, W))
     with pytest.raises(ArgumentError, match="takes two"):

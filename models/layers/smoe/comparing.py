@@ -1,5 +1,6 @@
 """A spatial mixture of experts whose gate is taught by what the other experts would have done."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -45,11 +46,12 @@ class ComparingSMoE2d(SMoE2d):
         filters: F.
         periodic_longitude: whether the first and last column are neighbours.
         poles: what lies beyond the first and last row.
-        rivals: "all" other experts, or "one" at each point, drawn anew in each backward pass,
-            so that no more than two of E need to be computed there.
+        rivals: "all" other experts, or "one" at each point, drawn anew in each backward pass. Two
+            of E are enough then; this form computes all, and keeps their values for the backward
+            pass.
         balance: see above; 0 for none.
         damping: factor of the expert's gradient where another one is better.
-        area: (H,) or (H, W) weights of the points in the loss.
+        area: weights of the points in the loss, as for `SMoE2d`.
 
     Attributes:
         offsets: (E,) of the experts' log errors. Under several processes those of the first count.
@@ -74,7 +76,7 @@ class ComparingSMoE2d(SMoE2d):
         rivals: Rivals = "all",
         balance: float = 0.2,
         damping: float = 0.1,
-        area: Tensor | None = None,
+        area: Tensor | Sequence[float] | str | None = None,
     ) -> None:
         if num_experts < 2:
             raise ArgumentError("num_experts", f"{num_experts}, but it takes two to compare")
@@ -168,6 +170,8 @@ class ComparedOutput(torch.autograd.Function):
         choices, scale = planes(indices), layer.rule.loss_scale()
         errors = rival_errors(gradient, values, choices, scale, area)
         if not bool(errors.isfinite().all()):
+            if values.dtype == torch.float16:  # the loss scaler passes over this step
+                return torch.full_like(values, torch.nan), torch.zeros_like(gate), None, None, None
             raise ArgumentError(
                 "gradient",
                 "the loss gradient at a mixture-of-experts layer has values that are not finite",
