@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.models.heads import Head
-from ens10.models.layers.smoe import track_loss
+from ens10.models.layers.smoe.tracking import track_loss
 from ens10.models.losses import Loss
 from ens10.models.matching import forecast_of, require_match
 from ens10.models.networks.base import Network

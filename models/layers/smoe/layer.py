@@ -14,7 +14,8 @@ from ens10.models.layers.smoe.choosing import planes, preferred
 from ens10.models.layers.smoe.conv import FreeConv2d
 from ens10.models.layers.smoe.gates import Gate, check_selected
 from ens10.models.layers.smoe.maps import mean_one, named_area
-from ens10.models.layers.smoe.routing import LossScale, RoutedOutput, RoutingRule
+from ens10.models.layers.smoe.routing import RoutedOutput, RoutingRule
+from ens10.models.layers.smoe.tracking import LossScale
 
 Activation = Literal["none", "softmax", "abs"]
 Kernel = Literal["auto", "eager", "compiled"]
@@ -117,7 +118,8 @@ class SMoE2d(nn.Module):
             periodic_longitude=periodic_longitude,
             poles=poles,
         )
-        self.rule = RoutingRule(quantile, tolerance, damping, routing_loss, LossScale())
+        self.loss_scale = LossScale()  # a part, so that `track_loss` finds it
+        self.rule = RoutingRule(quantile, tolerance, damping, routing_loss, self.loss_scale)
         if isinstance(area, str):
             weights = named_area(area, gate.rows)
         else:

@@ -11,13 +11,7 @@ from torch.autograd.function import once_differentiable
 from ens10.errors import ArgumentError
 from ens10.models.layers.smoe.choosing import planes
 from ens10.models.layers.smoe.selection import lower_quantile
-
-
-@dataclass
-class LossScale:
-    """The gradient with which a backward pass entered the loss; see `track_loss`."""
-
-    value: Tensor | None = None
+from ens10.models.layers.smoe.tracking import LossScale
 
 
 @dataclass(frozen=True)

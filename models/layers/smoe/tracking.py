@@ -2,7 +2,19 @@
 
 from torch import Tensor, nn
 
-from ens10.models.layers.smoe.layer import SMoE2d
+
+class LossScale(nn.Module):
+    """The gradient with which a backward pass entered the loss, as part of the layer that asks.
+
+    Attributes:
+        value: a scalar tensor, or None before the first backward pass of a tracked loss.
+    """
+
+    value: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = None
 
 
 def track_loss(loss: Tensor, network: nn.Module) -> Tensor:
@@ -19,7 +31,7 @@ def track_loss(loss: Tensor, network: nn.Module) -> Tensor:
     Returns:
         `loss` itself.
     """
-    scales = [layer.rule.scale for layer in network.modules() if isinstance(layer, SMoE2d)]
+    scales = [module for module in network.modules() if isinstance(module, LossScale)]
 
     def tell(gradient: Tensor) -> None:
         for scale in scales:
