@@ -45,14 +45,13 @@ def map_figure(results: Sequence[dict[str, Any]], seed: int = 0) -> Figure:
     }
     regions = HeatWorld(grid=next(iter(grids.values())).shape, seed=seed).regions
     with mpl.rc_context(STYLE):
-        figure = new_figure(2.0)
+        figure = new_figure(2.2)
         axes = figure.subplots(1, 1 + len(shown), squeeze=False)[0]
-        _map(axes[0], regions, "hidden map")
+        _map(axes[0], regions, "hidden map\n")
         for place, name in zip(axes[1:], shown, strict=True):
             renamed, agreement = matched(grids[name], regions)
             wrong = np.where(renamed == regions, regions, len(COEFFICIENTS))
-            within = 100 * own[name]["within"]
-            _map(place, wrong, f"{SHOWN[name]}\nmap {100 * agreement:.1f} %, {within:.1f} % good")
+            _map(place, wrong, f"{SHOWN[name]}\n{100 * agreement:.1f} % found")
         _legend(figure)
     return figure
 
@@ -68,10 +67,10 @@ def _map(axes: Axes, values: Ints, title: str) -> None:
 
 
 def _legend(figure: Figure) -> None:
-    names = [*(f"a = {a:g}" for a in COEFFICIENTS), "another expert's"]
+    names = [*(f"a = {a:g}" for a in COEFFICIENTS), "taken for another"]
     colours = (*_REGIONS, _WRONG)
     handles = [
         Patch(facecolor=colour, edgecolor="#777777", linewidth=0.5, label=name)
         for colour, name in zip(colours, names, strict=True)
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
