@@ -9,8 +9,8 @@ are first compared in float64 (on 90 x 180); times are CPU time in float32, rati
 paired rounds. Memory is the peak of a step's resident memory in a process of its own, above the
 peak of the plain convolution, in maps of k channels, without the gradient of the gate, which a
 convolution has not and every learned map has: the larger of the peak without routing loss (no
-such gradient) and the peak with it less that gradient. With `--device cuda` the torch forms run, by the
-clock.
+such gradient) and the peak with it less that gradient. With `--device cuda` the torch forms run,
+by the clock.
 """
 
 import argparse

@@ -40,9 +40,9 @@ def command(*arguments, status=0):
     assert main([str(a) for a in arguments]) == status
 
 
-def fit(name, store, run, *options, epochs=2, grid="[8,16]", status=0):
+def fit(name, store, run, *options, epochs=2, grid="[8,16]", status=0, inner=""):
     given = ["--config", config_path(name), "--trainer.max_epochs", epochs, "--quiet"]
-    options = (NETWORK + "grid", grid, *options)
+    options = (NETWORK + inner + "grid", grid, *options)
     command("fit", *given, "--data.store", store, "--run", run, *options, status=status)
 
 
@@ -117,9 +117,10 @@ def test_two_processes_start_from_the_method_of_all_dates(store, tmp_path):
 def test_the_shipped_inputs(tmp_path):
     names = [*catalog.names_of_kind("sfc"), *catalog.names_of_kind("pl")]
     every = made_store(tmp_path, names, (0, 24, 48))
-    for name in ("location_unet", "deep_ensemble"):
+    for name in ("location_unet", "deep_ensemble", "location_smoe"):
         run = tmp_path / name
-        fit(name, every, run)
+        inner = "network.init_args." if name == "location_smoe" else ""
+        fit(name, every, run, inner=inner)
         losses = logged(run, "train_loss")
         assert losses[-1] < losses[0]
         command("predict", "--run", run, "--quiet")
