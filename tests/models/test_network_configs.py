@@ -17,6 +17,7 @@ NAMES = {
     "transformer": "normal",
     "saet": "normal",
     "poet": "ensemble",
+    "poet_almost_fair": "ensemble",
     "groenquist": "normal",
 }
 GRIDS = {"groenquist": ("--model.init_args.network.init_args.grid", "[8,16]")}
