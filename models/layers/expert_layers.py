@@ -22,6 +22,8 @@ class Experts:
 
     Args:
         per_selected: E / k, experts for each one that is selected.
+        filters: of an expert. With F filters, k = channels / F experts are selected: a gate then has
+            a value for each point and expert, instead of each point and channel, F times fewer.
         weighted: whether values are multiplied by the weight of their expert.
         routing_loss: whether gates learn by routing classification; without it they learn only
             where `weighted`, from the loss itself.
@@ -45,6 +47,7 @@ class Experts:
     """
 
     per_selected: float = 2.0
+    filters: int = 1
     weighted: bool = False
     routing_loss: bool = True
     quantile: float = 0.3
@@ -59,6 +62,8 @@ class Experts:
     def __post_init__(self) -> None:
         if not self.per_selected >= 1:
             raise ArgumentError("per_selected", f"{self.per_selected} is less than 1")
+        if self.filters < 1:
+            raise ArgumentError("filters", f"{self.filters} is less than 1")
         if self.gate_range is not None and not self.gate_range > 0:
             raise ArgumentError("gate_range", f"{self.gate_range} is not positive")
         if self.gate_noise is not None and not self.gate_noise >= 0:
@@ -92,18 +97,23 @@ class ExpertLayers:
     def make(
         self,
         in_channels: int,
-        selected: int,
+        channels: int,
         level: int = 0,
         kernel_size: int = 3,
-        filters: int = 1,
     ) -> SMoE2d:
-        """A layer that gives `selected * filters` channels on the grid after `level` halvings.
+        """A layer that gives `channels` channels on the grid after `level` halvings.
 
         Raises:
-            ArgumentError: an option outside its range.
+            ArgumentError: an option outside its range, or channels that are no multiple of the
+                experts' filters.
             UnknownNameError: another value of `area` or `poles`.
         """
         experts = self.experts
+        selected, rest = divmod(channels, experts.filters)
+        if rest:
+            raise ArgumentError(
+                "filters", f"{channels} channels are no multiple of {experts.filters} filters"
+            )
         count = round(experts.per_selected * selected)
         return SMoE2d(
             in_channels,
@@ -111,7 +121,7 @@ class ExpertLayers:
             selected,
             self._gate(count, selected, level),
             kernel_size,
-            filters,
+            experts.filters,
             periodic_longitude=self.periodic_longitude,
             poles=self.poles,
             weighted=experts.weighted,

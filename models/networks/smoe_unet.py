@@ -65,14 +65,14 @@ class SMoEUNet(UNetBody):
             raise ArgumentError("last_experts", f"{last_experts} is not positive")
         experts = experts or Experts()
         layers = ExpertLayers(experts, grid, periodic_longitude, poles)
-        last = replace(experts, per_selected=last_experts)
+        last = replace(experts, per_selected=last_experts, filters=out_channels)
 
         def layer(place: str, before: int, after: int) -> nn.Module:
             if place not in places:
                 return SameConv2d(before, after, periodic_longitude=periodic_longitude, poles=poles)
             if place == "last":
                 final = ExpertLayers(last, grid, periodic_longitude, poles)
-                return final.make(before, 1, filters=after)
+                return final.make(before, after)
             return layers.make(before, after, PLACES[place])
 
         super().__init__(in_channels, out_channels, layer, width, periodic_longitude)

@@ -64,3 +64,19 @@ def test_it_is_the_mixture_of_experts():
 def test_a_grid_that_is_none():
     with pytest.raises(ArgumentError, match="grid"):
         ExpertConvolution(3, 4, (0, 8))
+
+
+def test_experts_of_several_filters_have_fewer_gates():
+    layer = ExpertConvolution(3, 12, (6, 8), Experts(filters=4, per_selected=2)).layer
+    assert isinstance(layer, SMoE2d)
+    assert (layer.num_experts, layer.selected, layer.out_channels) == (6, 3, 12)
+    assert layer.gate.weight.shape == (6, 6, 8)
+    assert layer.experts.weight.shape == (24, 3, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("experts", "message"), [({"filters": 5}, "12 channels are no multiple"), ({"filters": 0}, "0")]
+)
+def test_filters_that_do_not_fit(experts, message):
+    with pytest.raises(ArgumentError, match=message):
+        ExpertConvolution(3, 12, (6, 8), Experts(**experts))
