@@ -10,6 +10,7 @@ from pathlib import Path
 
 BEAT = 20.0  # seconds between signs of life
 LOST = 300.0  # without a sign of life, after which a claim is taken over
+_PROCESS = "process"
 
 
 @contextmanager
@@ -54,7 +55,7 @@ def _take(path: Path, lost: float) -> bool:
         silent = time.time() - path.stat().st_mtime
     except FileNotFoundError:
         return _create(path)
-    if silent < lost:
+    if silent < lost and not _has_ended(path):
         return False
     # of those who see the lost claim one alone can rename it
     aside = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.lost")
@@ -72,8 +73,22 @@ def _create(path: Path) -> bool:
     except FileExistsError:
         return False
     with os.fdopen(descriptor, "w") as file:
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.write(f"{_PROCESS} {os.getpid()} on {socket.gethostname()}\n")
     return True
+
+
+def _has_ended(path: Path) -> bool:
+    """Whether a process of this machine claimed it that is no more."""
+    words = (holder(path) or "").split()
+    if len(words) != 4 or words[0] != _PROCESS or words[3] != socket.gethostname():
+        return False
+    try:
+        os.kill(int(words[1]), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, ValueError):
+        return False
+    return False
 
 
 def _touch(path: Path, beat: float, ended: threading.Event) -> None:

@@ -1,6 +1,9 @@
 """Claims on cells, shared through files."""
 
 import os
+import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -56,3 +59,19 @@ def test_a_living_one_is_not_taken(tmp_path):
         time.sleep(0.3)
         with claim(path, lost=60) as ours:
             assert not ours
+
+
+def test_one_of_a_process_that_has_ended_is_taken_over(tmp_path):
+    path = tmp_path / "unet"
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    path.write_text(f"process {int(ended.stdout)} on {socket.gethostname()}\n")
+    with claim(path) as ours:
+        assert ours
+    path.write_text(f"process {int(ended.stdout)} on another\n")  # of which nothing is known
+    with claim(path) as ours:
+        assert not ours
