@@ -22,8 +22,8 @@ class Experts:
 
     Args:
         per_selected: E / k, experts for each one that is selected.
-        filters: of an expert. With F filters, k = channels / F experts are selected: gates then have
-            F times fewer values.
+        filters: F of an expert; k = channels / F experts are selected, so that gates have F times
+            fewer values.
         weighted: whether values are multiplied by the weight of their expert.
         routing_loss: whether gates learn by routing classification; without it they learn only
             where `weighted`, from the loss itself.
