@@ -144,7 +144,7 @@ def test_a_budget_changes_options_and_has_runs_of_its_own(tmp_path):
         find_cells(["mlp"], [0], tmp_path, tmp_path, CONFIGS, name)[0]
         for name in (None, "five_minutes")
     )
-    assert "--trainer.max_epochs=60" in mlp.overrides
+    assert "--trainer.max_epochs=80" in mlp.overrides
     assert plain.overrides == ()
     assert len({plain.run, mlp.run}) == len({plain.claim, mlp.claim}) == 2
     with pytest.raises(UnknownNameError, match=r"budget: 'five_minute' .*did you mean"):

@@ -126,7 +126,7 @@ def test_the_tables_numbers_are_those_of_summarise(page, folders):
 def test_tables_tell_their_heads(page):
     assert len(page.all("caption")) == len(page.all("table")) == 3
     scopes = [attrs["scope"] for attrs in page.all("th")]
-    assert scopes.count("row") == 8
+    assert scopes.count("row") == 9
     assert set(scopes) == {"row", "col"}
 
 
