@@ -14,7 +14,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile -m slow
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
