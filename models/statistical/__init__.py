@@ -1,11 +1,11 @@
 """Statistical post-processing: methods that are solved, not trained."""
 
+from ens10.models.predictive.family import FamilyForecast
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.bias import BiasMap
 from ens10.models.statistical.climatology import Climatology
 from ens10.models.statistical.coupling import ECC, couple
 from ens10.models.statistical.emos import EMOS
-from ens10.models.statistical.family_forecast import FamilyForecast
 from ens10.models.statistical.isotonic import IsotonicRegression
 from ens10.models.statistical.member_by_member import MemberByMember
 from ens10.models.statistical.member_emos import MemberEMOS

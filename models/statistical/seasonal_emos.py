@@ -9,13 +9,13 @@ from torch import Tensor
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.models.predictive import Normal, Predictive
+from ens10.models.predictive.family import FamilyForecast
 from ens10.models.statistical.base import (
     StatisticalMethod,
     nothing_collected,
     require_same_grid,
 )
 from ens10.models.statistical.crps_terms import FamilyName, check_family, is_bounded
-from ens10.models.statistical.family_forecast import FamilyForecast
 from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
 from ens10.models.statistical.newton import Floats
 from ens10.models.statistical.seasonal_fit import SeasonalFit
