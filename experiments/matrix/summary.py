@@ -21,6 +21,7 @@ _NOTE = (
     "best possible forecast. PIT deviation: mean absolute deviation of the PIT histogram from a "
     "flat one. CPU: processor seconds of the fit; memory: most that its process held."
 )
+_UNEVEN = "Lines of fewer seeds are means over fewer worlds: their CRPS cannot be compared with the others'."
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ def write_summary(out: Path, models: Sequence[str], seeds: Iterable[int]) -> str
     if not runs:
         raise MissingDataError(str(out), list(models), "Let at least one cell end")
     entries = _entries(runs)
-    parts = [as_markdown(entries), f"{_NOTE}\n", comparisons(runs), sizes_as_markdown(runs)]
+    uneven = len({len(seeds) for seeds in entries}) > 1
+    note = f"{_NOTE} {_UNEVEN}\n" if uneven else f"{_NOTE}\n"
+    parts = [as_markdown(entries), note, comparisons(runs), sizes_as_markdown(runs)]
     text = "\n".join(part for part in parts if part)
     (out / f"{TABLE}.md").write_text(text, encoding="utf-8")
     (out / f"{TABLE}.csv").write_text(as_csv(entries), encoding="utf-8")
