@@ -21,7 +21,7 @@ _NOTE = (
     "best possible forecast. PIT deviation: mean absolute deviation of the PIT histogram from a "
     "flat one. CPU: processor seconds of the fit; memory: most that its process held."
 )
-_UNEVEN = "Lines of fewer seeds are means over fewer worlds: their CRPS cannot be compared with the others'."
+_UNEVEN = "Lines of fewer seeds are of fewer worlds: do not compare their CRPS with the others'."
 
 
 @dataclass(frozen=True)
