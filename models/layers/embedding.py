@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
 from ens10.grid import area_weights
+from ens10.models.domain import current
 from ens10.models.layers.locally_connected import checked_grid
 
 _STEEPEST = 10.0  # bound of 1 / cos(latitude), which is infinite at the poles
@@ -108,7 +109,7 @@ def require_grid(features: Tensor, grid: tuple[int, int], layer: str) -> None:
     Raises:
         ArgumentError: naming both grids.
     """
-    theirs = tuple(features.shape[-2:])
+    theirs = current().shape(features)
     if theirs != grid:
         raise ArgumentError(
             "grid",

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from ens10.errors import ArgumentError
+from ens10.models.domain import Edges, Sides, current
 from ens10.models.layers.padding import upsample_twice
 
 Grid = tuple[int, int]
@@ -60,13 +60,14 @@ def join_level(skip: Tensor, below: Tensor, *, periodic_longitude: bool = False)
         (..., C + C', H, W).
     """
     upper = upsample_twice(below.flatten(0, -4), periodic_longitude=periodic_longitude)
-    odd_row, odd_column = skip.shape[-2] % 2, skip.shape[-1] % 2
-    if odd_column:
-        mode = "circular" if periodic_longitude else "replicate"
-        upper = functional.pad(upper, (0, 1, 0, 0), mode=mode)
-    if odd_row:
-        upper = functional.pad(upper, (0, 0, 1, 0), mode="replicate")
-    return torch.cat([skip, upper.view(*skip.shape[:-3], *upper.shape[1:])], dim=-3)
+    domain = current()
+    odd_row, odd_column = (length % 2 for length in domain.shape(skip))
+    if odd_row or odd_column:
+        edges = Edges("replicate", "circular" if periodic_longitude else "replicate")
+        upper = domain.pad(upper, Sides(top=odd_row, right=odd_column), edges)
+        # of a part that does not end the grid, what was moved on is left to the next one
+        upper = upper[..., : skip.shape[-2], : skip.shape[-1]]
+    return torch.cat([skip, upper.reshape(*skip.shape[:-3], *upper.shape[1:])], dim=-3)
 
 
 def level_grid(grid: Grid, level: int) -> Grid:
@@ -87,7 +88,7 @@ def check_levels(fields: Tensor, levels: int, least: int, who: str, remedy: str)
     Raises:
         ArgumentError: fewer rows or columns.
     """
-    rows, columns = fields.shape[-2:]
+    rows, columns = current().shape(fields)
     if min(rows, columns) < least:
         raise ArgumentError(
             "features",

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.models.domain import Edges, Sides, current
 
 Poles = Literal["zeros", "replicate"]
 
@@ -17,12 +18,13 @@ class SameConv2d(nn.Conv2d):
         in_channels: channels of the input.
         out_channels: channels of the output.
         kernel_size: rows and columns of the filter, odd.
+        dilation: rows and columns from one of the filter's points to the next.
         periodic_longitude: whether the first and last column are neighbours, as on a global grid;
             otherwise zeros lie beyond them.
         poles: what lies beyond the first and last row: "zeros", or "replicate", that row again.
 
     Raises:
-        ArgumentError: an even kernel.
+        ArgumentError: an even kernel, or a dilation that is not positive.
         UnknownNameError: another value of `poles`.
     """
 
@@ -32,27 +34,35 @@ class SameConv2d(nn.Conv2d):
         out_channels: int,
         kernel_size: int = 3,
         *,
+        dilation: int = 1,
         periodic_longitude: bool = False,
         poles: Poles = "zeros",
     ) -> None:
         if kernel_size < 1 or kernel_size % 2 == 0:
             raise ArgumentError("kernel_size", f"{kernel_size} is not odd")
-        if poles not in get_args(Poles):
-            raise UnknownNameError("poles", poles, get_args(Poles))
-        half = kernel_size // 2
-        self._rows = half if poles == "replicate" else 0
-        self._columns = half if periodic_longitude else 0
-        padding = (half - self._rows, half - self._columns)  # what the convolution itself pads
-        super().__init__(in_channels, out_channels, kernel_size, padding=padding)
+        if dilation < 1:
+            raise ArgumentError("dilation", f"{dilation} is not positive")
+        half = dilation * (kernel_size // 2)
+        self.edges = edges_of(periodic_longitude, poles)
+        super().__init__(in_channels, out_channels, kernel_size, padding=half, dilation=dilation)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name in nn.Conv2d)
         """(N, in_channels, H, W) -> (N, out_channels, H, W)."""
-        padded = input
-        if self._columns:
-            padded = functional.pad(padded, (self._columns, self._columns, 0, 0), mode="circular")
-        if self._rows:
-            padded = functional.pad(padded, (0, 0, self._rows, self._rows), mode="replicate")
-        return super().forward(padded)
+        half = self.dilation[0] * (self.kernel_size[0] // 2)
+        stride, dilation = self.stride[0], self.dilation[0]
+        weights = self.weight, self.bias
+        return current().convolve(input, *weights, half, self.edges, stride, dilation)
+
+
+def edges_of(periodic_longitude: bool, poles: Poles) -> Edges:
+    """What lies beyond the grid, from a layer's arguments.
+
+    Raises:
+        UnknownNameError: another value of `poles`.
+    """
+    if poles not in get_args(Poles):
+        raise UnknownNameError("poles", poles, get_args(Poles))
+    return Edges(poles, "circular" if periodic_longitude else "zeros")
 
 
 def upsample_twice(fields: Tensor, *, periodic_longitude: bool = False) -> Tensor:
@@ -66,8 +76,11 @@ def upsample_twice(fields: Tensor, *, periodic_longitude: bool = False) -> Tenso
     Returns:
         (N, C, 2 H, 2 W).
     """
-    if not periodic_longitude:
+    domain = current()
+    if domain.whole and not periodic_longitude:
         return functional.interpolate(fields, scale_factor=2, mode="bilinear", align_corners=False)
-    wrapped = functional.pad(fields, (1, 1, 0, 0), mode="circular")
-    twice = functional.interpolate(wrapped, scale_factor=2, mode="bilinear", align_corners=False)
-    return twice[..., 2:-2]
+    edges = Edges("replicate", "circular" if periodic_longitude else "replicate")
+    rows = 0 if domain.whole else 1
+    padded = domain.pad(fields, Sides(rows, rows, 1, 1), edges)
+    twice = functional.interpolate(padded, scale_factor=2, mode="bilinear", align_corners=False)
+    return twice[..., 2 * rows : twice.shape[-2] - 2 * rows, 2:-2]

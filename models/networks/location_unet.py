@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ens10.errors import ArgumentError
+from ens10.models.domain import Edges, Sides, current
 from ens10.models.layers.embedding import PointEmbedding, require_grid
 from ens10.models.layers.locally_connected import checked_grid
 from ens10.models.layers.padding import Poles, SameConv2d, upsample_twice
@@ -158,16 +159,15 @@ class LocationUNet(Network):
             return None
         require_grid(features, self.grid, type(self).__name__)
         place: Tensor = self.embedding()
-        return place.to(features.dtype)
+        return current().part(place).to(features.dtype)
 
     def _pool(self, fields: Tensor) -> Tensor:
-        rows, columns = (n % 2 for n in fields.shape[-2:])
-        if columns:
-            mode = "circular" if self.periodic_longitude else "replicate"
-            fields = functional.pad(fields, (0, 1, 0, 0), mode=mode)
-        if rows:
-            fields = functional.pad(fields, (0, 0, 0, 1), mode="replicate")
-        return functional.avg_pool2d(fields, 2)
+        domain = current()
+        odd_row, odd_column = (length % 2 for length in domain.shape(fields))
+        if odd_row or odd_column:
+            edges = Edges("replicate", "circular" if self.periodic_longitude else "replicate")
+            fields = domain.pad(fields, Sides(bottom=odd_row, right=odd_column), edges)
+        return functional.avg_pool2d(fields, 2)  # drops what belongs to the next part
 
     def _upsample(self, fields: Tensor, like: Tensor) -> Tensor:
         twice = upsample_twice(fields, periodic_longitude=self.periodic_longitude)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ens10.errors import ArgumentError
 from ens10.models.layers.member_encoder import MemberEncoder, Pool, deviation
+from ens10.models.layers.norm import BatchNorm2d
 from ens10.models.networks.base import Network
 
 
@@ -62,7 +63,7 @@ class WithMembers(Network):
                 f"{name} takes {network.in_channels} channels, the members give {given}",
                 f"Set its in_channels to {given}",
             )
-        self.norm = nn.BatchNorm2d(given - in_channels)
+        self.norm = BatchNorm2d(given - in_channels)
         self.network = network
 
     def forward(self, features: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
 from ens10.models.layers.expert_layers import ExpertLayers, Experts
+from ens10.models.layers.norm import BatchNorm2d
 from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.networks.base import Network
 from ens10.models.networks.unet import start_at_zero
@@ -54,7 +55,7 @@ class SMoEResNet(Network):
         layers = ExpertLayers(experts or Experts(), grid, periodic_longitude, poles)
 
         def normalised(layer: nn.Module) -> list[nn.Module]:
-            return [nn.BatchNorm2d(width), nn.ReLU(inplace=True), layer]
+            return [BatchNorm2d(width), nn.ReLU(inplace=True), layer]
 
         self.first = SameConv2d(
             in_channels, width, periodic_longitude=periodic_longitude, poles=poles

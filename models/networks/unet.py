@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ens10.models.layers.levels import check_levels, through_levels
+from ens10.models.layers.norm import BatchNorm2d
 from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.networks.base import Network
 
@@ -43,7 +44,7 @@ class UNetBody(Network):
         def blocks(place: str, *widths: int) -> nn.Sequential:
             layers: list[nn.Module] = []
             for before, after in pairwise(widths):
-                layers += [layer(place, before, after), nn.BatchNorm2d(after)]
+                layers += [layer(place, before, after), BatchNorm2d(after)]
                 layers.append(nn.ReLU(inplace=True))
             return nn.Sequential(*layers)
 

@@ -78,15 +78,19 @@ class IsotonicRegression(StatisticalMethod):
             raise nothing_collected(self)
         spool = self._spool
 
+        # 2.7 kB for each point: written where they stay, in float32, by the blocks themselves
+        columns = torch.empty(self.nodes * (1 + self.levels), spool.area.size)
+
         def of_block(points: slice) -> Floats:
             data = spool.read(points).swapaxes(0, 1)
-            made = [self._of_point(mean, truth) for mean, truth in data]
-            return np.stack(made)
+            made = np.stack([self._of_point(mean, truth) for mean, truth in data], 1)
+            columns[:, points] = torch.from_numpy(made).to(columns)
+            return np.zeros(1)
 
-        columns = in_parallel(of_block, spool.blocks()).T.reshape(-1, *spool.area.shape)
-        made = torch.from_numpy(np.ascontiguousarray(columns)).to(self.quantiles)
-        self.node_means = made[: self.nodes].clone()
-        self.quantiles = made[self.nodes :].reshape(self.levels, *self.node_means.shape).clone()
+        in_parallel(of_block, spool.blocks())
+        columns = columns.to(self.quantiles).reshape(-1, *spool.area.shape)
+        self.node_means = columns[: self.nodes].clone()
+        self.quantiles = columns[self.nodes :].reshape(self.levels, *self.node_means.shape)
         self.solved.fill_(True)
         self._spool = None
 

@@ -95,11 +95,15 @@ class MemberByMember(StatisticalMethod):
             raise nothing_collected(self)
         spool = self._spool
 
-        def of_block(points: slice) -> Floats:
-            return fit(spool.read(points), self.estimator == "fair")
-
         members = spool.fields - 1
-        columns = in_parallel(of_block, spool.blocks(members)).T.reshape(-1, *spool.area.shape)
+
+        def of_block(points: slice) -> Floats:
+            data = spool.read(points)  # in few wide pieces, of which a tenth is fitted at once
+            width = max(1, data.shape[1] // members)
+            pieces = [data[:, i : i + width] for i in range(0, data.shape[1], width)]
+            return np.concatenate([fit(piece, self.estimator == "fair") for piece in pieces])
+
+        columns = in_parallel(of_block, spool.blocks()).T.reshape(-1, *spool.area.shape)
         for name, column in zip(("bias", "slope", "centre", "gamma"), columns, strict=True):
             setattr(self, name, torch.from_numpy(column.copy()).to(self.bias))
         self.solved.fill_(True)

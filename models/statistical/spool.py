@@ -1,5 +1,6 @@
 """What training batches hold, on disk until the fit, read back by blocks of grid points."""
 
+import os
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
@@ -63,7 +64,8 @@ class Spool:
         stacked = [
             f.detach().cpu().numpy().reshape(len(known), -1, *known.shape[1:]) for f in fields
         ]
-        written = np.where(known[:, None], np.concatenate(stacked, 1), np.nan).astype(np.float32)
+        written = np.where(known[:, None], np.concatenate(stacked, 1), np.nan)
+        written = np.ascontiguousarray(written, np.float32)
         if self._shape and written.shape[1:] != self._shape:
             raise ArgumentError(
                 "batch",
@@ -71,7 +73,7 @@ class Spool:
                 "Fit with one number of members on one grid",
             )
         self._shape = written.shape[1:]
-        self._file.write(written.tobytes())
+        self._file.write(written.data)
         self._dates.append(dates.detach().cpu().numpy().astype(np.int64).copy())
         area = weights.detach().cpu().double().numpy().max(0)
         self._area = area if self._area is None else np.maximum(self._area, area)
@@ -80,9 +82,15 @@ class Spool:
         """Some of the points (counted row by row), (F, P, N), dates in the order of time."""
         self._file.flush()
         dates = np.concatenate(self._dates)
-        shape = (len(dates), self._shape[0], int(np.prod(self._shape[1:])))
-        mapped = np.memmap(self._file, np.float32, "r", shape=shape)
-        block = np.array(mapped[:, :, points])
+        rows, size = len(dates) * self._shape[0], int(np.prod(self._shape[1:]))
+        chosen = np.arange(*points.indices(size)) if isinstance(points, slice) else points
+        first, last = (int(chosen[0]), int(chosen[-1])) if len(chosen) else (0, 0)
+        block, row = np.empty((rows, len(chosen)), np.float32), np.empty(last - first + 1, "f4")
+        # not mapped: each few bytes that a block wants of a date would map 64 kB of the file
+        for n, wanted in enumerate(block):
+            os.preadv(self._file.fileno(), [row], 4 * (n * size + first))
+            wanted[:] = row if len(row) == len(chosen) else row[chosen - first]
+        block = block.reshape(len(dates), -1, len(chosen))
         order = np.argsort(dates, kind="stable")
         return np.ascontiguousarray(block[order].transpose(1, 2, 0).astype(np.float64))
 

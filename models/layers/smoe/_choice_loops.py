@@ -1,4 +1,4 @@
-"""Compiled choice of the k largest weights at each point, and the gradient that judges it."""
+"""Compiled choice of the k largest weights at each point."""
 
 from typing import Any
 
@@ -6,17 +6,48 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ens10.compiled import OPTIONS
-from ens10.models.layers.smoe._rows import incorrect
+from ens10.metrics.ensemble._network import exchanges
 
 _POINTS = 32  # at a time: the keys of all experts stay in the nearest cache
 _INDEX = 16  # bits of a key that hold the expert
+# Keys are compared as doubles, for which processors have faster instructions: added to integers
+# of less than 51 bits this gives normal positive numbers in the same order.
+_AS_DOUBLE = 0x4338 << 48
+_AHEAD = 128  # points
+
+
+def _key(b: Any, value: Any, expert: Any) -> Any:
+    """Keys in the order of the numbers, NaN last, and of equal ones the first expert last."""
+    narrow, points = value.type, value.type.count
+    wide = ir.VectorType(ir.IntType(64), points)
+
+    def of(number: int, vector: Any = narrow) -> Any:
+        return ir.Constant(vector, [ir.Constant(vector.element, number)] * points)
+
+    size = b.and_(value, of(0x7FFFFFFF))
+    key = b.select(b.icmp_signed("<", value, of(0)), b.sub(of(0), size), size)
+    key = b.select(b.icmp_signed(">", size, of(0x7F800000)), of(0x7FFFFFFF), key)
+    low = b.add(expert, ir.Constant(ir.IntType(64), _AS_DOUBLE))
+    whole = b.insert_element(of(0, wide), low, ir.Constant(ir.IntType(32), 0))
+    whole = b.shuffle_vector(whole, whole, of(0, ir.VectorType(ir.IntType(32), points)))
+    return b.add(b.shl(b.sext(key, wide), of(_INDEX, wide)), whole)
+
+
+def _ordered(b: Any, u: Any, v: Any) -> tuple[Any, Any]:
+    """The lower and the higher of each two keys, given as doubles."""
+    kind = ir.FunctionType(u.type, [u.type, u.type])
+    names = (f"llvm.{name}.v{u.type.count}f64" for name in ("minnum", "maxnum"))
+    # not by a select: of one that is stored LLVM makes a masked store, which is slow
+    lower, higher = (cgutils.get_or_insert_function(b.module, kind, name) for name in names)
+    return (b.call(lower, [u, v], fastmath=("nnan",)), b.call(higher, [u, v], fastmath=("nnan",)))
 
 
 def _keying(typing, bits, first, expert, keys, at):  # type: ignore[no-untyped-def]  # noqa: ARG001
-    """Integers in the order of the numbers, NaN last, and of equal ones the first expert last."""
+    """Keys of one expert at _POINTS points."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         narrow, wide = (ir.VectorType(ir.IntType(n), _POINTS) for n in (32, 64))
@@ -25,17 +56,8 @@ def _keying(typing, bits, first, expert, keys, at):  # type: ignore[no-untyped-d
             array = context.make_array(signature.args[n])(context, builder, values[n])
             return builder.bitcast(builder.gep(array.data, [values[n + 1]]), vector.as_pointer())
 
-        def of(number: int, vector: Any = narrow) -> Any:
-            return ir.Constant(vector, [ir.Constant(vector.element, number)] * _POINTS)
-
-        b, value = builder, builder.load(place(0, narrow), align=4)
-        size = b.and_(value, of(0x7FFFFFFF))
-        key = b.select(b.icmp_signed("<", value, of(0)), b.sub(of(0), size), size)
-        key = b.select(b.icmp_signed(">", size, of(0x7F800000)), of(0x7FFFFFFF), key)
-        whole = b.insert_element(of(0, wide), values[2], ir.Constant(ir.IntType(32), 0))
-        whole = b.shuffle_vector(whole, whole, of(0))
-        key = b.or_(b.shl(b.sext(key, wide), of(_INDEX, wide)), whole)
-        b.store(key, place(3, wide), align=8)
+        value = builder.load(place(0, narrow), align=4)
+        builder.store(_key(builder, value, values[2]), place(3, wide), align=8)
         return context.get_dummy_value()
 
     return types.void(bits, first, expert, keys, at), generate
@@ -46,21 +68,74 @@ def _exchanging(typing, keys, low, high):  # type: ignore[no-untyped-def]  # noq
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, values[0])
-        line = ir.VectorType(ir.IntType(64), _POINTS)
-        places = [
-            builder.bitcast(builder.gep(array.data, [row]), line.as_pointer()) for row in values[1:]
-        ]
-        u, v = (builder.load(place, align=8) for place in places)
-        below = builder.icmp_signed("<", u, v)
-        builder.store(builder.select(below, u, v), places[0], align=8)
-        builder.store(builder.select(below, v, u), places[1], align=8)
+        line = ir.VectorType(ir.DoubleType(), _POINTS).as_pointer()
+        places = [builder.bitcast(builder.gep(array.data, [row]), line) for row in values[1:]]
+        pair = (builder.load(place, align=8) for place in places)
+        for key, place in zip(_ordered(builder, *pair), places, strict=True):
+            builder.store(key, place, align=8)
         return context.get_dummy_value()
 
     return types.void(keys, low, high), generate
 
 
+def _besting(typing, bits, first, apart, groups, keys, group, points):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    """The largest keys of all experts in order, as many as a group has, kept in registers.
+
+    Every group is sorted; the larger half of it and those found so far is sorted again.
+    """
+    g, n = group.count, points.count
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        b, long = builder, ir.IntType(64)
+        narrow, line = ir.VectorType(ir.IntType(32), n), ir.VectorType(ir.DoubleType(), n)
+        weights, found = (
+            context.make_array(signature.args[i])(context, b, values[i]).data for i in (0, 4)
+        )
+        lowest = ir.Constant(line, [ir.Constant(line.element, 0.0)] * n)
+        best = [cgutils.alloca_once_value(b, lowest) for _ in range(g)]
+
+        def exchange(some: list[Any], i: int, j: int) -> None:
+            some[i], some[j] = _ordered(b, some[i], some[j])
+
+        with cgutils.for_range(b, values[3]) as loop:
+            new = []
+            for i in range(g):
+                expert = b.add(b.mul(loop.index, ir.Constant(long, g)), ir.Constant(long, i))
+                place = b.gep(weights, [b.add(values[1], b.mul(expert, values[2]))])
+                _prefetch(b, b.gep(place, [ir.Constant(long, _AHEAD)]))
+                value = b.load(b.bitcast(place, narrow.as_pointer()), align=4)
+                reverse = b.sub(ir.Constant(long, 2**_INDEX - 1), expert)
+                new.append(b.bitcast(_key(b, value, reverse), line))
+            for i, j in exchanges(g).tolist():
+                exchange(new, i, j)
+            top = [_ordered(b, b.load(best[i]), new[g - 1 - i])[1] for i in range(g)]
+            distance = g // 2
+            while distance:
+                for i in range(g):
+                    if not i & distance:
+                        exchange(top, i, i + distance)
+                distance //= 2
+            for place, key in zip(best, top, strict=True):
+                b.store(key, place)
+        for i, place in enumerate(best):
+            there = b.gep(found, [ir.Constant(long, (g - 1 - i) * n)])
+            b.store(b.load(place), b.bitcast(there, line.as_pointer()), align=8)
+        return context.get_dummy_value()
+
+    return types.void(bits, first, apart, groups, keys, group, points), generate
+
+
+def _prefetch(b: Any, place: Any) -> None:
+    """Asks for a number that will be needed: there are more streams than a processor foresees."""
+    byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+    function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
+    b.call(function, [b.bitcast(place, byte), *(ir.Constant(word, n) for n in (0, 3, 1))])
+
+
 _keys: Any = intrinsic(_keying)
 _exchange: Any = intrinsic(_exchanging)
+_best: Any = intrinsic(_besting)
 
 
 @numba.njit(**OPTIONS)
@@ -93,51 +168,22 @@ def choose(bits, pairs, band, chosen):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _others(values, others, factor):  # type: ignore[no-untyped-def]
-    for w in range(values.size):
-        values[w] = (values[w] - others[w]) * factor
-
-
-@numba.njit(**OPTIONS)
-def _count(judged, h, area, limits, half, allowed, share):  # type: ignore[no-untyped-def]
-    """Adds the number of samples in which each choice of row h was incorrect to share (k, W)."""
-    N, k, _, W = judged.shape
-    for n in range(N):
-        for r in range(k):
-            for w in range(W):
-                wrong = incorrect(judged[n, r, h, w], area[h, w], limits[n], half, allowed)
-                share[r, w] += 1 if wrong else 0
-
-
-@numba.njit(**OPTIONS)
-def classify(gradient, chosen, judged, area, limits, half, allowed, factor, band):  # type: ignore[no-untyped-def]
-    """The classification gradient of a map of weights, see `classification_gradient`.
+def choose_few(bits, group, points, band, chosen):  # type: ignore[no-untyped-def]
+    """As `choose`, for a k that the registers hold.
 
     Args:
-        gradient: (E, H, W) sigmoid(R), replaced.
-        chosen: (H, W, k) indices.
-        judged: (N, k, H, W) gradients of the output of the samples with this map.
-        area: (H, W) or negative; see `incorrect`, also for the next three.
-        limits: (N,).
-        half: factor of errors.
-        allowed: errors.
-        factor: of the gradient.
-        band: first row and the one after the last.
+        bits: (E, P) float32 as int32; a multiple of a group of experts.
+        group: a tuple of a power of two length, k or more.
+        points: a tuple as long as points are looked at together, not more than the band has.
+        band: first point and the one after the last.
+        chosen: (P, k), written.
     """
-    E, _, W = gradient.shape
-    N, k = judged.shape[:2]
-    share, others = np.zeros((k, W), gradient.dtype), np.zeros(W, gradient.dtype)
-    for h in range(band[0], band[1]):
-        share[:], others[:] = 0, 0
-        _count(judged, h, area, limits, half, allowed, share)
+    E, P = bits.shape
+    k, n, flat = chosen.shape[1], len(points), bits.reshape(-1)
+    keys = np.zeros(len(group) * n, np.int64)
+    for place in range(band[0], band[1], n):
+        start = min(place, band[1] - n)  # the last points twice, if need be
+        _best(flat, start, P, E // len(group), keys, group, points)
         for r in range(k):
-            for w in range(W):
-                share[r, w] /= N
-                others[w] += share[r, w]
-        for w in range(W):
-            others[w] /= max(E - k, 1)
-        for e in range(E):
-            _others(gradient[e, h], others, factor)
-        for w in range(W):
-            for r in range(k):
-                gradient[chosen[h, w, r], h, w] += (others[w] - (1 - share[r, w])) * factor
+            for p in range(n):
+                chosen[start + p, r] = 2**_INDEX - 1 - (keys[r * n + p] & (2**_INDEX - 1))

@@ -9,32 +9,9 @@ import numba
 
 from ens10.compiled import OPTIONS
 from ens10.models.layers.smoe._patches import dots, to_filters, to_patch
+from ens10.models.layers.smoe._transposes import add_columns, from_columns, to_columns
 
-_TILE = 16  # columns that are transposed at a time
-
-
-@numba.njit(**OPTIONS)
-def _to_columns(row, C, size, line, at):  # type: ignore[no-untyped-def]
-    """Channels last: row (C, W) to line[at + w size + c]."""
-    W = row.shape[1]
-    for start in range(0, W, _TILE):
-        for c in range(C):
-            place = at + start * size + c
-            for w in range(start, min(start + _TILE, W)):
-                line[place] = row[c, w]
-                place += size
-
-
-@numba.njit(**OPTIONS)
-def _from_columns(line, at, size, C, row, add):  # type: ignore[no-untyped-def]
-    """Channels first again; added to what is there, or in its place."""
-    W = row.shape[1]
-    for start in range(0, W, _TILE):
-        for c in range(C):
-            place = at + start * size + c
-            for w in range(start, min(start + _TILE, W)):
-                row[c, w] = row[c, w] + line[place] if add else line[place]
-                place += size
+_RANKS = (0,) * 4  # ranks and columns that are transposed at a time
 
 
 @numba.njit(**OPTIONS)
@@ -48,14 +25,15 @@ def _inside(h, H, replicate):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _fill(field, h, line, at, size, half, wrap, replicate):  # type: ignore[no-untyped-def]
+def _fill(field, h, line, at, padding, lanes):  # type: ignore[no-untyped-def]
     """Row h of a field, as filters see it, to line[at:]."""
+    half, size, _, wrap, replicate = padding
     C, H, W = field.shape
     h = _inside(h, H, replicate)
     if h < 0:
         line[at : at + (W + 2 * half) * size] = 0
         return
-    _to_columns(field[:, h], C, size, line, at + half * size)
+    to_columns(field.reshape(-1), h * W, H * W, C, W, line, at + half * size, size, lanes)
     for j in range(half):
         left, right = at + j * size, at + (half + W + j) * size
         for c in range(C):
@@ -64,12 +42,13 @@ def _fill(field, h, line, at, size, half, wrap, replicate):  # type: ignore[no-u
 
 
 @numba.njit(**OPTIONS)
-def _empty(field, h, line, at, size, half, wrap, replicate):  # type: ignore[no-untyped-def]
+def _empty(field, h, line, at, padding, lanes):  # type: ignore[no-untyped-def]
     """Adds line[at:] to row h of a field, the reverse of `_fill`, and clears it."""
+    half, size, _, wrap, replicate = padding
     C, H, W = field.shape
     h = _inside(h, H, replicate)
     if h >= 0:
-        _from_columns(line, at + half * size, size, C, field[:, h], True)
+        add_columns(line, at + half * size, size, field.reshape(-1), h * W, H * W, C, W, lanes)
         if wrap:
             for j in range(half):
                 left, right = at + j * size, at + (half + W + j) * size
@@ -98,31 +77,31 @@ def forward_band(field, band, filters, chosen, out, ring, line, places, padding,
         chosen: (H, W, k) indices.
         out: (k, H, W), written.
         ring: (rows x (W + columns - 1) x channels,) zeros where channels are added.
-        line: (W k,) scratch.
+        line: (2, W k) scratch.
         places: (rows,) scratch.
         padding: half a filter, channels in the ring, numbers of an expert, whether longitude is
             periodic, whether the outer rows are replicated.
         layout: of a patch, or of a part of it.
     """
-    half, channels, size, wrap, replicate = padding
-    W = field.shape[2]
+    half, channels, size = padding[:3]
+    _, H, W = field.shape
     k, K = chosen.shape[2], places.size
     length = (W + 2 * half) * channels
     whole, run = len(layout[1]) * len(layout[2]), K * channels
     experts = chosen.reshape(-1)
-    for h in range(band[0] - half, band[0] + half):
-        _fill(field, h, ring, h % K * length, channels, half, wrap, replicate)
-    for h in range(band[0], band[1]):
-        new = h + half
-        _fill(field, new, ring, new % K * length, channels, half, wrap, replicate)
+    for new in range(band[0] - half, band[1] + half):
+        _fill(field, new, ring, new % K * length, padding, layout[2])
+        h = new - half
+        if h < band[0]:
+            continue
         _turn(places, h, half, length)
-        line[:] = 0
+        line[0] = 0
         for i in range(0, K, len(layout[0])):
             for v in range(0, run, whole):
                 for w in range(W):
-                    dots(line, w * k, ring, places, i, w * channels + v, experts,
+                    dots(line[0], w * k, ring, places, i, w * channels + v, experts,
                          (h * W + w) * k, k, filters, i * run + v, size, layout)  # fmt: skip
-        _from_columns(line, 0, k, k, out[:, h], False)
+        from_columns(line[0], 0, k, out.reshape(-1), h * W, H * W, k, W, _RANKS)
 
 
 @numba.njit(**OPTIONS)
@@ -136,16 +115,17 @@ def incorrect(gradient, area, limit, half, allowed):  # type: ignore[no-untyped-
 
 @numba.njit(**OPTIONS)
 def _damped(part, judged, h, area, limits, damping, line):  # type: ignore[no-untyped-def]
-    """The experts' gradient at row h, ranks last."""
-    k, _, W = part.shape
-    _to_columns(part[:, h], k, k, line, 0)
+    """The experts' gradient at row h, ranks last, to line[0]."""
+    k, H, W = part.shape
     if damping == 1:
+        to_columns(part.reshape(-1), h * W, H * W, k, W, line[0], 0, k, _RANKS)
         return
-    for start in range(0, W, _TILE):
-        for r in range(k):
-            for w in range(start, min(start + _TILE, W)):
-                if incorrect(judged[r, h, w], area[h, w], limits[0], limits[1], limits[2]):
-                    line[w * k + r] *= damping
+    row = line[1].reshape(k, W)
+    for r in range(k):
+        for w in range(W):
+            wrong = incorrect(judged[r, h, w], area[h, w], limits[0], limits[1], limits[2])
+            row[r, w] = part[r, h, w] * damping if wrong else part[r, h, w]
+    to_columns(line[1], 0, W, k, W, line[0], 0, k, _RANKS)
 
 
 @numba.njit(**OPTIONS)
@@ -183,24 +163,22 @@ def backward_band(  # type: ignore[no-untyped-def]
         wanted: whether the gradient is for the field, for the filters.
         rings: (2, ...) one of the field, one of its gradient, that is zero.
     """
-    half, channels, size, wrap, replicate = padding
+    half, channels, size = padding[:3]
     W = field.shape[2]
     k, K = chosen.shape[2], places.size
     length = (W + 2 * half) * channels
     experts = chosen.reshape(-1)
     ring, sums = rings[0], rings[1]
-    for h in range(band[0] - half, band[0] + half):
-        _fill(field, h, ring, h % K * length, channels, half, wrap, replicate)
-    for h in range(band[0], band[1]):
-        new = h + half
-        _fill(field, new, ring, new % K * length, channels, half, wrap, replicate)
-        _turn(places, h, half, length)
-        _damped(part, judged, h, area, limits, damping, line)
-        row = (h * W, k, W, K, channels, size)
-        _differentiate(row, rings, places, experts, filters, for_filters, line, wanted, layout)
-        if wanted[0]:
-            old = h - half
-            _empty(for_field, old, sums, old % K * length, channels, half, wrap, replicate)
-    if wanted[0]:
-        for h in range(band[1] - half, band[1] + half):
-            _empty(for_field, h, sums, h % K * length, channels, half, wrap, replicate)
+    for h in range(band[0] - 2 * half, band[1] + 2 * half):
+        new, old = h + half, h - half
+        if h < band[1]:
+            _fill(field, new, ring, new % K * length, padding, layout[2])
+        if band[0] <= h < band[1]:
+            _turn(places, h, half, length)
+            _damped(part, judged, h, area, limits, damping, line)
+            row = (h * W, k, W, K, channels, size)
+            _differentiate(
+                row, rings, places, experts, filters, for_filters, line[0], wanted, layout
+            )
+        if h >= band[0] and wanted[0]:
+            _empty(for_field, old, sums, old % K * length, padding, layout[2])

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from ens10.metrics.ensemble._network import exchanges
 from ens10.models.layers.smoe._bands import bands, in_bands
-from ens10.models.layers.smoe._choice_loops import choose
+from ens10.models.layers.smoe._choice_loops import choose, choose_few
 
 _MOST = 2**16  # experts whose index fits into a key
 _BAND = 2**13  # points
+_FEW = 4  # keys that the processor's registers hold for _LINE points
+_LINE = 16  # points
 
 
 def preferred(routing: Tensor, k: int) -> Tensor:
@@ -35,10 +37,21 @@ def preferred(routing: Tensor, k: int) -> Tensor:
         return ranked.to(_smallest_dtype(E)).contiguous()
     chosen = torch.empty(N, H, W, k, dtype=_smallest_dtype(E))
     bits = routing.contiguous().view(torch.int32).flatten(2).numpy()
+    pieces = [(n, band) for n in range(N) for band in bands(H * W, _BAND)]
+    group = 1 << (k - 1).bit_length()
+    if (
+        group <= _FEW
+        and E % group == 0
+        and all(stop - start >= _LINE for _, (start, stop) in pieces)
+    ):
+        few = (0,) * group, (0,) * _LINE
+        in_bands(
+            lambda n, band: choose_few(bits[n], *few, band, chosen[n].flatten(0, 1).numpy()), pieces
+        )
+        return chosen
     network = _network(E, k)
     in_bands(
-        lambda n, band: choose(bits[n], network, band, chosen[n].flatten(0, 1).numpy()),
-        [(n, band) for n in range(N) for band in bands(H * W, _BAND)],
+        lambda n, band: choose(bits[n], network, band, chosen[n].flatten(0, 1).numpy()), pieces
     )
     return chosen
 

@@ -17,11 +17,12 @@ from torch.autograd.function import once_differentiable
 
 from ens10.models.layers.smoe import _rows
 from ens10.models.layers.smoe._bands import Band, bands, in_bands
-from ens10.models.layers.smoe._choice_loops import classify
+from ens10.models.layers.smoe._classing import classify
 from ens10.models.layers.smoe.conv import FreeConv2d
 from ens10.models.layers.smoe.routing import Judgement, RoutingRule, judge
 
 _BAND = 32  # rows
+_BAND_POINTS = 2**13
 _REGISTERS = 20  # vectors of a patch that are kept
 _LINE = 64  # bytes in a vector
 _WORTH_IT = 2**24  # products of the dense form: below this it is as fast
@@ -45,7 +46,7 @@ class Grid:
     def of(cls, experts: FreeConv2d) -> "Grid":
         """That of a convolution."""
         size = experts.kernel_size[0]
-        return cls(size, experts.padding[1] == 0 < size - 1, experts.padding[0] == 0 < size - 1)
+        return cls(size, experts.edges.columns == "circular", experts.edges.rows == "replicate")
 
     def lanes(self, channels: int, dtype: torch.dtype) -> int:
         """Numbers in a vector: few channels fill a part of the widest one."""
@@ -77,7 +78,7 @@ class _Work:
         half, channels = grid.size // 2, grid.channels(C, field.dtype)
         length = grid.size * (W + 2 * half) * channels
         self.rings = field.new_zeros(rings, length).numpy()
-        self.line = field.new_zeros(W * k).numpy()
+        self.line = field.new_zeros(2, W * k).numpy()
         self.places = np.zeros(grid.size, np.int64)
         size = grid.size**2 * channels
         self.padding = (half, channels, size, grid.wrap, grid.replicate)
@@ -220,20 +221,22 @@ def classification(
     gate: Tensor, chosen: Tensor, gradient: Tensor, judgement: Judgement, scale: Tensor
 ) -> Tensor:
     """As `classification_gradient`, from the gradient of the output (N, k, H, W)."""
-    found = gate.detach().sigmoid()
-    numbers, H = _numbers(judgement, gradient), gate.shape[2]
-    real = found.numpy().dtype.type
-    factor = real(float(scale) / gate.numel())
+    weights, errors = gate.detach().contiguous().flatten(2), gradient.flatten(2)
+    found = torch.empty_like(weights)
+    indices, numbers = chosen.flatten(1, 2), _numbers(judgement, gradient)
+    factor = weights.numpy().dtype.type(float(scale) / gate.numel())
 
     def one(m: int, band: Band) -> None:
         samples = slice(None) if len(gate) == 1 else slice(m, m + 1)
         classify(
-            found[m].numpy(), chosen[m % len(chosen)].numpy(), gradient[samples].numpy(),
-            numbers.area, numbers.limits[samples], numbers.half, numbers.allowed, factor, band,
+            weights[m].numpy(), indices[m % len(indices)].numpy(), errors[samples].numpy(),
+            numbers.area.reshape(-1), numbers.limits[samples], numbers.half, numbers.allowed,
+            factor, band, found[m].numpy(),
         )  # fmt: skip
 
-    in_bands(one, [(m, band) for m in range(len(gate)) for band in bands(H, _BAND)])
-    return found
+    points = weights.shape[2]
+    in_bands(one, [(m, band) for m in range(len(gate)) for band in bands(points, _BAND_POINTS)])
+    return found.view_as(gate)
 
 
 class ChosenExperts(torch.autograd.Function):

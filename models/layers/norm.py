@@ -1,0 +1,116 @@
+"""Batch normalisation whose statistics are those of the whole grid."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from ens10.models.domain import Domain, current
+
+
+class BatchNorm2d(nn.BatchNorm2d):
+    """As `torch.nn.BatchNorm2d`, with the moments of whole fields where a sample is split.
+
+    Parameters, buffers and their names are torch's.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name in nn.BatchNorm2d)
+        """(N, C, H, W) -> (N, C, H, W)."""
+        domain = current()
+        batch_moments = self.training or self.running_mean is None
+        if domain.whole or not batch_moments:
+            outputs: Tensor = super().forward(input)
+            return outputs
+        mean, variance, count = moments(input, domain)
+        if self.training and self.track_running_stats:
+            self._remember(mean, variance * count / (count - 1).clamp(min=1))
+        normalised: Tensor = Normalise.apply(  # type: ignore[no-untyped-call]
+            input, self.weight, self.bias, mean, variance, count, self.eps, domain
+        )
+        return normalised
+
+    def _remember(self, mean: Tensor, variance: Tensor) -> None:
+        """Moves the running moments, as torch does."""
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        share = self.momentum
+        if share is None:
+            share = 1 / float(self.num_batches_tracked)
+        for running, new in ((self.running_mean, mean), (self.running_var, variance)):
+            assert running is not None
+            running.lerp_(new.to(running.dtype), share)
+
+
+def moments(fields: Tensor, domain: Domain) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and variance (n) of each channel over samples and the whole grid, and their count.
+
+    Moments of the parts are merged by their counts (Chan et al. 1983, doi:10.2307/2683386), which
+    keeps the digits that a difference of large sums would lose. Without gradient.
+
+    Args:
+        fields: (N, C, h, w), this process's part.
+        domain: where the other parts are.
+
+    Returns:
+        (C,), (C,) and a scalar, at least float32.
+    """
+    values = fields.detach()
+    dtype = torch.promote_types(values.dtype, torch.float32)
+    variance, mean = torch.var_mean(values.to(dtype), dim=(0, 2, 3), correction=0)
+    mine = float(values.numel() // values.shape[1])
+    first = domain.total(torch.cat([mean * mine, mean.new_full((1,), mine)]))
+    count = first[-1]
+    overall = first[:-1] / count
+    spread = domain.total((variance + (mean - overall).square()) * mine)
+    return overall, spread / count, count
+
+
+class Normalise(torch.autograd.Function):
+    """Normalisation by the moments of all parts, which keeps its input alone.
+
+    Called with fields (N, C, h, w), weight and bias (C,) or None, their mean and variance (C,),
+    the count of values of a channel, eps, and the domain. The gradient is that of batch
+    normalisation (Ioffe and Szegedy 2015, arXiv:1502.03167), whose two sums go over all parts.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        fields: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        mean: Tensor,
+        variance: Tensor,
+        count: Tensor,
+        eps: float,
+        domain: Domain,
+    ) -> Tensor:
+        """(N, C, h, w)."""
+        ctx.eps, ctx.domain = eps, domain
+        ctx.save_for_backward(fields, weight, mean, variance, count)
+        return functional.batch_norm(fields, mean, variance, weight, bias, False, 0.0, eps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients for fields, weight and bias; those of the latter are of this part."""
+        fields, weight, mean, variance, count = ctx.saved_tensors
+        inverse = (variance + ctx.eps).rsqrt()
+        # as if the moments were constants: also gives this part's two sums
+        plain, for_weight, for_bias = torch.ops.aten.native_batch_norm_backward(
+            gradient.contiguous(), fields, weight, mean, variance, None, None, False, ctx.eps,
+            [ctx.needs_input_grad[0], True, True],
+        )  # fmt: skip
+        for_fields = None
+        if ctx.needs_input_grad[0]:
+            sums = ctx.domain.total(torch.stack([for_bias, for_weight])) / count
+            scale = inverse if weight is None else inverse * weight
+            slope = -scale * inverse * sums[1]
+            shift = -scale * sums[0] - slope * mean
+            shape = (1, -1, 1, 1)
+            correction = [x.to(plain.dtype).view(shape) for x in (slope, shift)]
+            for_fields = plain.addcmul_(fields, correction[0]).add_(correction[1])
+        affine = (for_weight, for_bias) if weight is not None else (None, None)
+        return for_fields, *affine, None, None, None, None, None

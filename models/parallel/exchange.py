@@ -1,0 +1,173 @@
+"""Messages between the processes that hold parts of the same samples."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Strips = tuple[Tensor | None, Tensor | None]
+
+
+class Link(Protocol):
+    """The neighbours of a part along one dimension."""
+
+    def ends(self, around: bool) -> tuple[bool, bool]:
+        """Whether the grid ends before, and after, this part; never where it goes around."""
+        ...
+
+    def swap(self, to_before: Tensor | None, to_after: Tensor | None, around: bool) -> Strips:
+        """Sends a strip to each neighbour, and gives those that come from them.
+
+        All processes call it alike, with strips that are as wide on each of them.
+
+        Args:
+            to_before: for the neighbour in the north or west; None if it wants nothing.
+            to_after: for the one in the south or east.
+            around: whether the first part and the last are neighbours.
+
+        Returns:
+            What came from before, in the shape of `to_after`, and from after, in that of
+            `to_before`; None where there is no neighbour.
+        """
+        ...
+
+
+class Exchange(Protocol):
+    """All that sharding needs of a communication library."""
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        ...
+
+    @property
+    def links(self) -> tuple[Link, Link]:
+        """Of the rows, and of the columns."""
+        ...
+
+    def total(self, parts: Tensor) -> Tensor:
+        """The sum over all processes, a new tensor."""
+        ...
+
+
+class Alone:
+    """The link of a dimension that is not split."""
+
+    def ends(self, around: bool) -> tuple[bool, bool]:
+        """See `Link.ends`."""
+        return not around, not around
+
+    def swap(self, to_before: Tensor | None, to_after: Tensor | None, around: bool) -> Strips:
+        """See `Link.swap`; the part is its own neighbour."""
+        return (to_after, to_before) if around else (None, None)
+
+
+@dataclass
+class Traffic:
+    """What a process sent, counted from the start.
+
+    Attributes:
+        messages: to neighbours.
+        bytes: in them.
+        sums: number of sums over the group.
+        summed_bytes: that this process gave to them.
+    """
+
+    messages: int = 0
+    bytes: int = 0
+    sums: int = 0
+    summed_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Messages:
+    """A link by messages of `torch.distributed`, over any of its backends.
+
+    Attributes:
+        group: the processes of a sample.
+        ranks: in the group, of the parts along this dimension.
+        index: of this part.
+        traffic: where messages are counted.
+    """
+
+    group: dist.ProcessGroup
+    ranks: tuple[int, ...]
+    index: int
+    traffic: Traffic
+
+    def ends(self, around: bool) -> tuple[bool, bool]:
+        """See `Link.ends`."""
+        return not around and self.index == 0, not around and self.index == len(self.ranks) - 1
+
+    def swap(self, to_before: Tensor | None, to_after: Tensor | None, around: bool) -> Strips:
+        """See `Link.swap`.
+
+        With two parts that go around, both neighbours are the same process: messages are told
+        apart by tags, and by their order where a backend has none.
+        """
+        first, last = self.ends(around)
+        before, after = (self.ranks[(self.index + n) % len(self.ranks)] for n in (-1, 1))
+        from_before = None if first or to_after is None else torch.empty_like(to_after)
+        from_after = None if last or to_before is None else torch.empty_like(to_before)
+        sent = [(after, None if last else to_after, 0), (before, None if first else to_before, 1)]
+        received = [(before, from_before, 0), (after, from_after, 1)]
+        operations = [
+            dist.P2POp(operation, strip, group=self.group, tag=tag, group_peer=peer)
+            for operation, messages in ((dist.isend, sent), (dist.irecv, received))
+            for peer, strip, tag in messages
+            if strip is not None
+        ]
+        for _, strip, _ in sent:
+            if strip is not None:
+                self.traffic.messages += 1
+                self.traffic.bytes += strip.nbytes
+        for work in dist.batch_isend_irecv(operations) if operations else []:
+            work.wait()
+        return from_before, from_after
+
+
+@dataclass
+class ProcessGroupExchange:
+    """Exchange over a process group of `torch.distributed`.
+
+    Args:
+        group: the processes of a sample, the parts of the first rows in its first ranks.
+        lat: parts of the rows.
+        lon: parts of the columns.
+    """
+
+    group: dist.ProcessGroup
+    lat: int
+    lon: int = 1
+    traffic: Traffic = field(default_factory=Traffic)
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        return self.lat * self.lon
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Which part of the rows, and of the columns, is this process's."""
+        return divmod(self.group.rank(), self.lon)
+
+    @property
+    def links(self) -> tuple[Link, Link]:
+        """Of the rows, and of the columns."""
+        i, j = self.place
+        rows = tuple(n * self.lon + j for n in range(self.lat))
+        columns = tuple(i * self.lon + n for n in range(self.lon))
+        return self._link(rows, i), self._link(columns, j)
+
+    def _link(self, ranks: tuple[int, ...], index: int) -> Link:
+        return Messages(self.group, ranks, index, self.traffic) if len(ranks) > 1 else Alone()
+
+    def total(self, parts: Tensor) -> Tensor:
+        """The sum over all processes, a new tensor."""
+        summed = parts.detach().clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(summed, group=self.group)
+        self.traffic.sums += 1
+        self.traffic.summed_bytes += summed.nbytes
+        return summed

@@ -1,0 +1,107 @@
+"""A part of the grid, with neighbours that hold the others."""
+
+import torch
+from torch import Tensor
+
+from ens10.errors import ArgumentError
+from ens10.models.domain import Cut, Domain, Edges, Sides
+from ens10.models.parallel.exchange import Exchange
+from ens10.models.parallel.halo import Frame
+from ens10.models.parallel.operations import Convolve, Pad, Sum
+
+
+class Shard(Domain):
+    """One process's part of the grid; see `Domain` for what layers ask of it.
+
+    Args:
+        rows: how the rows are cut.
+        columns: how the columns are.
+        exchange: messages to the processes with the other parts.
+    """
+
+    def __init__(self, rows: Cut, columns: Cut, exchange: Exchange) -> None:
+        self.rows, self.columns, self.exchange = rows, columns, exchange
+        self.size = exchange.size
+
+    @property
+    def own(self) -> tuple[slice, slice]:
+        """Rows and columns of this process, on the grid of the data."""
+        return self.rows.own, self.columns.own
+
+    def shape(self, fields: Tensor) -> tuple[int, int]:
+        """Rows and columns of the whole grid, on the level of `fields`."""
+        height, width = fields.shape[-2:]
+        return self.rows.of_size(height).total, self.columns.of_size(width).total
+
+    def origin(self, fields: Tensor) -> tuple[int, int]:
+        """Row and column of the first point of `fields` in the whole grid of their level."""
+        height, width = fields.shape[-2:]
+        return self.rows.of_size(height).start, self.columns.of_size(width).start
+
+    def part(self, whole: Tensor) -> Tensor:
+        """This process's part of a map; dimensions of length 1 stay. Differentiable."""
+        for dim, cut in ((-2, self.rows), (-1, self.columns)):
+            if whole.shape[dim] > 1:
+                level = cut.of_total(whole.shape[dim])
+                whole = whole.narrow(dim, level.start, level.size)
+        return whole
+
+    def pad(self, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
+        """Fields (N, C, h, w) with what lies beyond them. Differentiable."""
+        self._require_room(fields, sides)
+        padded: Tensor = Pad.apply(fields, Frame(self.exchange, sides, edges))  # type: ignore[no-untyped-call]
+        return padded
+
+    def convolve(
+        self,
+        fields: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        half: int,
+        edges: Edges,
+        stride: int = 1,
+        dilation: int = 1,
+    ) -> Tensor:
+        """A convolution that sees `half` rows and columns beyond the fields. Differentiable."""
+        # zeros beyond columns that are not split are left to the convolution
+        left_over = self.columns.parts == 1 and edges.columns == "zeros"
+        wide = 0 if left_over else half
+        sides = Sides(half, half, wide, wide)
+        self._require_room(fields, sides)
+        device = fields.device.type
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            fields, weight = fields.to(dtype), weight.to(dtype)
+            bias = None if bias is None else bias.to(dtype)
+        frame = Frame(self.exchange, sides, edges)
+        padding = (0, half - wide)
+        outputs: Tensor = Convolve.apply(  # type: ignore[no-untyped-call]
+            fields, weight, bias, frame, (stride, stride), padding, (dilation, dilation)
+        )
+        return outputs
+
+    def sum(self, parts: Tensor) -> Tensor:
+        """The sum over all processes of the sample, on each of them. Differentiable."""
+        total: Tensor = Sum.apply(parts, self.exchange)  # type: ignore[no-untyped-call]
+        return total
+
+    def total(self, parts: Tensor) -> Tensor:
+        """The same without gradient."""
+        return self.exchange.total(parts)
+
+    def _require_room(self, fields: Tensor, sides: Sides) -> None:
+        """Refuses a halo that reaches beyond the neighbours, on all processes alike."""
+        height, width = fields.shape[-2:]
+        wanted = (
+            (self.rows, height, sides[:2], "rows"),
+            (self.columns, width, sides[2:], "columns"),
+        )
+        for cut, length, widths, name in wanted:
+            least = cut.of_size(length).least
+            if cut.parts > 1 and max(widths) > least:
+                raise ArgumentError(
+                    "lat" if name == "rows" else "lon",
+                    f"a layer looks {max(widths)} {name} beyond its part, but on this level of "
+                    f"the network a process has only {least}",
+                    f"Split the {name} over fewer processes",
+                )
