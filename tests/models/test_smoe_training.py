@@ -56,9 +56,9 @@ def test_accumulated_half_batches_equal_one_batch():
 class Tracked(pl.LightningModule):
     """The training step as a module has to write it."""
 
-    def __init__(self):
+    def __init__(self, **options):
         super().__init__()
-        self.network = network(tolerance=0.1)
+        self.network = network(tolerance=0.1, **options)
 
     def training_step(self, batch):
         return loss_of(self.network, *batch)
@@ -67,26 +67,45 @@ class Tracked(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.5)
 
 
-def test_lightning_accumulates_as_one_batch(tmp_path):
-    module, whole, (x, t) = Tracked(), network(tolerance=0.1), data()
-    halves = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, t), batch_size=2)
+def trained(folder, epochs=1, **options):
+    """By Lightning, two half batches a step."""
+    module = Tracked(**options)
+    dataset = torch.utils.data.TensorDataset(*data())
     trainer = pl.Trainer(
-        max_epochs=1,
+        max_epochs=epochs,
         accumulate_grad_batches=2,
         accelerator="cpu",
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        default_root_dir=tmp_path,
+        default_root_dir=folder,
     )
-    trainer.fit(module, halves)
+    trainer.fit(module, torch.utils.data.DataLoader(dataset, batch_size=2))
+    return module.network
+
+
+def test_lightning_accumulates_as_one_batch(tmp_path):
+    halves, whole, (x, t) = trained(tmp_path), network(tolerance=0.1), data()
     loss_of(whole, x, t).backward()
     torch.optim.SGD(whole.parameters(), lr=0.5).step()
-    for parameter, expected in zip(module.network.parameters(), whole.parameters(), strict=True):
+    for parameter, expected in zip(halves.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(parameter, expected, rtol=1e-10, atol=1e-14)
-    copied = copy.deepcopy(module.network)
-    assert torch.equal(copied(x), module.network(x))
+    copied = copy.deepcopy(halves)
+    assert torch.equal(copied(x), halves(x))
+
+
+@pytest.mark.slow  # compiles for three layers
+def test_lightning_accumulates_with_the_compiled_form(tmp_path):
+    """Three steps of two half batches each: its scale of the loss is that of one half."""
+    compiled = trained(tmp_path, epochs=3, kernel="compiled")
+    eager, before = trained(tmp_path, epochs=3, kernel="eager"), network()
+    for weight, expected, first in zip(
+        compiled.parameters(), eager.parameters(), before.parameters(), strict=True
+    ):
+        scale = expected.abs().max().item()
+        torch.testing.assert_close(weight, expected, rtol=0, atol=1e-12 * scale)
+        assert not torch.equal(weight, first)
 
 
 @pytest.mark.parametrize("scale", [2.0**16, 2.0**-10])
