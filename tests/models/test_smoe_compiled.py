@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ens10.errors import ArgumentError
+from ens10.models.domain import Whole, use
 from ens10.models.layers.smoe import ConvGate, FixedGate, SMoE2d, TensorGate, track_loss
 
 GRID = (37, 19)  # two bands, and columns that are not a multiple of anything
@@ -98,6 +99,10 @@ def test_refuses_what_it_cannot_do():
             layer(x)
         layer.kernel = "auto"
         assert layer(x).dtype == torch.bfloat16
+    half = Whole()
+    half.size = 2
+    with use(half), pytest.raises(ArgumentError, match=r"kernel: .* is split"):
+        pair(dtype=torch.float32)[1](x)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ens10.models.domain import current
 from ens10.models.layers.smoe import _rows
 from ens10.models.layers.smoe._bands import Band, bands, in_bands
 from ens10.models.layers.smoe._classing import classify
@@ -95,6 +96,8 @@ def can(features: Tensor, experts: FreeConv2d, filters: int) -> str | None:
         return "autocast is on"
     if filters > 1 or experts.stride != (1, 1):
         return "it has no stride, and one filter for each expert"
+    if not current().whole:
+        return "the grid is split between processes"
     half = experts.kernel_size[0] // 2
     if features.shape[-1] < half or features.numel() == 0:
         return "the fields are empty or narrower than the filters"
