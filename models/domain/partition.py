@@ -114,6 +114,15 @@ class Cut:
                 return level
         raise self._no_level(total, [level.total for level in self.levels])
 
+    def room(self, size: int) -> int:
+        """Fewest rows or columns that any process has on the level of about `size` here.
+
+        An upsampled field may lack the last one of an odd number.
+        """
+        if self.parts == 1:
+            return size
+        return min(self.levels, key=lambda level: abs(level.size - size)).least
+
     def _no_level(self, size: int, known: list[int]) -> ArgumentError:
         return ArgumentError(
             "features",

@@ -97,7 +97,7 @@ class Shard(Domain):
             (self.columns, width, sides[2:], "columns"),
         )
         for cut, length, widths, name in wanted:
-            least = cut.of_size(length).least
+            least = cut.room(length)
             if cut.parts > 1 and max(widths) > least:
                 raise ArgumentError(
                     "lat" if name == "rows" else "lon",

@@ -78,19 +78,20 @@ class IsotonicRegression(StatisticalMethod):
             raise nothing_collected(self)
         spool = self._spool
 
-        # 2.7 kB for each point: written where they stay, in float32, by the blocks themselves
-        columns = torch.empty(self.nodes * (1 + self.levels), spool.area.size)
+        # 2.7 kB for each point: blocks write them where they stay, in float32
+        means = torch.empty(self.nodes, spool.area.size)
+        quantiles = torch.empty(self.levels * self.nodes, spool.area.size)
 
         def of_block(points: slice) -> Floats:
             data = spool.read(points).swapaxes(0, 1)
-            made = np.stack([self._of_point(mean, truth) for mean, truth in data], 1)
-            columns[:, points] = torch.from_numpy(made).to(columns)
+            made = torch.from_numpy(np.stack([self._of_point(*both) for both in data], 1))
+            means[:, points], quantiles[:, points] = made[: self.nodes], made[self.nodes :]
             return np.zeros(1)
 
         in_parallel(of_block, spool.blocks())
-        columns = columns.to(self.quantiles).reshape(-1, *spool.area.shape)
-        self.node_means = columns[: self.nodes].clone()
-        self.quantiles = columns[self.nodes :].reshape(self.levels, *self.node_means.shape)
+        self.node_means = means.reshape(-1, *spool.area.shape).to(self.quantiles)
+        shape = (self.levels, *self.node_means.shape)
+        self.quantiles = quantiles.reshape(shape).to(self.quantiles)
         self.solved.fill_(True)
         self._spool = None
 

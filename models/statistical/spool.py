@@ -88,11 +88,11 @@ class Spool:
         block, row = np.empty((rows, len(chosen)), np.float32), np.empty(last - first + 1, "f4")
         # not mapped: each few bytes that a block wants of a date would map 64 kB of the file
         for n, wanted in enumerate(block):
-            os.preadv(self._file.fileno(), [row], 4 * (n * size + first))
+            os.preadv(self._file.fileno(), [row.data], 4 * (n * size + first))
             wanted[:] = row if len(row) == len(chosen) else row[chosen - first]
-        block = block.reshape(len(dates), -1, len(chosen))
         order = np.argsort(dates, kind="stable")
-        return np.ascontiguousarray(block[order].transpose(1, 2, 0).astype(np.float64))
+        fields = block.reshape(len(dates), -1, len(chosen))[order]
+        return np.ascontiguousarray(fields.transpose(1, 2, 0).astype(np.float64))
 
     def blocks(self, per_date: int = 1) -> list[slice]:
         """Slices of points whose samples fill a block; `per_date` values count as one date."""

@@ -21,10 +21,9 @@ MAKERS = {
 }
 
 
-def peak_of(method, dates):
-    """Most memory (bytes) of Python and numpy in collecting and solving."""
+def fitted(method, dates):
+    """The method, solved on batches of ten dates."""
     g = torch.Generator().manual_seed(0)
-    tracemalloc.start()
     for first in range(0, dates, 10):
         x = 280 + torch.randn(10, 3, *GRID, generator=g)
         method.collect(
@@ -38,6 +37,13 @@ def peak_of(method, dates):
             }
         )
     method.solve()
+    return method
+
+
+def peak_of(method, dates):
+    """Most memory (bytes) of Python and numpy in collecting and solving."""
+    tracemalloc.start()
+    fitted(method, dates)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak
@@ -52,10 +58,20 @@ def test_four_times_the_dates_take_no_more_memory(name, monkeypatch):
     for choice in ("_COMMON_SAMPLES", "_CHOICE_SAMPLES"):
         monkeypatch.setattr(f"ens10.models.statistical.seasonal_fit.{choice}", 1)
     with dask.config.set(scheduler="synchronous"):
-        peak_of(MAKERS[name](), 20)  # what is loaded and compiled once
+        fitted(MAKERS[name](), 20)  # what is loaded and compiled once; slow where it is traced
         few, many = (peak_of(MAKERS[name](), dates) for dates in (100, 400))
     # the data alone would be 300 dates of 800 points and at least three float32 fields: 2.9 MB
     assert many < few + 600_000
+
+
+@pytest.mark.slow
+def test_isotonic_quantiles_are_made_where_they_stay(monkeypatch):
+    monkeypatch.setattr("ens10.models.statistical.spool._SAMPLES", 1000)
+    with dask.config.set(scheduler="synchronous"):
+        fitted(IsotonicRegression(4, 4), 20)
+        method = IsotonicRegression()
+        peak = peak_of(method, 20)
+    assert peak < method.quantiles.nbytes / 2  # of torch nothing is traced
 
 
 def test_blocks_are_dask_tasks_in_threads_or_as_configured():
