@@ -1,10 +1,10 @@
 """A few processes that run a function together, each as a rank of a gloo group."""
 
 import multiprocessing
-import os
 import tempfile
 import traceback
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -56,7 +56,7 @@ class Ranks:
             self._processes.append(process)
             self._pipes.append(mine)
         with tempfile.TemporaryDirectory() as folder:
-            meeting = os.path.join(folder, "meeting")
+            meeting = str(Path(folder) / "meeting")
             for rank, pipe in enumerate(self._pipes[:world]):
                 pipe.send((function, args, rank, world, meeting))
             answers = [pipe.recv() for pipe in self._pipes[:world]]
