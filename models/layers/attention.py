@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
+from ens10.models.domain import current
+from ens10.models.layers.groupnorm import group_norm
 
 
 class ChannelNorm(nn.Module):
@@ -34,15 +36,20 @@ class ChannelNorm(nn.Module):
         if len(shape) == 1:
             normed: Tensor = self.norm(fields.movedim(1, -1))
             return normed.movedim(-1, 1)
-        if tuple(fields.shape[1:]) != tuple(shape):
+        domain = current()
+        grid = domain.shape(fields)
+        if (fields.shape[1], *grid) != tuple(shape):
             raise ArgumentError(
                 "grid",
-                f"fields of {tuple(fields.shape[-2:])} points (rows, columns) where the network "
-                f"has parameters for {tuple(shape[1:])}",
+                f"fields of {grid} points (rows, columns) where the network has parameters for "
+                f"{tuple(shape[1:])}",
                 "Use data on the grid of the training, or leave grid out",
             )
-        whole: Tensor = self.norm(fields)
-        return whole
+        if domain.whole:
+            whole: Tensor = self.norm(fields)
+            return whole
+        weight, bias = domain.part(self.norm.weight), domain.part(self.norm.bias)
+        return group_norm(fields, 1, weight, bias, self.norm.eps, domain)
 
 
 def member_products(query: Tensor, key: Tensor) -> Tensor:
@@ -128,7 +135,10 @@ class MemberAttention(nn.Module):
         normed = self.norm(fields.flatten(0, 1))
         projected = self.query_key_value(normed).view(N, M, 3, self.heads, -1, H, W)
         query, key, value = projected.unbind(2)
-        weights = member_weights(member_products(query, key), C // self.heads * H * W)
+        domain = current()
+        rows, columns = domain.shape(fields)
+        products = domain.sum(member_products(query, key))
+        weights = member_weights(products, C // self.heads * rows * columns)
         mixed = reweighted(weights, value).reshape(N * M, C, H, W)
         update: Tensor = self.project(mixed)
         return fields + update.view(fields.shape)

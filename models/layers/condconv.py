@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
+from ens10.models.domain import current
 from ens10.models.layers.padding import Poles, SameConv2d
 
 
@@ -52,8 +53,20 @@ class CondConv2d(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, in_channels, H, W) -> (N, out_channels, H, W)."""
-        weights = self.routing(features.mean((2, 3))).sigmoid()
+        weights = self.routing(_mean(features)).sigmoid()
         # a mixture of filters gives the mixture of their outputs; torch has no convolution with a
         # filter for each sample but one of N groups, which is slower than this for few experts
         outputs = self.experts(features).unflatten(1, (self.num_experts, self.out_channels))
         return torch.einsum("neohw,ne->nohw", outputs, weights)
+
+
+def _mean(features: Tensor) -> Tensor:
+    """Mean over the whole grid, (N, C, h, w) -> (N, C)."""
+    domain = current()
+    if domain.whole:
+        return features.mean((2, 3))
+    rows, columns = domain.shape(features)
+    # a sum over a field does not fit into half precision
+    dtype = torch.promote_types(features.dtype, torch.float32)
+    total = domain.sum(features.sum((2, 3), dtype=dtype))
+    return (total / (rows * columns)).to(features.dtype)

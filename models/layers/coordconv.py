@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ens10.models.domain import current
 from ens10.models.layers.padding import Poles, SameConv2d
 
 
@@ -59,7 +60,8 @@ def coordinates(features: Tensor, *, periodic_longitude: bool = False) -> Tensor
         features: (N, C, H, W), for shape, dtype and device.
         periodic_longitude: whether the columns go once around the globe.
     """
-    N, _, H, W = features.shape
+    domain, N = current(), len(features)
+    H, W = domain.shape(features)  # rows and columns are those of the whole grid
 
     def line(last: float, count: int) -> Tensor:
         first = -1 if last == 1 else 0
@@ -71,4 +73,5 @@ def coordinates(features: Tensor, *, periodic_longitude: bool = False) -> Tensor
         maps += [angle.sin(), angle.cos()]
     else:
         maps.append(line(1, W))
-    return torch.stack([m.expand(H, W) for m in maps]).expand(N, -1, -1, -1)
+    here = [domain.part(m).expand(features.shape[-2:]) for m in maps]
+    return torch.stack(here).expand(N, -1, -1, -1)

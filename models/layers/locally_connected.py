@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from ens10.errors import ArgumentError, UnknownNameError
-from ens10.models.layers.padding import Poles
+from ens10.errors import ArgumentError
+from ens10.models.domain import Sides, current
+from ens10.models.layers.padding import Poles, edges_of
 
 
 class LocallyConnected2d(nn.Module):
@@ -47,12 +46,9 @@ class LocallyConnected2d(nn.Module):
         super().__init__()
         if kernel_size < 1 or kernel_size % 2 == 0:
             raise ArgumentError("kernel_size", f"{kernel_size} is not odd")
-        if poles not in get_args(Poles):
-            raise UnknownNameError("poles", poles, get_args(Poles))
         self.grid = checked_grid(grid)
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size = kernel_size
-        self.periodic_longitude, self.poles = periodic_longitude, poles
+        self.kernel_size, self.edges = kernel_size, edges_of(periodic_longitude, poles)
         taps = kernel_size**2
         self.weight = nn.Parameter(torch.empty(out_channels, in_channels, taps, *self.grid))
         bound = 1 / math.sqrt(in_channels * taps)
@@ -65,32 +61,26 @@ class LocallyConnected2d(nn.Module):
         Raises:
             ArgumentError: another number of channels, or another grid.
         """
-        H, W = self.grid
-        if features.shape[1:] != (self.in_channels, H, W):
+        domain, (H, W) = current(), features.shape[-2:]
+        shape = (*features.shape[:2], *domain.shape(features))
+        if shape[1:] != (self.in_channels, *self.grid):
             raise ArgumentError(
                 "features",
-                f"shape {tuple(features.shape)}, but the weights are for "
-                f"(N, {self.in_channels}, {H}, {W})",
+                f"shape {shape}, but the weights are for "
+                f"(N, {self.in_channels}, {self.grid[0]}, {self.grid[1]})",
                 "Build the layer for the grid of the data",
             )
-        padded = self._pad(features)
-        outputs: Tensor | None = self.bias
+        half = self.kernel_size // 2
+        padded = domain.pad(features, Sides(half, half, half, half), self.edges)
+        weight = domain.part(self.weight)
+        outputs: Tensor | None = None if self.bias is None else domain.part(self.bias)
         # one tap at a time: the map of all taps would be kernel_size^2 times the input
         for tap in range(self.kernel_size**2):
             row, column = divmod(tap, self.kernel_size)
             part = padded[..., row : row + H, column : column + W]
-            term = torch.einsum("nchw,ochw->nohw", part, self.weight[:, :, tap])
+            term = torch.einsum("nchw,ochw->nohw", part, weight[:, :, tap])
             outputs = term if outputs is None else outputs + term
         return outputs if outputs is not None else features
-
-    def _pad(self, features: Tensor) -> Tensor:
-        half = self.kernel_size // 2
-        if half == 0:
-            return features
-        mode = "circular" if self.periodic_longitude else "constant"
-        wide = functional.pad(features, (half, half, 0, 0), mode=mode)
-        mode = "replicate" if self.poles == "replicate" else "constant"
-        return functional.pad(wide, (0, 0, half, half), mode=mode)
 
 
 def checked_grid(grid: Sequence[int]) -> tuple[int, int]:

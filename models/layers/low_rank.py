@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
+from ens10.models.domain import current
 from ens10.models.layers.locally_connected import checked_grid
 from ens10.models.layers.padding import Poles, SameConv2d
 
@@ -73,12 +74,13 @@ class LowRankLocallyConnected2d(nn.Module):
         Raises:
             ArgumentError: another grid.
         """
-        if features.shape[-2:] != self.grid:
+        part, shape = current().part, current().shape(features)
+        if shape != self.grid:
             raise ArgumentError(
                 "features",
-                f"a grid of {tuple(features.shape[-2:])} points, the layer is for {self.grid}",
+                f"a grid of {shape} points, the layer is for {self.grid}",
                 "Build the layer for the grid of the data",
             )
-        parts = self.banks(features).unflatten(1, (self.rank, self.out_channels))
-        mixed = torch.einsum("nrohw,rhw->nohw", parts, self.shares())
-        return mixed + self.bias + self.row_bias + self.column_bias
+        outputs = self.banks(features).unflatten(1, (self.rank, self.out_channels))
+        mixed = torch.einsum("nrohw,rhw->nohw", outputs, part(self.shares()))
+        return mixed + self.bias + part(self.row_bias) + part(self.column_bias)

@@ -117,6 +117,7 @@ class BiasNet(Network):
     """
 
     out_channels = 1
+    halvings = UNet.halvings
 
     def __init__(
         self,
@@ -221,6 +222,7 @@ class Groenquist(Network):
         self.spread: SpreadNet | None = None
         if parts != "spread":
             self.bias = BiasNet(in_channels, target, grid, smoothness, periodic_longitude, poles)
+            self.halvings = self.bias.halvings
         if parts != "bias":
             self.spread = SpreadNet(
                 in_channels, inputs + target, width, depth, periodic_longitude, poles

@@ -76,6 +76,8 @@ class LocationUNet(Network):
         ArgumentError: no level, or a grid that is too small for them.
     """
 
+    odd = "repeated"
+
     def __init__(
         self,
         in_channels: int,
@@ -97,6 +99,7 @@ class LocationUNet(Network):
         self.in_channels, self.out_channels = in_channels, out_channels
         self.periodic_longitude = periodic_longitude
         grids = _levels(self.grid, widths)
+        self.halvings = len(widths) - 1
 
         def plain(before: int, after: int, _: Grid) -> nn.Module:
             return SameConv2d(before, after, periodic_longitude=periodic_longitude, poles=poles)

@@ -65,6 +65,7 @@ class WithMembers(Network):
             )
         self.norm = BatchNorm2d(given - in_channels)
         self.network = network
+        self.halvings, self.odd = network.halvings, network.odd
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> (N, out_channels, H, W)."""

@@ -71,7 +71,7 @@ class PoET(Network):
         if not widths:
             raise ArgumentError("widths", "no level is given", "Give at least one width")
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.periodic_longitude = periodic_longitude
+        self.periodic_longitude, self.halvings = periodic_longitude, len(widths) - 1
 
         def block(before: int, after: int) -> nn.Sequential:
             conv = SameConv2d(before, after, periodic_longitude=periodic_longitude, poles=poles)

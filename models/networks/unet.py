@@ -29,6 +29,8 @@ class UNetBody(Network):
         periodic_longitude: whether first and last column are neighbours.
     """
 
+    halvings = 2
+
     def __init__(
         self,
         in_channels: int,
