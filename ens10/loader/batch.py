@@ -24,7 +24,8 @@ class Batch(TypedDict, total=False):
         longitude: (P,) degrees east.
 
     Kinds with `features="members"` have features (N, M, C, H, W): the inputs of each member.
-    Slabs have the rows of the slab for H; patches have their own size for H and W, and N counts
+    Slabs have the rows of the slab for H, and where a sample is split between processes, each has
+    its own rows and columns for H and W; patches have their own size for H and W, and N counts
     patches. Points have P in place of N, H and W: features are (P, C) or (P, M, C), the other
     fields (P,) or (P, M), dates (P,).
     """

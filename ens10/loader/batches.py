@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from copy import copy, deepcopy
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -25,12 +26,14 @@ from ens10.loader.features import (
     masked_inputs,
     parse_inputs,
 )
-from ens10.loader.kinds import Job, Kind, KindName
+from ens10.loader.kinds import Fields, Job, Kind, KindName
 from ens10.loader.named import kind_of
 from ens10.loader.opening import open_samples
 from ens10.loader.position import Position
 from ens10.loader.ring import Ring
 from ens10.loader.sampler import Even
+from ens10.loader.samples import Samples
+from ens10.loader.share import Part
 from ens10.loader.slots import Allocator, Block, Layout, Slots, plain_memory
 from ens10.protocol import Protocol, Split, protocol_of, split_dates
 
@@ -43,7 +46,8 @@ class Batches:
     ring, whatever the number of dates.
 
     Args:
-        data: path of a store, or any lazy dataset in this package's layout, streamed as it is.
+        data: path of a store, any lazy dataset in this package's layout, streamed as it is, or
+            samples of them that are open already (`target`, `truth` and `ensemble` are theirs).
         target: channel to correct, such as "t2m" or "z500", with `@step` if truth has several.
         inputs: channels that are features; see `ens10.loader.features`.
         split: "train", "val" or "test". Dates without any truth are left out of "train".
@@ -77,7 +81,7 @@ class Batches:
 
     def __init__(
         self,
-        data: Path | str | xr.Dataset,
+        data: Path | str | xr.Dataset | Samples,
         target: str,
         inputs: Sequence[str] | None = None,
         split: Split = "train",
@@ -227,6 +231,20 @@ class Batches:
         once = np.zeros(len(positions), np.bool_)
         self._fill(Job(0, positions, once, (self._seed, self.epoch)), layout, block)
         return cast("Batch", layout.views(block))
+
+    def whole(self) -> "Batches":
+        """The same dates with all points of the grid, where these batches have a share's part.
+
+        They have counters, buffers and a position of their own, and no cache.
+        """
+        if not isinstance(self.kind, Part):
+            return self
+        other = copy(self)
+        other._position = deepcopy(self._position)
+        other.kind, other._cache, other.bytes_read = Fields(features=self.kind.features), None, 0
+        other._rows = other.kind.rows(self.samples)
+        other.__dict__.pop("content", None)  # it knows the rows
+        return other
 
     def free(self) -> None:
         """Lets go of the buffers; the next iteration makes new ones."""

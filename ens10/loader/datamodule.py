@@ -11,6 +11,10 @@ from ens10.climate import Normaliser
 from ens10.loader.batches import Batches
 from ens10.loader.features import Extra
 from ens10.loader.kinds import Kind, KindName
+from ens10.loader.named import kind_of
+from ens10.loader.opening import open_samples
+from ens10.loader.samples import Samples
+from ens10.loader.share import Share, share_of
 from ens10.loader.tensors import TorchBatches, as_tensors
 from ens10.protocol import Protocol, Split
 
@@ -23,7 +27,8 @@ class EnsembleDataModule(pl.LightningDataModule):
     The checkpoint holds the normalisation statistics and the names of the features, in order, so
     that a model predicts on other data exactly as it was trained. Of several processes, each
     trains on as many batches (the last dates of an epoch's order may be left out), and in
-    evaluation each date counts exactly once.
+    evaluation each date counts exactly once. Where the trainer's strategy splits the samples, each
+    process reads its own rows and columns alone.
 
     Args:
         store: path that `ens10 prepare` wrote, or (in Python) any lazy dataset, streamed as it is.
@@ -71,30 +76,32 @@ class EnsembleDataModule(pl.LightningDataModule):
         self.kind, self.ensemble = kind, ensemble
         self.threads, self.ring, self.cache = threads, ring, cache
         self._normaliser: Normaliser | None = None
-        self._batches: dict[tuple[str, int, int], Batches] = {}
+        self._samples: Samples | None = None
+        self._batches: dict[tuple[str, Share], Batches] = {}
 
     def batches(self, split: Split) -> Batches:
-        """The numpy batches of one split, made once."""
-        trainer = self.trainer
-        rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
-        key = (split, rank, world)  # batches that were asked for before there was a trainer
+        """The numpy batches of one split, made once; of this process's part of the grid.
+
+        Raises:
+            ArgumentError: the grid is split, and the kind is neither "fields" nor "members".
+        """
+        share = self.share
+        key = (split, share)  # batches that were asked for before there was a trainer
         if key not in self._batches:
             self._batches[key] = Batches(
-                self.store,
+                self._opened,
                 self.target,
                 self.inputs,
                 split,
                 protocol=self.protocol,
-                truth=self.truth,
                 extras=self.extras,
                 members=self.members,
                 batch_size=self.batch_size,
                 seed=self.seed,
-                rank=rank,
-                world=world,
+                rank=share.rank,
+                world=share.world,
                 even="drop" if split == "train" else "pad",
-                kind=self.kind,
-                ensemble=self.ensemble,
+                kind=share.kind(kind_of(self.kind)),
                 threads=self.threads,
                 ring=self.ring,
                 cache=self.cache if split == "train" else None,
@@ -102,6 +109,24 @@ class EnsembleDataModule(pl.LightningDataModule):
             )
             self._normaliser = self._batches[key].normaliser
         return self._batches[key]
+
+    @property
+    def share(self) -> Share:
+        """The dates, rows and columns of this process, as the trainer's strategy has it."""
+        samples = self._opened
+        return share_of(self.trainer, (len(samples.latitude), len(samples.longitude)))
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that this process has read for its batches of all splits."""
+        return sum(batches.bytes_read for batches in self._batches.values())
+
+    @property
+    def _opened(self) -> Samples:
+        """The samples of all splits, opened when they are first needed."""
+        if self._samples is None:
+            self._samples = open_samples(self.store, self.target, self.truth, self.ensemble)
+        return self._samples
 
     def setup(self, stage: str) -> None:
         """Opens the store, so that a wrong path or name fails before anything is trained."""

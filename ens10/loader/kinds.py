@@ -91,11 +91,15 @@ class Fields(Kind):
         rows, count = self.rows(content.samples), 0
         for n, date in enumerate(job.dates.tolist()):
             one = {key: values[n] for key, values in arrays.items() if key != "dates"}
-            count += content.read(date, one, rows)
+            count += self.read(date, content, one, rows)
             if job.repeated[n]:
                 one["weights"][...] = 0
         arrays["dates"][: len(job.dates)] = seconds(content.samples, job.dates)
         return count
+
+    def read(self, date: int, content: Content, out: Arrays, rows: slice) -> int:
+        """Reads one date, and returns the bytes read."""
+        return content.read(date, out, rows)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ens10.loader.storesamples import StoreSamples
 
 
 def open_samples(
-    data: Path | str | xr.Dataset,
+    data: Path | str | xr.Dataset | Samples,
     target: str,
     truth: xr.Dataset | xr.DataArray | None = None,
     ensemble: int | None = None,
@@ -19,7 +19,7 @@ def open_samples(
     """Samples of a store's path, or of any lazy dataset with its truth.
 
     Args:
-        data: path of a store, or a lazy dataset.
+        data: path of a store, a lazy dataset, or samples, which are given back as they are.
         target: channel, with `@step` if the truth has several steps.
         truth: of a lazy dataset.
         ensemble: members that make the ensemble; None for all.
@@ -27,6 +27,8 @@ def open_samples(
     Raises:
         ArgumentError: a dataset without truth.
     """
+    if isinstance(data, Samples):
+        return data
     if isinstance(data, xr.Dataset):
         if truth is None:
             raise ArgumentError("truth", "a lazy dataset needs its truth beside it", "Give truth=")
