@@ -1,0 +1,234 @@
+"""Modules that are known to work on a part of the grid; any other one is refused by name."""
+
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
+
+from ens10.errors import ArgumentError, listing
+from ens10.models import (
+    BernsteinHead,
+    CRPSLoss,
+    DeepEnsemble,
+    EnergyLoss,
+    FamilyHead,
+    LogScoreLoss,
+    MembersCRPSLoss,
+    MembersHead,
+    MembersNormalHead,
+    MethodHead,
+    PostProcessor,
+    ResidualNormalHead,
+    SpectralCRPSLoss,
+    SplineHead,
+    SumLoss,
+    ThresholdCRPSLoss,
+    layers,
+    networks,
+)
+from ens10.models.layers import smoe
+from ens10.models.layers.attention import ChannelNorm
+from ens10.models.layers.groupnorm import GroupNorm
+from ens10.models.layers.member_encoder import MemberEncoder
+from ens10.models.layers.norm import BatchNorm2d
+from ens10.models.layers.smoe.conv import FreeConv2d
+from ens10.models.layers.smoe.tracking import LossScale
+from ens10.models.means import WeightedMean
+from ens10.models.networks.groenquist import _Branches
+from ens10.models.networks.location_unet import ResidualBlock
+from ens10.models.networks.unet import UNetBody
+from ens10.models.parallel.refusals import reason_against
+from ens10.models.statistical import EMOS, SeasonalEMOS
+
+Kind = type[nn.Module]
+
+# each has a test against the serial layer or network, or works at each point on its own
+_OURS: tuple[Kind, ...] = (
+    layers.CondConv2d,
+    layers.CoordConv2d,
+    layers.ExpertConvolution,
+    layers.LocallyConnected2d,
+    layers.LowRankLocallyConnected2d,
+    layers.MemberAttention,
+    layers.PointEmbedding,
+    layers.SMoE2d,
+    layers.SameConv2d,
+    BatchNorm2d,
+    ChannelNorm,
+    FreeConv2d,
+    GroupNorm,
+    LossScale,
+    MemberEncoder,
+    smoe.ComparingSMoE2d,
+    smoe.ConvGate,
+    smoe.CoordConvGate,
+    smoe.FixedGate,
+    smoe.LocallyConnectedGate,
+    smoe.TensorGate,
+    networks.MLP,
+    networks.SAET,
+    networks.BiasNet,
+    networks.Groenquist,
+    networks.LeNet,
+    networks.LocationUNet,
+    networks.PoET,
+    networks.SMoEResNet,
+    networks.SMoEUNet,
+    networks.SpreadNet,
+    networks.Transformer,
+    networks.UNet,
+    networks.WithMembers,
+    ResidualBlock,
+    UNetBody,
+    _Branches,
+    BernsteinHead,
+    FamilyHead,
+    MembersHead,
+    MembersNormalHead,
+    MethodHead,
+    ResidualNormalHead,
+    SplineHead,
+    CRPSLoss,
+    EnergyLoss,
+    LogScoreLoss,
+    MembersCRPSLoss,
+    SpectralCRPSLoss,
+    SumLoss,
+    ThresholdCRPSLoss,
+    EMOS,
+    SeasonalEMOS,
+    DeepEnsemble,
+    PostProcessor,
+    WeightedMean,
+)
+_CONTAINERS: tuple[Kind, ...] = (
+    nn.Identity,
+    nn.ModuleDict,
+    nn.ModuleList,
+    nn.ParameterDict,
+    nn.ParameterList,
+    nn.Sequential,
+    nn.TransformerEncoder,
+    nn.TransformerEncoderLayer,
+    CheckpointWrapper,
+)
+_AT_A_POINT: tuple[Kind, ...] = (
+    nn.CELU,
+    nn.ELU,
+    nn.GELU,
+    nn.Hardsigmoid,
+    nn.Hardswish,
+    nn.Hardtanh,
+    nn.LeakyReLU,
+    nn.Linear,
+    nn.LogSigmoid,
+    nn.Mish,
+    nn.PReLU,
+    nn.ReLU,
+    nn.ReLU6,
+    nn.SELU,
+    nn.SiLU,
+    nn.Sigmoid,
+    nn.Softplus,
+    nn.Softsign,
+    nn.Tanh,
+)
+
+
+def _looks_at_a_point(module: nn.Module) -> bool:
+    convolution = cast("nn.Conv2d", module)
+    sizes = convolution.kernel_size, convolution.stride
+    return sizes == ((1, 1), (1, 1)) and convolution.padding in ((0, 0), "valid", "same")
+
+
+def _halves(module: nn.Module) -> bool:
+    pool = cast("nn.MaxPool2d", module)
+    plain = (2, (2, 2))
+    dilated = getattr(pool, "dilation", 1) not in (1, (1, 1))
+    regular = pool.kernel_size in plain and pool.stride in plain and pool.padding in (0, (0, 0))
+    return regular and not pool.ceil_mode and not dilated
+
+
+def _draws_nothing(module: nn.Module) -> bool:
+    return bool(cast("nn.Dropout", module).p == 0)
+
+
+def _of_one_dimension(module: nn.Module) -> bool:
+    return len(cast("nn.LayerNorm", module).normalized_shape) == 1
+
+
+def _attends_surely(module: nn.Module) -> bool:
+    return bool(cast("nn.MultiheadAttention", module).dropout == 0)
+
+
+_DEPENDS: dict[Kind, Callable[[nn.Module], bool]] = {
+    nn.AvgPool2d: _halves,
+    nn.Conv2d: _looks_at_a_point,
+    nn.Dropout: _draws_nothing,
+    nn.LayerNorm: _of_one_dimension,
+    nn.MaxPool2d: _halves,
+    nn.MultiheadAttention: _attends_surely,
+}
+# they use the modules within them in their own way
+_ANSWER_FOR_THEIR_PARTS: tuple[Kind, ...] = (ChannelNorm, nn.MultiheadAttention)
+
+_known: set[Kind] = {*_OURS, *_CONTAINERS, *_AT_A_POINT}
+
+
+def register_known(kind: Kind) -> Kind:
+    """Declares that modules of a class work on a part of the grid; to be used as a decorator.
+
+    They do if they work at each point on its own, or ask `ens10.models.domain.current()` for all
+    that lies elsewhere: neighbours, sums over the grid, parameters with a value at each point.
+    The modules within them are looked at one by one all the same, and subclasses have to be
+    declared for themselves.
+
+    Args:
+        kind: a class of modules.
+
+    Returns:
+        The class.
+    """
+    _known.add(kind)
+    return kind
+
+
+def require_known(model: nn.Module) -> None:
+    """Refuses a model with a module that is not known to work on a part of the grid.
+
+    Its outputs at the borders of the parts, or its statistics, would be wrong without a word.
+
+    Args:
+        model: a Lightning module, or a part of one.
+
+    Raises:
+        ArgumentError: names each such module by its place in the model.
+    """
+    unknown = dict(_unknown(model, ""))
+    if not unknown:
+        return
+    kinds = {type(module): module for module in unknown.values()}
+    found = [f"{place} ({type(module).__name__})" for place, module in unknown.items()]
+    reasons = [f"{kind.__name__}: {reason_against(module)}" for kind, module in kinds.items()]
+    raise ArgumentError(
+        "model",
+        f"it cannot be split between processes, because of {listing(found)}. {'; '.join(reasons)}",
+        "Declare modules of your own that work on parts with "
+        "ens10.models.parallel.register_known, or train without splitting samples",
+    )
+
+
+def _unknown(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module]]:
+    """Modules that are not known, the outermost only, with their places."""
+    if not _is_known(module):
+        yield place or "the model", module
+    elif type(module) not in _ANSWER_FOR_THEIR_PARTS:
+        for name, child in module.named_children():
+            yield from _unknown(child, f"{place}.{name}" if place else name)
+
+
+def _is_known(module: nn.Module) -> bool:
+    # exactly: a subclass may do other things with the fields
+    kind = type(module)
+    return kind in _known or (kind in _DEPENDS and _DEPENDS[kind](module))
