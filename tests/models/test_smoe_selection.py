@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ens10.errors import ArgumentError
-from ens10.models.layers.smoe.selection import lower_quantile
+from ens10.models.layers.smoe.selection import _select, _select_compiled, lower_quantile
 
 
 def errors(*shape, seed=0):
@@ -46,6 +46,25 @@ def test_weighted_quantile_equals_sorting(q, dtype):
         level = q * w.sum() * (1 - 1 / (w > 0).sum())
         first = np.argmax(np.cumsum(w[w > 0][order]) > level)
         assert limit == row[w > 0][order][first]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("q", [0, 0.3, 1])
+def test_fewer_weights_are_repeated(q, dtype):
+    values, weights = errors(3, 4 * 91).to(dtype), errors(91, seed=5)
+    weights[::7] = 0
+    repeated = lower_quantile(values, q, weights.repeat(4))
+    assert torch.equal(lower_quantile(values, q, weights), repeated)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("share", [0, 0.3, 0.99])
+def test_compiled_selection_is_that_of_other_devices(share, dtype):
+    values, weights = errors(3 * 501, seed=2).to(dtype), errors(501, seed=5)
+    values[:400] = values[7]
+    level = share * 3 * weights.double().sum()
+    compiled = _select_compiled(values.view(3, 501), weights, float(level))
+    assert compiled == _select(values, weights.double().repeat(3), level)
 
 
 def test_weights_of_zero_are_as_if_the_entries_were_not_there():

@@ -145,11 +145,11 @@ def judge(gradient: Tensor, rule: RoutingRule, area: Tensor | None = None) -> Ju
             "the loss gradient at a mixture-of-experts layer has values that are not finite",
             "Look for NaN in features and target, or lower the learning rate",
         )
-    weights = None
+    of_points = None
     if area is not None:
         sizes = _over(sizes, area)
-        weights = area.expand(sizes.shape[1:]).flatten()
-    limits = lower_quantile(sizes.flatten(1), rule.quantile, weights, overwrite=True)
+        of_points = area.expand(sizes.shape[2:]).flatten()  # once: the same for each of k ranks
+    limits = lower_quantile(sizes.flatten(1), rule.quantile, of_points, overwrite=True)
     allowed = None
     if rule.tolerance > 0:
         allowed = rule.tolerance * rule.loss_scale().to(limits.dtype)

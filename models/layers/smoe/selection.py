@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ens10.errors import ArgumentError
+from ens10.models.layers.smoe._selecting import select
 
 _DIGIT = 11  # bits looked at in one pass: 2048 counters
 _ROUNDING = 1 + 1e-10  # so that 0.7 of 10 is 7 however it is computed
@@ -30,7 +31,7 @@ def lower_quantile(
     Args:
         values: (N, P) float32 or float64, not negative, no NaN.
         q: between 0 and 1.
-        weights: (P,) not negative.
+        weights: (P,) not negative; or fewer, if they are repeated.
         overwrite: whether the values may be put in another order, which saves a copy.
 
     Returns:
@@ -46,13 +47,17 @@ def lower_quantile(
         raise ArgumentError("values", "there are no entries to take a quantile of")
     if weights is None:
         return _smallest(values, math.floor(q * (count - 1) * _ROUNDING), overwrite)
-    if not bool((weights > 0).all()):
-        counted = (weights > 0).nonzero()[:, 0]
-        values, weights = values[:, counted], weights[counted]
-    if weights.numel() == 0:
+    repeats, counted = count // weights.numel(), int((weights > 0).sum())
+    if counted == 0:
         return values.new_zeros(values.shape[0])
-    weights = weights.double()
-    level = q * (1 - 1 / weights.numel()) * weights.sum() * _ROUNDING
+    level = q * (1 - 1 / (repeats * counted)) * repeats * weights.double().sum() * _ROUNDING
+    if values.device.type == "cpu":
+        rows = values.reshape(len(values), repeats, -1)
+        return torch.stack([_select_compiled(row, weights, float(level)) for row in rows])
+    weights = weights.double().repeat(repeats)
+    if repeats * counted < weights.numel():
+        present = (weights > 0).nonzero()[:, 0]
+        values, weights = values[:, present], weights[present]
     return torch.stack([_select(row, weights, level) for row in values])
 
 
@@ -65,6 +70,13 @@ def _smallest(values: Tensor, rank: int, overwrite: bool) -> Tensor:
     parted = parted if overwrite else parted.copy()
     parted.partition(rank, axis=1)
     return torch.from_numpy(np.ascontiguousarray(parted[:, rank]))
+
+
+def _select_compiled(values: Tensor, weights: Tensor, level: float) -> Tensor:
+    """As `_select` on the CPU, from (n, P) values with the weights (P,) in each row."""
+    keys, bits = _keys(values.detach())
+    key = select(keys.numpy(), weights.detach().contiguous().numpy(), level, bits, _DIGIT)
+    return torch.from_numpy(np.array(key, keys.numpy().dtype)[None]).view(values.dtype)[0]
 
 
 def _select(values: Tensor, weights: Tensor, level: Tensor) -> Tensor:
