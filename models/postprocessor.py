@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError, listing
 from ens10.loader.batch import Batch
+from ens10.models.domain import current
 from ens10.models.heads import Head
 from ens10.models.layers.smoe.tracking import track_loss
 from ens10.models.losses import CRPSLoss, Loss
@@ -64,15 +65,18 @@ class _ForecastModule(pl.LightningModule):
         return loss
 
     def _weighted_mean(self, values: Tensor, batch: Batch, name: str) -> Tensor:
-        weights = batch["weights"]
+        weights, domain = batch["weights"], current()
         # where(), not a product: a forecast may be NaN where there is nothing to compare with
         sums = torch.where(weights > 0, weights * values, 0).flatten(1).sum(1)
-        if not bool(sums.isfinite().all()):
-            raise _not_finite(name, sums, batch["dates"])
-        total = weights.sum()
-        mean: Tensor = sums.sum() / total.clamp(min=torch.finfo(total.dtype).tiny)
+        # where samples are split, all processes see what is wrong in one of the parts
+        if not bool((found := domain.total(sums)).isfinite().all()):
+            raise _not_finite(name, found, batch["dates"])
+        part = weights.sum()
+        total = domain.total(part).clamp(min=torch.finfo(part.dtype).tiny)
+        # gradients of the parts are averaged: each loss is as if its part were the whole
+        mean: Tensor = sums.sum() / total * domain.size
         metric = cast("WeightedMean", self.means[name])
-        metric.update(sums.sum().detach(), total)
+        metric.update(sums.sum().detach(), part)
         prog_bar = name in ("train_loss", "val_loss")
         self.log(name, metric, on_step=False, on_epoch=True, prog_bar=prog_bar)
         return mean

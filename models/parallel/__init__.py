@@ -1,6 +1,17 @@
 """One sample split between processes, so that the run equals the serial one to rounding."""
 
 from ens10.models.parallel.exchange import Exchange, Link, ProcessGroupExchange, Traffic
+from ens10.models.parallel.known import register_known, require_known
 from ens10.models.parallel.shard import Shard
+from ens10.models.parallel.strategy import SpatialStrategy
 
-__all__ = ["Exchange", "Link", "ProcessGroupExchange", "Shard", "Traffic"]
+__all__ = [
+    "Exchange",
+    "Link",
+    "ProcessGroupExchange",
+    "Shard",
+    "SpatialStrategy",
+    "Traffic",
+    "register_known",
+    "require_known",
+]

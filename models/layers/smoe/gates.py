@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
+from ens10.models.domain import current
 from ens10.models.layers.locally_connected import checked_grid
 from ens10.models.layers.smoe.maps import Nested, read_map
 
@@ -60,7 +61,7 @@ class TensorGate(Gate):
 
     def forward(self, features: Tensor) -> Tensor:  # noqa: ARG002  (other gates look at it)
         """The map, (1, E, H, W)."""
-        return self.weight[None]
+        return current().part(self.weight)[None]
 
 
 class FixedGate(Gate):
@@ -117,7 +118,7 @@ class FixedGate(Gate):
 
     def forward(self, features: Tensor) -> Tensor:  # noqa: ARG002
         """The map, (1, E, H, W)."""
-        return self.weight[None]
+        return current().part(self.weight)[None]
 
 
 def check_selected(selected: int, num_experts: int) -> None:

@@ -38,7 +38,7 @@ class Ranks:
 
     def __init__(self):
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["torch", "ens10.models.parallel", "ens10.models"])
+        self._context.set_forkserver_preload(["ens10.models.parallel", "ens10.models"])
         self._processes, self._pipes = [], []
 
     def __call__(self, world, function, *args):

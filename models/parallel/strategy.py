@@ -1,0 +1,198 @@
+"""The Lightning strategy that splits samples between processes."""
+
+import inspect
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import torch.distributed as dist
+from pytorch_lightning.strategies import DDPStrategy, StrategyRegistry
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ens10.errors import ArgumentError
+from ens10.loader.share import Share
+from ens10.models.domain import Cut, Odd, use
+from ens10.models.networks.base import Network
+from ens10.models.parallel.exchange import ProcessGroupExchange
+
+# KNOWN from ens10.models.parallel.known import require_known
+from ens10.models.parallel.mesh import Mesh
+from ens10.models.parallel.shard import Shard
+
+Grid = tuple[int, int]
+# torch 2.13 gave it another name
+_NAMES = inspect.signature(DistributedDataParallel).parameters
+_SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers"
+
+
+class SpatialStrategy(DDPStrategy):
+    """Splits each sample into lat x lon parts; the run equals one that does not, to rounding.
+
+    Processes that hold parts of the same samples exchange halos and sums. Several such groups
+    share the dates, as data parallel training does: there are world / (lat lon) of them.
+    Gradients are averaged over all processes, so that any Lightning option that works with DDP
+    works here. Parameters and optimiser states are whole on each process, and checkpoints are
+    those of a serial run: they move freely between numbers of processes.
+
+    On the command line: `--trainer.strategy=SpatialStrategy --trainer.strategy.lat=4`, or
+    `--trainer.strategy=ddp_spatial` for the defaults. The NCCL backend is untested: it has not run
+    on two GPUs yet.
+
+    Args:
+        lat: parts of the rows; "auto" for as few as fit into memory, by the cost model.
+        lon: parts of the columns.
+        timeout: seconds after which a process that waits for another one gives up.
+        process_group_backend: "gloo" or "nccl"; None for that of the device.
+        find_unused_parameters: as for DDP.
+        start_method: "popen" to start processes by the same command again, or "spawn", "fork",
+            "forkserver".
+
+    Raises:
+        ArgumentError: parts that are not positive, or do not divide the number of processes.
+    """
+
+    def __init__(
+        self,
+        lat: int | Literal["auto"] = "auto",
+        lon: int = 1,
+        timeout: float = 600.0,
+        process_group_backend: str | None = None,
+        find_unused_parameters: bool = False,
+        start_method: Literal["popen", "spawn", "fork", "forkserver"] = "popen",
+    ) -> None:
+        for name, parts in (("lat", lat), ("lon", lon)):
+            if parts != "auto" and (not isinstance(parts, int) or parts < 1):
+                raise ArgumentError(name, f"{parts!r} is not a positive number of parts")
+        if not timeout > 0:
+            raise ArgumentError("timeout", f"{timeout} is not positive", "Give it in seconds")
+        super().__init__(
+            process_group_backend=process_group_backend,
+            timeout=timedelta(seconds=timeout),
+            start_method=start_method,
+            find_unused_parameters=find_unused_parameters,
+            # buffers are statistics of whole fields, the same in all parts
+            **{_SYNC_BUFFERS: False},
+        )
+        self.lat, self.lon = lat, lon
+        self._mesh: Mesh | None = None
+        self._domain: Shard | None = None
+        self._entered = ExitStack()
+
+    @property
+    def domain(self) -> Shard:
+        """This process's part of the grid.
+
+        Raises:
+            ArgumentError: nothing has told the grid yet.
+        """
+        if self._domain is None:
+            raise ArgumentError(
+                "data",
+                f"{type(self).__name__} does not know the grid that it is to split",
+                "Use EnsembleDataModule, or a data module whose setup() calls "
+                "trainer.strategy.share((rows, columns)) and reads that part",
+            )
+        return self._domain
+
+    def share(self, grid: Grid) -> Share:
+        """What this process reads: which of the dates, and which rows and columns.
+
+        Args:
+            grid: rows and columns of the data.
+
+        Raises:
+            ArgumentError: more parts than the grid has, or another grid than before.
+        """
+        mesh = self._of_processes(grid)
+        if self._domain is None:
+            halvings, odd = levels_of(self.lightning_module)
+            exchange = ProcessGroupExchange(mesh.group, mesh.lat, mesh.lon)
+            i, j = exchange.place
+            rows = _cut("lat", grid[0], mesh.lat, i, halvings, odd)
+            columns = _cut("lon", grid[1], mesh.lon, j, halvings, odd)
+            self._domain = Shard(rows, columns, exchange)
+        rows, columns = self._domain.rows, self._domain.columns
+        if (rows.bounds[-1], columns.bounds[-1]) != tuple(grid):
+            theirs = f"{rows.bounds[-1]} x {columns.bounds[-1]}"
+            raise ArgumentError(
+                "data", f"a grid of {grid[0]} x {grid[1]} points in a run on {theirs}"
+            )
+        bounds = tuple(rows.bounds), tuple(columns.bounds)
+        return Share(mesh.data_rank, mesh.data_world, rows.own, columns.own, bounds)
+
+    def _of_processes(self, grid: Grid) -> Mesh:
+        if self._mesh is None:
+            lat = self.world_size // self.lon if self.lat == "auto" else self.lat
+            self._mesh = Mesh.of_world(lat, self.lon, self._timeout)
+        return self._mesh
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """Processes with parts of the same samples draw the same ones."""
+        parts = 1 if self.lat == "auto" else self.lat * self.lon
+        mesh = self._mesh
+        world = mesh.data_world if mesh else self.world_size // parts
+        return {"num_replicas": world, "rank": self.global_rank // (self.world_size // world)}
+
+    def setup(self, trainer: pl.Trainer) -> None:
+        """Looks at every module of the model, and splits the grid from here on."""
+        domain = self.domain
+        assert self.lightning_module is not None
+        if domain.size > 1:
+            pass  # KNOWN require_known(self.lightning_module)
+        self._entered.enter_context(use(domain))
+        super().setup(trainer)
+
+    def process_dataloader(self, dataloader: object) -> object:
+        """Refuses loaders of which one process would come to the end before another.
+
+        Raises:
+            ArgumentError: on all processes alike.
+        """
+        length = len(dataloader) if hasattr(dataloader, "__len__") else -1
+        lengths: list[Any] = [None] * self.world_size
+        dist.all_gather_object(lengths, length)
+        if len(set(lengths)) > 1:
+            raise ArgumentError(
+                "data",
+                f"the processes have loaders of {', '.join(map(str, lengths))} batches",
+                "Give each process as many: the last would wait for the others",
+            )
+        return dataloader
+
+    def teardown(self) -> None:
+        """The grid is whole again."""
+        self._entered.close()
+        super().teardown()
+        self._domain = self._mesh = None
+
+
+def levels_of(model: nn.Module | None) -> tuple[int, Odd]:
+    """How often the networks of a model halve the grid, and what becomes of odd numbers.
+
+    Raises:
+        ArgumentError: networks that treat them in different ways.
+    """
+    networks = [m for m in model.modules() if isinstance(m, Network)] if model else []
+    halving = [network for network in networks if network.halvings]
+    rules = {network.odd for network in halving}
+    if len(rules) > 1:
+        names = ", ".join(sorted({type(network).__name__ for network in halving}))
+        raise ArgumentError(
+            "network", f"{names} halve odd numbers of rows in different ways", "Split one of them"
+        )
+    return max((n.halvings for n in halving), default=0), rules.pop() if rules else "dropped"
+
+
+def _cut(name: str, total: int, parts: int, index: int, halvings: int, odd: Odd) -> Cut:
+    try:
+        return Cut(total, parts, index, halvings, odd)
+    except ArgumentError as error:
+        raise ArgumentError(name, str(error).removeprefix("parts: ")) from None
+
+
+StrategyRegistry.register(
+    "ddp_spatial", SpatialStrategy, description="Splits samples between processes"
+)
