@@ -1,13 +1,16 @@
 """Losses of ensembles: estimators of the CRPS, and scores of whole fields."""
 
 from abc import abstractmethod
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics import Estimator, crps_ensemble, energy_score, spectral_crps
+from ens10.metrics.crps import spread_factor
+from ens10.models.domain import current
 from ens10.models.losses import Loss
 from ens10.models.predictive import Ensemble, Predictive
 
@@ -119,7 +122,12 @@ class SpectralCRPSLoss(_FieldsLoss):
     def forward(
         self, forecast: Predictive, target: Tensor, weights: Tensor | None = None
     ) -> Tensor:
-        """Score of its row at each point, (N, H, W)."""
+        """Score of its row at each point, (N, H, W).
+
+        Raises:
+            ArgumentError: rows that are split between processes.
+        """
+        _require_whole_rows(target, "SpectralCRPSLoss")
         score: Tensor = spectral_crps(
             self._differences(forecast, target, weights),
             torch.zeros_like(target),
@@ -161,12 +169,23 @@ class EnergyLoss(_FieldsLoss):
     def forward(
         self, forecast: Predictive, target: Tensor, weights: Tensor | None = None
     ) -> Tensor:
-        """Score of its row or date at each point, (N, H, W)."""
+        """Score of its row or date at each point, (N, H, W).
+
+        Raises:
+            ArgumentError: over rows that are split between processes.
+        """
+        if self.over == "row":
+            _require_whole_rows(target, "EnergyLoss over rows")
         differences = self._differences(forecast, target, weights)
         area = torch.ones_like(target) if weights is None else weights
         dims = (2,) if self.over == "row" else (1, 2)
         total = area.sum(dims, keepdim=True)
+        split = self.over == "field" and not current().whole
+        if split:
+            total = current().total(total)
         share = (area / torch.where(total > 0, total, 1)).sqrt().unsqueeze(1)
+        if split:
+            return self._of_parts(differences * share).view(-1, 1, 1).expand_as(target)
         score: Tensor = energy_score(
             differences * share,
             torch.zeros_like(target),
@@ -176,3 +195,59 @@ class EnergyLoss(_FieldsLoss):
             variable_dim=tuple(dim + 1 for dim in dims),
         )
         return score.reshape(total.shape).expand_as(target)
+
+    def _of_parts(self, differences: Tensor) -> Tensor:
+        """Energy scores of members less the truth (N, M, h, w), parts of fields, (N,)."""
+        M = differences.shape[1]
+        factor = spread_factor(M, self.estimator, self.alpha)
+        found: Tensor = _SquaredNorms.apply(differences)  # type: ignore[no-untyped-call]
+        squares = current().sum(found)
+        # no gradient of norms that are 0, as `energy_score` has it
+        norms = torch.where(squares > 0, squares, 1).sqrt() * (squares > 0)
+        score: Tensor = norms[:, :M].mean(1) - norms[:, M:].sum(1) * (factor / M**2)
+        return score
+
+
+class _SquaredNorms(torch.autograd.Function):
+    """Squared norms of fields and of the differences of all pairs, which keeps the fields alone.
+
+    Called with (N, M, h, w); gives (N, M + M (M - 1) / 2), pairs in the order (0, 1), (0, 2), ...
+    """
+
+    @staticmethod
+    def forward(ctx: Any, fields: Tensor) -> Tensor:
+        """The sums of squares over the points."""
+        ctx.save_for_backward(fields)
+        away = (fields[:, i + 1 :] - fields[:, i, None] for i in range(fields.shape[1] - 1))
+        # one member at a time: all pairs at once would be M / 2 times the fields
+        sums = [fields.square().sum((2, 3)), *(x.square().sum((2, 3)) for x in away)]
+        return torch.cat(sums, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """The gradient for the fields."""
+        (fields,) = ctx.saved_tensors
+        M = fields.shape[1]
+        twice = 2 * gradient[..., None, None]
+        by_fields: Tensor = twice[:, :M] * fields
+        first = M
+        for i in range(M - 1):
+            factors = twice[:, first : first + M - 1 - i]
+            first += M - 1 - i
+            away = (fields[:, i + 1 :] - fields[:, i, None]) * factors
+            by_fields[:, i + 1 :] += away
+            by_fields[:, i] -= away.sum(1)
+        return by_fields
+
+
+def _require_whole_rows(target: Tensor, loss: str) -> None:
+    """Refuses columns that are split, on all processes alike."""
+    columns = current().shape(target)[1]
+    if columns != target.shape[-1]:
+        raise ArgumentError(
+            "lon",
+            f"{loss} looks at whole rows of {columns} points, of which a process has "
+            f"{target.shape[-1]}",
+            "Split rows only: set lat to the number of parts and lon to 1",
+        )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
+from ens10.models.domain import current
 from ens10.models.predictive import Predictive
 
 
@@ -81,7 +82,7 @@ def require_same_grid(method: StatisticalMethod, fitted: Tensor, batch: Batch) -
     Raises:
         ArgumentError: naming both grids.
     """
-    ours, theirs = tuple(fitted.shape[-2:]), tuple(batch["raw_mean"].shape[-2:])
+    ours, theirs = tuple(fitted.shape[-2:]), current().shape(batch["raw_mean"])
     if ours != theirs:
         raise ArgumentError(
             "batch",

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from ens10.loader.batch import Batch
+from ens10.models.domain import current
 from ens10.models.predictive import Normal
 from ens10.models.statistical.base import (
     StatisticalMethod,
@@ -91,8 +92,10 @@ class EMOS(StatisticalMethod):
         if self.local:
             require_same_grid(self, self.bias, batch)
         mean, std = batch["raw_mean"], batch["raw_std"]
-        mu = mean + (self.bias + self.slope * (mean - self.centre))
-        return Normal(mu, torch.hypot(self.c.expand_as(std), self.d * std))
+        maps = (self.bias, self.slope, self.centre, self.c, self.d)
+        bias, slope, centre, c, d = map(current().part, maps)
+        mu = mean + (bias + slope * (mean - centre))
+        return Normal(mu, torch.hypot(c.expand_as(std), d * std))
 
 
 def _block(spool: Spool, points: slice) -> Block:

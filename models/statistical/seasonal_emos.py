@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
+from ens10.models.domain import current
 from ens10.models.predictive import Normal, Predictive
 from ens10.models.predictive.family import FamilyForecast
 from ens10.models.statistical.base import (
@@ -122,11 +123,13 @@ class SeasonalEMOS(StatisticalMethod):
         """Forecast of the family with location and scale (N, H, W); NaN where the raw one is."""
         self._require_solved()
         require_same_grid(self, self.centre, batch)
-        cycle = annual_cycle(batch["dates"], self.harmonics).to(self.coefficients)
-        a, b, c, d = torch.einsum("nk,qkhw->qnhw", cycle, self.coefficients).unbind(0)
+        maps = (self.coefficients, self.centre, self.floor)
+        coefficients, centre, floor = map(current().part, maps)
+        cycle = annual_cycle(batch["dates"], self.harmonics).to(coefficients)
+        a, b, c, d = torch.einsum("nk,qkhw->qnhw", cycle, coefficients).unbind(0)
         mean, std = batch["raw_mean"], batch["raw_std"]
-        mu = mean + (a + b * (mean - self.centre))
-        sigma = torch.sqrt((2 * c).exp() + (d.exp() * std).square() + self.floor.square())
+        mu = mean + (a + b * (mean - centre))
+        sigma = torch.sqrt((2 * c).exp() + (d.exp() * std).square() + floor.square())
         if self.family == "normal":
             return Normal(mu, sigma, positive=True)
         return FamilyForecast(self.family, mu, sigma, self.lower, self.upper)
