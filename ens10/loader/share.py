@@ -63,7 +63,7 @@ class Share:
     @property
     def first(self) -> bool:
         """Whether this is the first part: the process that writes what has no place on the grid."""
-        return self.rows.start == 0 and self.columns.start == 0
+        return (self.rows.start, self.columns.start) == (0, 0)
 
     @property
     def grid(self) -> tuple[int, int]:
