@@ -13,14 +13,20 @@ from pytorch_lightning.callbacks import BasePredictionWriter
 
 from ens10.loader.batches import Batches
 from ens10.loader.datamodule import EnsembleDataModule
+from ens10.loader.samples import Field
+from ens10.loader.share import Share
 from ens10.models.postprocessor import Prediction
 from ens10.models.predictive import Predictive
 from ens10.models.predictive.base import FIELD
 from ens10.store import consolidate, create_array, write_coordinates
 
+GRID = FIELD[1:]
+
 
 class PredictionWriter(BasePredictionWriter):
     """Writes each batch's forecast as it comes, so that memory does not grow with the dates.
+
+    Where samples are split between processes, each writes its own rows and columns.
 
     Args:
         path: the Zarr store to write; replaced if it exists.
@@ -55,9 +61,10 @@ class PredictionWriter(BasePredictionWriter):
         for n, second in enumerate(prediction.dates.tolist()):
             place = self._place[second]
             for name, value in variables.items():
-                self._arrays[name][place] = value[n].detach().cpu().float().numpy()
-            truth = batches.samples.truth(int(batches.index[place]))
-            self._arrays["truth"][place] = truth
+                values = value[n].detach().cpu().float().numpy()
+                self._write(name, prediction.forecast.dims, place, values)
+            truth = _truth(batches, place, self._data.share)
+            self._write("truth", FIELD, place, truth)
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         """Gives the store its name, now that it is complete."""
@@ -67,6 +74,14 @@ class PredictionWriter(BasePredictionWriter):
         consolidate(self._partial)
         shutil.rmtree(self._path, ignore_errors=True)
         self._partial.rename(self._path)
+
+    def _write(self, name: str, dims: Sequence[str], place: int, values: Field) -> None:
+        """This process's part of one date."""
+        share = self._data.share
+        own = dict(zip(GRID, (share.rows, share.columns), strict=True))
+        if share.first or set(GRID) <= set(dims):
+            index = (place, *(own.get(dim, slice(None)) for dim in dims[1:]))
+            self._arrays[name][index] = values
 
     @property
     def _partial(self) -> Path:
@@ -91,6 +106,7 @@ class PredictionWriter(BasePredictionWriter):
         root.attrs.update(forecast.attributes())
         own = {name: np.asarray(values) for name, values in forecast.core_coordinates().items()}
         coordinates = _coordinates(batches).assign_coords(own)
+        split = dict(zip(GRID, self._data.share.chunks, strict=True))
         known = dict(samples.attributes)
         tables: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             name: (forecast.dims, known | described(forecast, name, known.get("units", "")))
@@ -99,10 +115,19 @@ class PredictionWriter(BasePredictionWriter):
         tables["truth"] = (FIELD, known | {"long_name": "truth"})
         for name, (dims, attributes) in tables.items():
             shape = tuple(coordinates.sizes[dim] for dim in dims)
+            # no two processes write the same chunk
+            chunks = (1, *(split.get(dim, coordinates.sizes[dim]) for dim in dims[1:]))
             self._arrays[name] = create_array(
-                root, name, shape, dims, chunks=(1, *shape[1:]), attributes=attributes
+                root, name, shape, dims, chunks=chunks, attributes=attributes
             )
         write_coordinates(root, coordinates, [str(name) for name in coordinates.coords])
+
+
+def _truth(batches: Batches, place: int, share: Share) -> Field:
+    """The truth of one date at the rows and columns of a share."""
+    held = np.empty((share.rows.stop - share.rows.start, share.grid[1]), np.float32)
+    batches.samples.read_truth(int(batches.index[place]), held, share.rows)
+    return held[:, share.columns]
 
 
 def described(forecast: Predictive, name: str, units: str) -> dict[str, str]:

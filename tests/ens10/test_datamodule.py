@@ -10,9 +10,10 @@ import xarray as xr
 from batchtools import lazy
 
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.loader import Batches, EnsembleDataModule, Patches
+from ens10.loader import Batches, EnsembleDataModule, Fields, Patches
 from ens10.loader.datamodule import as_tensors
 from ens10.loader.sampler import order
+from ens10.loader.share import Share
 from ens10.models import PostProcessor, ResidualNormalHead
 from ens10.models.networks import MLP
 from ens10.protocol import Protocol
@@ -121,6 +122,47 @@ def test_ranks_train_in_step_and_count_each_date_once(store):
     dates = [int(b["dates"]) for b in tested if b["weights"].any()]
     held = Batches(store, "t2m", INPUTS, "test").dates.astype("datetime64[s]").astype(int)
     assert sorted(dates) == held.tolist()
+
+
+def of_a_part(rank, rows, asked):
+    """A trainer whose strategy splits the rows of samples in two, of 2 x 2 processes."""
+
+    def share(grid):
+        asked.append(grid)
+        bounds = ((0, 3, grid[0]), (0, grid[1]))
+        return Share(rank, 2, slice(*rows), slice(0, grid[1]), bounds)
+
+    strategy = SimpleNamespace(root_device=torch.device("cpu"), share=share)
+    return SimpleNamespace(global_rank=3, world_size=4, current_epoch=0, strategy=strategy)
+
+
+@pytest.mark.parametrize("kind", ["fields", "members", Fields(features="members")])
+def test_a_process_reads_its_part_of_its_dates(store, kind):
+    asked, data = [], EnsembleDataModule(str(store), "t2m", INPUTS, kind=kind, seed=5)
+    alone = data.batches("train")  # asked for before there was a trainer
+    data.trainer = of_a_part(1, (3, 8), asked)
+    data.setup("fit")
+    assert set(asked) == {(8, 16)}
+    assert data.batches("train") is data.batches("train") is not alone
+    assert data.batches("test").samples is alone.samples  # the store is opened once
+    want = list(Batches(store, "t2m", INPUTS, kind=kind, seed=5, rank=1, world=2, even="drop"))
+    got = list(data.train_dataloader())
+    assert len(got) == len(want)
+    for mine, full in zip(got, want, strict=True):
+        assert mine["dates"].tolist() == full["dates"].tolist()
+        for key in set(full) - {"dates"}:
+            np.testing.assert_array_equal(mine[key].numpy(), full[key][..., 3:8, :])
+    list(data.test_dataloader())
+    read = data.batches("train").bytes_read, data.batches("test").bytes_read
+    assert data.bytes_read == sum(read) > max(read)
+
+
+@pytest.mark.parametrize("kind", ["points", "slabs", Patches((4, 4), 2)])
+def test_kinds_without_whole_fields_are_not_split(store, kind):
+    data = EnsembleDataModule(str(store), "t2m", INPUTS, kind=kind)
+    data.trainer = of_a_part(0, (0, 3), [])
+    with pytest.raises(ArgumentError, match=r"kind: .* are not split between 2 processes"):
+        data.setup("fit")
 
 
 @pytest.mark.parametrize("kind", ["grib", "memory", "zarr"])
