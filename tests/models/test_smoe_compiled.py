@@ -8,13 +8,14 @@ from ens10.models.domain import Whole, use
 from ens10.models.layers.smoe import ConvGate, FixedGate, SMoE2d, TensorGate, track_loss
 
 GRID = (37, 19)  # two bands, and columns that are not a multiple of anything
+CHANNELS = 9  # a whole vector and a part of one
 
 
 def noise(*shape, seed=1):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def pair(experts=7, selected=3, gate="tensor", dtype=torch.float64, channels=5, **options):
+def pair(experts=7, selected=3, gate="tensor", dtype=torch.float64, channels=CHANNELS, **options):
     """The same layer twice: eager and compiled."""
     layers = []
     for kernel in ("eager", "compiled"):
@@ -52,7 +53,7 @@ def check(layers, x, rtol=1e-12, **options):
 @pytest.mark.parametrize("wrap", [False, True])
 @pytest.mark.parametrize("poles", ["zeros", "replicate"])
 def test_equals_the_eager_form_whatever_lies_beyond_the_grid(wrap, poles):
-    x = noise(2, 5, *GRID)
+    x = noise(2, CHANNELS, *GRID)
     check(pair(periodic_longitude=wrap, poles=poles), x)
 
 
@@ -74,12 +75,12 @@ def test_equals_the_eager_form_whatever_lies_beyond_the_grid(wrap, poles):
     ],
 )
 def test_equals_the_eager_form_with_all_options(options):
-    found = check(pair(**options), noise(3, 5, *GRID))
+    found = check(pair(**options), noise(3, CHANNELS, *GRID))
     assert found["experts.weight"].abs().sum() > 0
 
 
 def test_evaluation_equals_the_eager_form():
-    check(pair(weighted=True), noise(2, 5, *GRID), training=False)
+    check(pair(weighted=True), noise(2, CHANNELS, *GRID), training=False)
 
 
 @pytest.mark.slow  # as are all types and layouts but one: each takes seconds to compile
@@ -90,10 +91,10 @@ def test_float32_and_other_layouts_of_patches(channels):
 
 
 def test_refuses_what_it_cannot_do():
-    layer = SMoE2d(5, 4, 2, TensorGate(4, 2, GRID), filters=2, kernel="compiled")
+    layer = SMoE2d(CHANNELS, 4, 2, TensorGate(4, 2, GRID), filters=2, kernel="compiled")
     with pytest.raises(ArgumentError, match=r"kernel: .* one filter for each expert"):
-        layer(noise(1, 5, *GRID).float())
-    layer, x = pair(dtype=torch.float32)[1], noise(1, 5, *GRID).float()
+        layer(noise(1, CHANNELS, *GRID).float())
+    layer, x = pair(dtype=torch.float32)[1], noise(1, CHANNELS, *GRID).float()
     with torch.autocast("cpu", torch.bfloat16):
         with pytest.raises(ArgumentError, match=r"kernel: .* autocast is on"):
             layer(x)
@@ -115,6 +116,6 @@ def two_threads():
 
 @pytest.mark.parametrize("gate", ["tensor", "conv"])
 def test_threads_share_the_rows_and_give_the_same_each_time(gate, two_threads):
-    layers, x = pair(gate=gate, poles="replicate", weighted=True), noise(3, 5, *GRID)
+    layers, x = pair(gate=gate, poles="replicate", weighted=True), noise(3, CHANNELS, *GRID)
     first, again = check(layers, x), check(pair(gate=gate, poles="replicate", weighted=True), x)
     assert all(torch.equal(first[name], again[name]) for name in first)
