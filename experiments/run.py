@@ -23,6 +23,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments import provenance
+from ens10.experiments.bytesread import BytesRead
 from ens10.experiments.checkpoints import (
     Shapes,
     checkpoint_shapes,
@@ -160,7 +161,7 @@ class RunCLI(LightningCLI):
         callbacks: list[pl.Callback] = [given] if isinstance(given, pl.Callback) else list(given)
         logger: RunLog | bool = False
         if self.subcommand == "fit":
-            callbacks.append(self._checkpoints())
+            callbacks += [self._checkpoints(), BytesRead(self.run_folder, self.datamodule)]
             logger = RunLog(self.run_folder, self._options.ckpt_path)
         elif self.subcommand == "predict":
             callbacks.append(PredictionWriter(self.run_folder / PREDICTIONS, self.datamodule))

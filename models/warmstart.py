@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, Ens10Error
 from ens10.loader.batch import Batch
 from ens10.loader.tensors import TorchBatches, as_tensors
+from ens10.models.domain import Whole, use
 from ens10.models.statistical.base import StatisticalMethod
 
 _DATES = 8  # read at a time
@@ -22,8 +23,9 @@ def unsolved(model: nn.Module) -> list[StatisticalMethod]:
 def solve_methods(model: pl.LightningModule) -> None:
     """Solves the methods within a model that have no coefficients, e.g. from a checkpoint.
 
-    The first process collects all training dates, those of the other processes too, solves, and
-    sends the coefficients to the others. It takes one pass over the data.
+    The first process collects all training dates with their whole fields, those of the other
+    processes too, solves, and sends the coefficients to the others. It takes one pass over the
+    data. What goes wrong there is raised by all processes: none waits for a first one that is gone.
 
     Args:
         model: attached to a trainer that has its training data.
@@ -35,25 +37,38 @@ def solve_methods(model: pl.LightningModule) -> None:
     methods, trainer = unsolved(model), model.trainer
     if not methods:
         return
-    if trainer.is_global_zero:
-        for batch in _all_dates(trainer.train_dataloader, trainer.world_size):
-            for method in methods:
-                method.collect(batch)
-        for method in methods:
-            method.solve()
+    problem = _solve(methods, trainer) if trainer.is_global_zero else None
+    if trainer.world_size > 1:
+        problem = trainer.strategy.broadcast(problem, src=0)
+    if problem is not None:
+        raise problem
     if trainer.world_size > 1:
         for method in methods:
             _send(method, trainer)
     model.to(model.device)
 
 
+def _solve(methods: list[StatisticalMethod], trainer: pl.Trainer) -> Ens10Error | None:
+    """Solves on whole fields, in this process alone; gives the error that a user can mend."""
+    try:
+        with use(Whole()):
+            for batch in _all_dates(trainer.train_dataloader, trainer.world_size):
+                for method in methods:
+                    method.collect(batch)
+            for method in methods:
+                method.solve()
+    except Ens10Error as error:
+        return error
+    return None
+
+
 def _all_dates(loader: object, world: int) -> Iterator[Batch]:
     """Batches of all training dates, whichever process trains on them."""
     if isinstance(loader, TorchBatches):
         # by position: the loader's own order, and how far it has come, stay as they are
-        index = loader.batches.index
-        parts = (index[n : n + _DATES] for n in range(0, len(index), _DATES))
-        found: Iterable[Batch] = (as_tensors(loader.batches.batch(part)) for part in parts)
+        batches = loader.batches.whole()
+        parts = (batches.index[n : n + _DATES] for n in range(0, len(batches.index), _DATES))
+        found: Iterable[Batch] = (as_tensors(batches.batch(part)) for part in parts)
     elif world == 1 and isinstance(loader, Iterable):
         found = loader
     else:

@@ -1,0 +1,32 @@
+"""What each process of a split run read, for the run's provenance."""
+
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+
+from ens10.experiments import provenance
+from ens10.loader.datamodule import EnsembleDataModule
+
+
+class BytesRead(pl.Callback):
+    """Notes the bytes that each process read for its batches, as `bytes_read` in provenance.json.
+
+    Of runs whose samples are split between processes; since the latest start of the run.
+
+    Args:
+        run: folder of the run.
+        data: what is read.
+    """
+
+    def __init__(self, run: Path, data: EnsembleDataModule) -> None:
+        self._run, self._data = run, data
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
+        """Gathers the numbers in the order of the processes; after it they no longer can talk."""
+        if self._data.share.whole:
+            return
+        own = torch.tensor([self._data.bytes_read], device=trainer.strategy.root_device)
+        read = trainer.strategy.all_gather(own).flatten().tolist()
+        if trainer.is_global_zero:
+            provenance.write(self._run, {"bytes_read": read})
