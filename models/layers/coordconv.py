@@ -69,9 +69,9 @@ def coordinates(features: Tensor, *, periodic_longitude: bool = False) -> Tensor
 
     maps = [line(1, H)[:, None]]
     if periodic_longitude:
-        angle = line(2 * math.pi * (1 - 1 / W), W)
+        angle = line(2 * math.pi * (1 - 1 / W), W)[None]
         maps += [angle.sin(), angle.cos()]
     else:
-        maps.append(line(1, W))
+        maps.append(line(1, W)[None])
     here = [domain.part(m).expand(features.shape[-2:]) for m in maps]
     return torch.stack(here).expand(N, -1, -1, -1)

@@ -38,8 +38,7 @@ def group_norm(
 ) -> Tensor:
     """Groups of channels of each sample, normalised over the whole grid (arXiv:1803.08494).
 
-    With one group it is layer normalisation (arXiv:1607.06450) of channels and grid together. As
-    those of torch, it is in single precision under mixed precision.
+    With one group it is layer normalisation (arXiv:1607.06450) of channels and grid together.
 
     Args:
         fields: (N, C, h, w), this process's part.
@@ -52,14 +51,15 @@ def group_norm(
     Returns:
         (N, C, h, w).
     """
-    if torch.is_autocast_enabled(fields.device.type):
-        fields = fields.float()
     by_group = fields.reshape(1, len(fields) * groups, -1, fields.shape[-1])
     mean, variance, count = moments(by_group, domain)
     normalised: Tensor = NormaliseGroups.apply(  # type: ignore[no-untyped-call]
         fields, weight, bias, mean, variance, count, eps, domain
     )
-    return normalised
+    # as torch: on CUDA, norms are in single precision under mixed precision
+    device = fields.device.type
+    single = device == "cuda" and torch.is_autocast_enabled(device)
+    return normalised if single else normalised.to(fields.dtype)
 
 
 class NormaliseGroups(torch.autograd.Function):
@@ -83,7 +83,7 @@ class NormaliseGroups(torch.autograd.Function):
         eps: float,
         domain: Domain,
     ) -> Tensor:
-        """(N, C, h, w)."""
+        """(N, C, h, w), at least float32."""
         ctx.domain, ctx.biased = domain, None if bias is None else bias.shape
         inverse = (variance + eps).rsqrt()
         ctx.save_for_backward(fields, weight, mean, inverse, count)
@@ -92,7 +92,7 @@ class NormaliseGroups(torch.autograd.Function):
             outputs.mul_(weight)
         if bias is not None:
             outputs.add_(bias)
-        return outputs.to(fields.dtype)
+        return outputs
 
     @staticmethod
     @once_differentiable

@@ -3,6 +3,7 @@
 import multiprocessing
 import tempfile
 import traceback
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -96,11 +97,26 @@ def joined(parts, lat, lon=1):
     return torch.cat(rows, -2)
 
 
-def sharded_pass(make, inputs, grid, lat, lon, halvings, odd, chosen):
+def at_random(make, *args, **options):
+    """A module whose parameters all matter: last layers and biases do not start at zero."""
+    torch.manual_seed(0)
+    module = make(*args, **options)
+    for parameter in module.parameters():
+        if not parameter.any():
+            torch.nn.init.normal_(parameter, std=0.3)
+    return module
+
+
+def sharded_pass(make, inputs, grid, lat, lon, halvings, odd, chosen, damage=nullcontext):
     """One rank's outputs and gradients of a module on its part.
 
     The loss is the sum over the whole grid of chosen * outputs.
     """
+    with damage():
+        return _pass(make, inputs, grid, lat, lon, halvings, odd, chosen)
+
+
+def _pass(make, inputs, grid, lat, lon, halvings, odd, chosen):
     module = make()
     domain = shard(grid, lat, lon, halvings, odd)
     fields = own(domain, inputs).requires_grad_()
@@ -115,7 +131,9 @@ def sharded_pass(make, inputs, grid, lat, lon, halvings, odd, chosen):
     return outputs.detach(), fields.grad, gradients, dict(module.named_buffers())
 
 
-def assert_as_serial(ranks, make, grid, lat, lon=1, *, shape, halvings=0, odd="dropped"):
+def assert_as_serial(
+    ranks, make, grid, lat, lon=1, *, shape, halvings=0, odd="dropped", damage=nullcontext
+):
     """A module's outputs and all gradients on parts equal those on the whole, at 1e-10.
 
     Args:
@@ -128,6 +146,7 @@ def assert_as_serial(ranks, make, grid, lat, lon=1, *, shape, halvings=0, odd="d
         shape: of the inputs before rows and columns.
         halvings: of the module.
         odd: what becomes of the last of an odd number.
+        damage: a context that the processes work in, to see that the comparison fails.
     """
     torch.manual_seed(3)
     inputs = torch.randn(*shape, *grid, dtype=torch.float64)
@@ -141,9 +160,8 @@ def assert_as_serial(ranks, make, grid, lat, lon=1, *, shape, halvings=0, odd="d
     outputs = module(whole)
     chosen = torch.randn_like(outputs)
     (chosen * outputs).sum().backward()
-    found = ranks(
-        lat * lon, sharded_pass, make, inputs, grid, lat, lon, halvings, odd, chosen.detach()
-    )
+    split = (grid, lat, lon, halvings, odd, chosen.detach(), damage)
+    found = ranks(lat * lon, sharded_pass, make, inputs, *split)
     _assert_close(joined([one[0] for one in found], lat, lon), outputs.detach(), "outputs")
     _assert_close(joined([one[1] for one in found], lat, lon), whole.grad, "gradient of inputs")
     expected = [p.grad for p in module.parameters() if p.grad is not None]
@@ -159,5 +177,5 @@ def assert_as_serial(ranks, make, grid, lat, lon=1, *, shape, halvings=0, odd="d
 
 def _assert_close(found, expected, name, least=0.0):
     scale = expected.double().abs().max().clamp(min=max(least, 1e-300))
-    error = float((found - expected).double().abs().max() / scale)
+    error = float((found.double() - expected.double()).abs().max() / scale)
     assert error <= 1e-10, f"{name}: relative difference {error:.1e}"
