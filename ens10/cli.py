@@ -84,7 +84,15 @@ def _parser() -> _Parser:
     )
     parser.add_argument("--version", action="version", version=f"ens10 {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for add in (add_data_commands, _add_stages, _add_score, _add_report, _add_demo, _add_env):
+    for add in (
+        add_data_commands,
+        _add_stages,
+        _add_score,
+        _add_plan,
+        _add_report,
+        _add_demo,
+        _add_env,
+    ):
         add(commands)
     for command in commands.choices.values():
         command.allow_abbrev = False
@@ -162,6 +170,26 @@ def _add_extremes(parser: _Parser) -> None:
     )
 
 
+def _add_plan(commands: "Commands[_Parser]") -> None:
+    parser = commands.add_parser(
+        "plan",
+        help="how to share a training out over devices",
+        description="Counts what a step of the configuration's network takes on every split of the "
+        "devices, and prints memory and time by a model. Nothing is trained or measured.",
+    )
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--devices", type=int, required=True, metavar="N")
+    parser.add_argument("--memory", type=float, required=True, metavar="GB", help="of a device")
+    parser.add_argument("--grid", metavar="HxW", help="default: the network's, or 361x720")
+    parser.add_argument(
+        "--batch-size", type=int, metavar="B",
+        help="dates of a step on all devices (default: the configuration's)",
+    )  # fmt: skip
+    parser.add_argument("--machine", default="a100", help="cpu, a100 or h200 (default: a100)")
+    parser.add_argument("--precision", default="32", help="32 or bf16 (default: 32)")
+    parser.set_defaults(command=_plan)
+
+
 def _add_report(commands: "Commands[_Parser]") -> None:
     parser = commands.add_parser("report", help="tables, figures and one HTML page of runs")
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
@@ -231,6 +259,14 @@ def _score(options: argparse.Namespace) -> int:
             print(f"{path}: {scored.checked}")
             agrees &= scored.checked.agrees
     return int(not agrees)
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from ens10.experiments.plan import plan_config, print_plan
+
+    names = ("grid", "batch_size", "machine", "precision")
+    rest = {name: getattr(options, name) for name in names}
+    print_plan(plan_config(options.config, options.devices, options.memory, **rest))
 
 
 def _report(options: argparse.Namespace) -> None:

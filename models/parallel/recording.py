@@ -104,6 +104,7 @@ class Footprint:
         samples: in the process.
         flops: floating point operations of forward and backward pass; a multiplication with its
             addition is two.
+        operations: kernels that a device starts.
         moved: bytes that operations read and write, each on its own.
         saved: bytes of activations kept for the backward pass, each storage once.
         largest: bytes of the largest of them.
@@ -118,6 +119,7 @@ class Footprint:
 
     samples: int
     flops: int
+    operations: int
     moved: int
     saved: int
     largest: int
@@ -178,9 +180,9 @@ def footprint(
         ArgumentError: more parts than the grid has, or another error of the network's.
     """
     halvings = getattr(network, "halvings", 0) if halvings is None else halvings
-    odd = odd or getattr(network, "odd", "dropped")
+    rule: Odd = getattr(network, "odd", "dropped") if odd is None else odd
     cuts = [
-        _cuts(name, total, parts, halvings, odd)
+        _cuts(name, total, parts, halvings, rule)
         for name, total, parts in (("lat", grid[0], lat), ("lon", grid[1], lon))
     ]
     bare = _without_values(network).to(dtype)
@@ -214,6 +216,7 @@ def count(
     return Footprint(
         samples=shape[0],
         flops=meter.flops,
+        operations=meter.operations,
         moved=meter.moved,
         saved=sum(saved.sizes.values()),
         largest=max(saved.sizes.values(), default=0),
@@ -251,29 +254,30 @@ def _storage(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-class Meter(TorchDispatchMode):
+class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up what operations compute and move, and lets networks run on the meta device.
 
     A value that a network asks for is 1, or True; autocast, which meta tensors do not have, is off.
 
     Attributes:
         flops: of convolutions and products, as torch's own counter has them.
+        operations: those that are more than a view.
         moved: bytes read and written; views are free.
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.flops, self.moved = 0, 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops, self.operations, self.moved = 0, 0, 0
         self._entered = ExitStack()
 
     def __enter__(self) -> "Meter":
         self._entered.enter_context(patch.object(torch, "autocast", _no_autocast))
         self._entered.enter_context(patch.object(torch, "is_autocast_enabled", _never))
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._entered.close()
 
     def __torch_dispatch__(
@@ -291,6 +295,7 @@ class Meter(TorchDispatchMode):
             inputs = inputs[1:]  # the other is written alone
         made = "empty" not in func.__name__
         if made and (func._schema.is_mutable or not _is_view(inputs, outputs)):
+            self.operations += 1
             self.moved += sum(tensor.nbytes for tensor in (*inputs, *outputs))
         return results
 
@@ -338,7 +343,7 @@ def _without_values(network: nn.Module) -> nn.Module:
     bare = copy.deepcopy(network, held)
     for module in bare.modules():
         if isinstance(getattr(module, "rule", None), RoutingRule):
-            module.rule = replace(module.rule, classify=False, damping=1.0)  # type: ignore[arg-type,type-var]
+            module.rule = replace(module.rule, classify=False, damping=1.0)  # type: ignore[type-var]
     return bare.train()
 
 

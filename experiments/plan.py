@@ -1,0 +1,217 @@
+"""`ens10 plan`: how to share a network's training out over devices, before there are any.
+
+The network of a configuration is made without memory, counted on every split of the devices, and
+timed by the model of `ens10.models.parallel.cost`: nothing is trained, and nothing measured.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentError as ParserError
+from jsonargparse import ArgumentParser
+from rich.console import Console
+from rich.table import Table
+
+from ens10 import catalog
+from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.experiments.usage import brief
+from ens10.models.networks.base import Network
+from ens10.models.parallel.cost import Machine, check_precision, machine_named
+from ens10.models.parallel.planning import (
+    MODELLED,
+    FootprintOf,
+    Option,
+    Plan,
+    footprints,
+    gigabytes,
+    milliseconds,
+    plan,
+)
+from ens10.models.parallel.recording import Footprint, Grid, without_values
+
+_MOST_ROWS = 12
+_WIDTH = 120
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and what it is of.
+
+    Attributes:
+        plan: the splits.
+        network: name of its class.
+        grid: rows and columns.
+        channels: of the features after the samples: (C,), or (M, C) with members.
+        machine: the devices.
+        precision: of the fields.
+    """
+
+    plan: Plan
+    network: str
+    grid: Grid
+    channels: tuple[int, ...]
+    machine: Machine
+    precision: str
+
+
+def plan_config(
+    config: Path | str,
+    devices: int,
+    memory_gb: float,
+    *,
+    grid: str | None = None,
+    batch_size: int | None = None,
+    machine: str = "a100",
+    precision: str = "32",
+) -> Planned:
+    """Plans the training of a configuration.
+
+    Args:
+        config: YAML with a `model`, as `ens10 fit` takes it.
+        devices: how many.
+        memory_gb: of each, in units of 10^9 bytes.
+        grid: "ROWSxCOLUMNS"; None for that of the network if it is bound to one, else ENS-10's.
+        batch_size: samples of a step, on all devices; None for the configuration's.
+        machine: "cpu", "a100" or "h200".
+        precision: "32" or "bf16".
+
+    Raises:
+        FileError: no such file, or no network in it.
+        ArgumentError: an argument outside its range, or nothing fits.
+    """
+    chosen, of_fields = machine_named(machine), check_precision(precision)
+    held = _read(Path(config))
+    specification, copies = _network_of(Path(config), held)
+    points = _points(grid) if grid else next(_grids(specification), catalog.GRID_SHAPE)
+    network = _made(Path(config), _on_grid(specification, points))
+    data = held.get("data") or {}
+    members = (int(data.get("ensemble") or len(catalog.MEMBERS)),) if network.takes_members else ()
+    channels = (*members, network.in_channels)
+    batch = int(data.get("batch_size") or 1) if batch_size is None else batch_size
+    counted = _several(footprints(network, channels, points, of_fields), copies)
+    found = plan(counted, devices, 1e9 * memory_gb, batch, chosen, of_fields)
+    return Planned(found, type(network).__name__, points, channels, chosen, of_fields)
+
+
+def print_plan(planned: Planned) -> None:
+    """The table of splits, what is recommended, and where the figures come from."""
+    plain = Console()
+    console = plain if plain.is_terminal else Console(width=_WIDTH)
+    rows, columns = planned.grid
+    channels = " x ".join(map(str, planned.channels))
+    console.print(
+        f"{planned.network}, {planned.plan.batch} x {channels} x {rows} x {columns}, precision "
+        f"{planned.precision}, {planned.machine.name}: {MODELLED}",
+        style="bold",
+        highlight=False,
+    )
+    header = ("data", "lat", "lon", "memory", "step", "computes", "halos", "norms", "gradients")
+    table = Table(*header, "", box=None, padding=(0, 1))
+    options = planned.plan.options
+    for option in options[:_MOST_ROWS]:
+        table.add_row(*_cells(option), style="green" if option is planned.plan.best else "")
+    console.print(table, highlight=False)
+    lines = [f"and {len(options) - _MOST_ROWS} splits more"] if len(options) > _MOST_ROWS else []
+    lines += [f"Recommended: {planned.plan}", f"Use it by: {_flags(planned.plan)}"]
+    for line in (*lines, f"Rates of {planned.machine.name}: {planned.machine.source}"):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _cells(option: Option) -> list[str]:
+    split, time = option.split, option.time
+    cells = [str(split.data), str(split.lat), str(split.lon)]
+    if option.footprint is None or time is None:
+        return [*cells, *[""] * 6, option.refusal]
+    parts = (time.total, time.compute, time.halos, time.sums, time.gradients)
+    memory = gigabytes(option.footprint.memory)
+    return [*cells, memory, *map(milliseconds, parts), "does not fit" if option.refusal else ""]
+
+
+def _flags(found: Plan) -> str:
+    split = found.best.split
+    options = [f"--trainer.devices={split.data * split.parts}"]
+    if split.parts > 1:
+        options += ["--trainer.strategy=SpatialStrategy", f"--trainer.strategy.lat={split.lat}"]
+        options += [f"--trainer.strategy.lon={split.lon}"] if split.lon > 1 else []
+    return " ".join([*options, f"--data.batch_size={found.batch // split.data}"])
+
+
+def _several(one: FootprintOf, copies: int) -> FootprintOf:
+    @cache
+    def of(samples: int, lat: int, lon: int) -> Footprint:
+        return one(samples, lat, lon).times(copies)
+
+    return of
+
+
+def _read(config: Path) -> dict[str, Any]:
+    try:
+        held = yaml.safe_load(config.read_text(encoding="utf-8"))
+    except OSError:
+        raise FileError(config, "no such file", "Give one of experiments/configs") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise FileError(config, f"no YAML ({str(error).splitlines()[0]})") from None
+    if not isinstance(held, dict) or not isinstance(held.get("model"), dict):
+        raise FileError(config, "it has no model", "Give a configuration as `ens10 fit` takes it")
+    return held
+
+
+def _network_of(config: Path, held: dict[str, Any]) -> tuple[Any, int]:
+    """The network's part of a configuration, and how many of it are trained side by side."""
+    arguments = held["model"].get("init_args") or {}
+    if not arguments.get("network"):
+        name = str(held["model"].get("class_path", "its model")).rpartition(".")[2]
+        raise FileError(
+            config, f"{name} has no network to share out", "Plan is for models with a network"
+        )
+    several = str(held["model"].get("class_path")).endswith("DeepEnsemble")
+    return arguments["network"], int(arguments.get("size", 5)) if several else 1
+
+
+def _made(config: Path, specification: Any) -> Network:
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(Network, "network")
+    build = getattr(parser, "instantiate", None) or parser.instantiate_classes
+    try:
+        with without_values():
+            network: Network = build(parser.parse_object({"network": specification})).network
+    except ParserError as error:
+        raise FileError(config, brief(str(error)).rstrip(".")) from None
+    except ValueError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, Ens10Error):
+            cause = cause.__cause__ or cause.__context__
+        raise cause or FileError(config, brief(str(error)).rstrip(".")) from None
+    return network
+
+
+def _points(grid: str) -> Grid:
+    rows, _, columns = grid.lower().partition("x")
+    if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
+        raise ArgumentError("--grid", f"{grid!r} is no grid", "Write ROWSxCOLUMNS, as 361x720")
+    return int(rows), int(columns)
+
+
+def _grids(specification: Any) -> Iterator[Grid]:
+    """Every grid that parts of a network are bound to."""
+    if isinstance(specification, dict):
+        for key, value in specification.items():
+            if key == "grid" and isinstance(value, list | tuple) and len(value) == 2:
+                yield int(value[0]), int(value[1])
+            else:
+                yield from _grids(value)
+
+
+def _on_grid(specification: Any, grid: Grid) -> Any:
+    if not isinstance(specification, dict):
+        return specification
+    return {
+        key: list(grid)
+        if key == "grid" and isinstance(value, list | tuple)
+        else _on_grid(value, grid)
+        for key, value in specification.items()
+    }
