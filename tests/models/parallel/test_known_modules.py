@@ -1,0 +1,213 @@
+"""Which modules may be split between processes, and what is said of others."""
+
+import inspect
+import pkgutil
+from importlib import import_module
+
+import pytest
+from torch import nn
+
+from ens10 import models
+from ens10.errors import ArgumentError
+from ens10.models import (
+    DeepEnsemble,
+    EnergyLoss,
+    MembersHead,
+    MethodHead,
+    PostProcessor,
+    ResidualNormalHead,
+    StatisticalPostProcessor,
+)
+from ens10.models.heads import Head
+from ens10.models.layers import SameConv2d, smoe
+from ens10.models.layers.groupnorm import GroupNorm
+from ens10.models.losses import Loss
+from ens10.models.networks import (
+    MLP,
+    SAET,
+    Groenquist,
+    LeNet,
+    LocationUNet,
+    Network,
+    PoET,
+    SMoEResNet,
+    SMoEUNet,
+    Transformer,
+    UNet,
+    WithMembers,
+)
+from ens10.models.parallel import known
+from ens10.models.parallel.known import register_known, require_known
+from ens10.models.statistical import EMOS, MemberByMember
+from ens10.models.statistical.base import StatisticalMethod
+
+GRID = (12, 16)
+NETWORKS = [
+    lambda: MLP(4),
+    lambda: LeNet(4),
+    lambda: UNet(4),
+    lambda: LocationUNet(4, GRID),
+    lambda: Groenquist(4, 2, 1, GRID),
+    lambda: SMoEUNet(4, GRID, width=2),
+    lambda: SMoEResNet(4, GRID, width=2),
+    lambda: Transformer(4),
+    lambda: WithMembers(MLP(16), 4),
+]
+
+
+@pytest.mark.parametrize("make", NETWORKS, ids=lambda make: type(make()).__name__)
+def test_models_of_the_package_are_known(make):
+    require_known(PostProcessor(make(), ResidualNormalHead()))
+
+
+def test_models_of_members_and_several_networks_are_known():
+    for network in (PoET(4), SAET(4)):
+        require_known(PostProcessor(network, MembersHead(), EnergyLoss()))
+    require_known(DeepEnsemble(lambda: UNet(4), ResidualNormalHead(), size=2))
+    require_known(PostProcessor(MLP(4), MethodHead()))
+    require_known(PostProcessor(PoET(4, grid=GRID), MembersHead()))
+
+
+def modules_of_the_package():
+    for found in pkgutil.walk_packages(models.__path__, "ens10.models."):
+        module = import_module(found.name)
+        for _, kind in inspect.getmembers(module, inspect.isclass):
+            if issubclass(kind, nn.Module) and kind.__module__ == found.name:
+                yield kind
+
+
+def test_every_module_of_the_package_was_thought_of():
+    """A new layer is to be added to the list, with a test, or here."""
+    bases = {Network, Head, Loss, smoe.Gate, StatisticalMethod}
+    fitted = {kind for kind in modules_of_the_package() if issubclass(kind, StatisticalMethod)}
+    left = set(modules_of_the_package()) - known._known - bases - fitted
+    named = {kind.__name__ for kind in left if not inspect.isabstract(kind)}
+    assert named == {
+        "StatisticalPostProcessor",  # fits in one process
+        "TrainedModule",
+        "_FieldsLoss",
+        "_ForecastModule",
+        "_MembersLoss",
+    }
+    assert len(known._known & fitted) == 2
+
+
+UNKNOWN = [
+    (nn.BatchNorm2d(3), r"statistics would be those of a part; use ens10\.models\.layers\.norm"),
+    (nn.InstanceNorm2d(3), "statistics"),
+    (nn.GroupNorm(1, 3), "groupnorm.GroupNorm"),
+    (nn.LayerNorm((3, *GRID)), "ChannelNorm"),
+    (nn.Conv2d(3, 3, 3, padding=1), "SameConv2d"),
+    (nn.Conv2d(3, 3, 1, stride=2), "SameConv2d"),
+    (nn.Conv2d(3, 3, 1, padding=1), "SameConv2d"),
+    (nn.ConvTranspose2d(3, 3, 2, 2), "neighbouring parts"),
+    (nn.Dropout(0.1), "set p to 0"),
+    (nn.Dropout2d(0.1), "draw"),
+    (nn.MultiheadAttention(4, 2, dropout=0.1), "set dropout to 0"),
+    (nn.Upsample(scale_factor=2), "upsample_twice"),
+    (nn.MaxPool2d(3, 2), "pooling of 2 x 2"),
+    (nn.MaxPool2d(2, 2, dilation=2), "pooling of 2 x 2"),
+    (nn.AvgPool2d(2, ceil_mode=True), "pooling of 2 x 2"),
+    (nn.AdaptiveAvgPool2d(1), "pooling"),
+    (nn.ReflectionPad2d(1), "pad"),
+    (nn.RReLU(), "nothing is known"),
+    (nn.Softmax2d(), "nothing is known"),
+    (nn.LSTM(3, 3), "nothing is known"),
+    (nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)), "nothing is known"),
+    (MemberByMember(), "maps of the whole grid"),
+]
+
+
+@pytest.mark.parametrize(("module", "reason"), UNKNOWN, ids=lambda x: type(x).__name__)
+def test_other_modules_are_refused(module, reason):
+    model = PostProcessor(UNet(4), ResidualNormalHead())
+    model.network.down_0.append(nn.Sequential(nn.ReLU(), module))
+    with pytest.raises(ArgumentError, match=reason) as caught:
+        require_known(model)
+    kind = type(module).__name__
+    assert f"because of network.down_0.6.1 ({kind})" in str(caught.value)
+    assert "register_known" in str(caught.value)
+
+
+ALIKE = [
+    nn.Conv2d(3, 3, 1, padding="same"),
+    nn.Conv2d(4, 4, 1, groups=2),
+    nn.MaxPool2d(2),
+    nn.AvgPool2d((2, 2)),
+    nn.Dropout(0.0),
+    nn.TransformerEncoderLayer(4, 2, dropout=0.0),
+    nn.MultiheadAttention(4, 2),
+    GroupNorm(1, 3),
+]
+
+
+@pytest.mark.parametrize("module", ALIKE, ids=lambda x: type(x).__name__)
+def test_what_looks_at_a_point_or_halves_is_known(module):
+    require_known(nn.Sequential(module, nn.GELU()))
+
+
+def test_a_transformer_with_dropout_is_refused():
+    with pytest.raises(ArgumentError, match=r"0\.self_attn \(MultiheadAttention\), 0\.dropout "):
+        require_known(nn.Sequential(nn.TransformerEncoderLayer(4, 2, dropout=0.1)))
+
+
+class Bent(SameConv2d):
+    """A subclass may look where it will."""
+
+    def forward(self, fields):
+        return super().forward(fields.flip(-1))
+
+
+class Mine(Network):
+    """A network of a user."""
+
+    in_channels = out_channels = 2
+
+    def __init__(self, inside):
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, features):
+        return self.inside(features)
+
+
+def test_subclasses_are_not_known():
+    with pytest.raises(ArgumentError, match=r"because of 0 \(Bent\)\. Bent: its filter"):
+        require_known(nn.Sequential(Bent(2, 2)))
+    with pytest.raises(ArgumentError, match=r"because of the model \(StatisticalPostProcessor\)"):
+        require_known(StatisticalPostProcessor(EMOS()))
+
+
+def test_all_of_them_are_named_at_once():
+    model = nn.Sequential(nn.BatchNorm2d(2), Mine(nn.Dropout(0.5)), nn.BatchNorm2d(2))
+    with pytest.raises(ArgumentError) as caught:
+        require_known(model)
+    text = str(caught.value)
+    assert "because of 0 (BatchNorm2d), 1 (Mine), 2 (BatchNorm2d). BatchNorm2d: its" in text
+    assert text.count("statistics") == 1
+
+
+@pytest.fixture
+def declared():
+    before = set(known._known)
+    assert register_known(Mine) is Mine
+    yield
+    known._known.clear()
+    known._known.update(before)
+
+
+def test_ones_own_modules_are_declared(declared):
+    require_known(PostProcessor(Mine(MLP(2)), ResidualNormalHead()))
+    with pytest.raises(ArgumentError, match=r"because of network\.inside\.0 \(BatchNorm2d\)"):
+        require_known(PostProcessor(Mine(nn.Sequential(nn.BatchNorm2d(2))), ResidualNormalHead()))
+
+
+def test_checkpointed_blocks_are_looked_into():
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    model = UNet(4)
+    model.down_0 = checkpoint_wrapper(model.down_0)
+    require_known(model)
+    model.down_1 = checkpoint_wrapper(nn.Sequential(nn.BatchNorm2d(2)))
+    with pytest.raises(ArgumentError, match=r"down_1\._checkpoint_wrapped_module\.0 \(BatchNorm"):
+        require_known(model)
