@@ -37,32 +37,84 @@ class Frame(NamedTuple):
 
     def gather(self, fields: Tensor) -> Halo:
         """The halo of fields; rows first, so that the corners come with the columns."""
-        rows_link, columns_link = self.exchange.links
+        _, columns_link = self.exchange.links
+        _, _, left, right = self.sides
+        rows = self._rows(fields, zeros=True)
+
+        def columns_at(start: int, count: int) -> Tensor:
+            above, below = (s if s is None else s.narrow(-1, start, count) for s in rows)
+            return _joined((above, below), fields.narrow(-1, start, count))
+
+        columns = _gather(
+            columns_link, columns_at, fields.shape[-1], -1, (left, right), self.edges.columns
+        )
+        return Halo(rows, columns)
+
+    def rows_alone(self, fields: Tensor) -> bool:
+        """Whether only rows are wanted, as many above as below and no more than there are."""
         top, bottom, left, right = self.sides
-        height, width = fields.shape[-2:]
+        return top == bottom and 0 < top <= fields.shape[-2] and left == right == 0
+
+    def gather_rows(self, fields: Tensor) -> Strips:
+        """The rows above and below alone, (N, C, top, w) and (N, C, bottom, w).
+
+        Rows of zeros beyond the grid are not made: None is in their place.
+        """
+        return self._rows(fields, zeros=False)
+
+    def _rows(self, fields: Tensor, zeros: bool) -> Strips:
+        link, _ = self.exchange.links
+        top, bottom, _, _ = self.sides
 
         def rows_at(start: int, count: int) -> Tensor:
             return fields.narrow(-2, start, count)
 
-        rows = _gather(rows_link, rows_at, height, -2, (top, bottom), self.edges.rows)
-
-        def columns_at(start: int, count: int) -> Tensor:
-            above, below = (s if s is None else s.narrow(-1, start, count) for s in rows)
-            return _joined((above, below), fields.narrow(-1, start, count), -2)
-
-        columns = _gather(columns_link, columns_at, width, -1, (left, right), self.edges.columns)
-        return Halo(rows, columns)
+        edge = self.edges.rows
+        return _gather(link, rows_at, fields.shape[-2], -2, (top, bottom), edge, zeros)
 
     def around(self, fields: Tensor, halo: Halo) -> Tensor:
         """The fields with their halo, (N, C, h + top + bottom, w + left + right)."""
-        return _joined(halo.columns, _joined(halo.rows, fields, -2), -1)
+        if halo.columns == (None, None):
+            return _joined(halo.rows, fields)
+        top, bottom, left, right = self.sides
+        height, width = fields.shape[-2:]
+        last = fields.is_contiguous(memory_format=torch.channels_last)
+        around = torch.empty(
+            (*fields.shape[:-2], top + height + bottom, left + width + right),
+            dtype=fields.dtype,
+            device=fields.device,
+            memory_format=torch.channels_last if last else torch.contiguous_format,
+        )
+        middle = around.narrow(-1, left, width)
+        middle.narrow(-2, top, height).copy_(fields)
+        for whole, dim, strips in ((middle, -2, halo.rows), (around, -1, halo.columns)):
+            for strip, at_end in zip(strips, (False, True), strict=True):
+                if strip is not None:
+                    count = strip.shape[dim]
+                    start = whole.shape[dim] - count if at_end else 0
+                    whole.narrow(dim, start, count).copy_(strip)
+        return around
 
     def scatter(self, gradient: Tensor) -> Tensor:
-        """The adjoint: what points of the halo got goes to where they came from."""
+        """The adjoint: what points of the halo got goes to where they came from.
+
+        Args:
+            gradient: of the fields with their halo. It is changed: the result is a part of it.
+        """
         rows_link, columns_link = self.exchange.links
         top, bottom, left, right = self.sides
         inner = _scatter(columns_link, gradient, -1, (left, right), self.edges.columns)
         return _scatter(rows_link, inner, -2, (top, bottom), self.edges.rows)
+
+    def scatter_rows(self, gradient: Tensor, strips: Strips) -> None:
+        """The adjoint of `gather_rows`.
+
+        Args:
+            gradient: of the fields alone; what comes is added to it.
+            strips: gradients of the rows above and below. They are tensors wherever rows are
+                wanted: of zeros beyond the grid too, where their values do not matter.
+        """
+        _give_back(self.exchange.links[0], gradient, strips, -2, self.edges.rows)
 
 
 def _gather(
@@ -72,16 +124,18 @@ def _gather(
     dim: int,
     widths: tuple[int, int],
     edge: str,
+    zeros: bool = True,
 ) -> Strips:
     """Strips on both sides; `lines` gives so many lines of the part from one on."""
     before, after = widths
     first = lines(0, after).contiguous() if after else None
     last = lines(length - before, before).contiguous() if before else None
     head, tail = link.swap(first, last, edge == "circular")
-    if before and head is None:
-        head = _beyond(lines(0, 1), dim, before, edge)
-    if after and tail is None:
-        tail = _beyond(lines(length - 1, 1), dim, after, edge)
+    if zeros or edge == "replicate":
+        if before and head is None:
+            head = _beyond(lines(0, 1), dim, before, edge)
+        if after and tail is None:
+            tail = _beyond(lines(length - 1, 1), dim, after, edge)
     return head, tail
 
 
@@ -92,9 +146,9 @@ def _beyond(line: Tensor, dim: int, width: int, edge: str) -> Tensor:
     return (line if edge == "replicate" else torch.zeros_like(line)).expand(shape)
 
 
-def _joined(strips: Strips, fields: Tensor, dim: int) -> Tensor:
+def _joined(strips: Strips, fields: Tensor) -> Tensor:
     parts = [part for part in (strips[0], fields, strips[1]) if part is not None]
-    return torch.cat(parts, dim) if len(parts) > 1 else fields
+    return torch.cat(parts, -2) if len(parts) > 1 else fields
 
 
 def _scatter(link: Link, gradient: Tensor, dim: int, widths: tuple[int, int], edge: str) -> Tensor:
@@ -105,14 +159,20 @@ def _scatter(link: Link, gradient: Tensor, dim: int, widths: tuple[int, int], ed
     inner = gradient.narrow(dim, before, length)
     head = gradient.narrow(dim, 0, before).contiguous() if before else None
     tail = gradient.narrow(dim, before + length, after).contiguous() if after else None
-    from_before, from_after = link.swap(head, tail, edge == "circular")
-    inner = inner.clone()
+    _give_back(link, inner, (head, tail), dim, edge)
+    return inner
+
+
+def _give_back(link: Link, inner: Tensor, strips: Strips, dim: int, edge: str) -> None:
+    """Adds to a part's lines what those that came from them got, here and at the neighbours."""
+    length = inner.shape[dim]
+    from_before, from_after = link.swap(*strips, edge == "circular")
     if from_before is not None:
-        inner.narrow(dim, 0, after).add_(from_before)
+        inner.narrow(dim, 0, from_before.shape[dim]).add_(from_before)
     if from_after is not None:
-        inner.narrow(dim, length - before, before).add_(from_after)
+        count = from_after.shape[dim]
+        inner.narrow(dim, length - count, count).add_(from_after)
     if edge == "replicate":
-        for strip, ends, place in zip((head, tail), link.ends(False), (0, length - 1), strict=True):
+        for strip, ends, place in zip(strips, link.ends(False), (0, length - 1), strict=True):
             if ends and strip is not None:
                 inner.narrow(dim, place, 1).add_(strip.sum(dim, keepdim=True))
-    return inner

@@ -1,14 +1,20 @@
 """Operations on parts of fields whose gradients cross the borders too."""
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from ens10.models.parallel.exchange import Exchange
+from ens10.models.parallel.exchange import Exchange, Strips
 from ens10.models.parallel.halo import Frame, Halo
+
+Pair: TypeAlias = tuple[int, int]
+Options: TypeAlias = tuple[Pair, Pair, Pair]  # stride, padding, dilation
+Gradients: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
+NONE: Strips = (None, None)
 
 
 class Pad(torch.autograd.Function):
@@ -24,14 +30,18 @@ class Pad(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """The adjoint of the exchange."""
-        return ctx.frame.scatter(gradient), None
+        # autograd's gradient is not to be changed
+        return ctx.frame.scatter(gradient.clone()), None
 
 
 class Convolve(torch.autograd.Function):
     """A convolution of fields with their halo, which keeps the fields and the strips alone.
 
     A padded copy of the fields would be kept beside the fields themselves, which the operation
-    before keeps anyhow; the backward pass makes it again, without messages.
+    before keeps anyhow. Where only rows come from elsewhere there is no such copy at all: as the
+    convolution is linear, the fields are convolved with zeros around them, and what the strips
+    give to the outermost rows is added (`Band`). Otherwise the backward pass makes the copy again,
+    without messages.
 
     Called with fields (N, C, h, w), weight (O, C, rows, columns), bias (O,) or None, a `Frame`,
     stride, the padding with zeros that is left to the convolution, and dilation.
@@ -44,40 +54,118 @@ class Convolve(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         frame: Frame,
-        stride: tuple[int, int],
-        padding: tuple[int, int],
-        dilation: tuple[int, int],
+        stride: Pair,
+        padding: Pair,
+        dilation: Pair,
     ) -> Tensor:
         """(N, O, h', w')."""
-        halo = frame.gather(fields)
-        ctx.frame, ctx.options = frame, (stride, padding, dilation)
+        ctx.banded = frame.rows_alone(fields) and stride == (1, 1)
+        halo = Halo(frame.gather_rows(fields), NONE) if ctx.banded else frame.gather(fields)
+        rows = padding[0] + (frame.sides.top if ctx.banded else 0)
+        ctx.frame, ctx.options = frame, (stride, (rows, padding[1]), dilation)
         ctx.biases = None if bias is None else list(bias.shape)
         ctx.save_for_backward(fields, weight, *halo.rows, *halo.columns)
-        return functional.conv2d(frame.around(fields, halo), weight, bias, *ctx.options)
+        if not ctx.banded:
+            return functional.conv2d(frame.around(fields, halo), weight, bias, *ctx.options)
+        outputs = functional.conv2d(fields, weight, bias, *ctx.options)
+        for band in bands(halo.rows, weight, ctx.options):
+            band.of(outputs).add_(functional.conv2d(band.rows, band.weight, None, *band.options))
+        return outputs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients for fields, weight and bias."""
         fields, weight, top, bottom, left, right = ctx.saved_tensors
-        around = ctx.frame.around(fields, Halo((top, bottom), (left, right)))
-        stride, padding, dilation = ctx.options
-        wanted = list(ctx.needs_input_grad[:3])
-        found = torch.ops.aten.convolution_backward(
-            gradient,
-            around,
-            weight,
-            ctx.biases,
-            stride,
-            padding,
-            dilation,
-            False,
-            [0, 0],
-            1,
-            wanted,
-        )
-        for_fields = ctx.frame.scatter(found[0]) if wanted[0] else None
-        return for_fields, found[1], found[2], None, None, None, None
+        wanted = ctx.needs_input_grad[:3]
+        if ctx.banded:
+            found = Convolve._banded(ctx, gradient, fields, weight, (top, bottom), wanted)
+        else:
+            around = ctx.frame.around(fields, Halo((top, bottom), (left, right)))
+            found = _gradients(gradient, around, weight, ctx.biases, ctx.options, wanted)
+            if found[0] is not None:
+                found = ctx.frame.scatter(found[0]), *found[1:]
+        return *found, None, None, None, None
+
+    @staticmethod
+    def _banded(
+        ctx: Any,
+        gradient: Tensor,
+        fields: Tensor,
+        weight: Tensor,
+        strips: Strips,
+        wanted: Sequence[bool],
+    ) -> Gradients:
+        found = _gradients(gradient, fields, weight, ctx.biases, ctx.options, wanted)
+        for_fields, for_weight, _ = found
+        half = ctx.frame.sides.top
+        shape = (*fields.shape[:-2], half, fields.shape[-1])
+        for_strips = [fields.new_empty(shape) for _ in strips] if wanted[0] else []
+        for band in bands(strips, weight, ctx.options):
+            for_rows, for_part, _ = _gradients(
+                band.of(gradient), band.rows, band.weight, None, band.options, (*wanted[:2], False)
+            )
+            if for_weight is not None and for_part is not None:
+                band.filter_of(for_weight).add_(for_part)
+            if for_rows is not None:
+                start = for_rows.shape[-2] - half if band.below else 0
+                for_strips[band.below] = for_rows.narrow(-2, start, half).contiguous()
+        if for_fields is not None:
+            ctx.frame.scatter_rows(for_fields, (for_strips[0], for_strips[1]))
+        return found
+
+
+class Band(NamedTuple):
+    """The small convolution that gives what a strip adds to the rows next to it.
+
+    Attributes:
+        rows: the strip, with zeros towards the fields where the filter has more than three rows.
+        weight: the filter's rows that reach the strip.
+        options: stride, padding, dilation.
+        below: whether the strip lies below the fields.
+        half: rows of the strip, and of the outputs that it reaches.
+    """
+
+    rows: Tensor
+    weight: Tensor
+    options: Options
+    below: bool
+    half: int
+
+    def of(self, outputs: Tensor) -> Tensor:
+        """The rows of the outputs that the strip reaches."""
+        return outputs.narrow(-2, outputs.shape[-2] - self.half if self.below else 0, self.half)
+
+    def filter_of(self, weight: Tensor) -> Tensor:
+        """The rows of the filter that reach the strip."""
+        count = self.weight.shape[-2]
+        return weight.narrow(-2, weight.shape[-2] - count if self.below else 0, count)
+
+
+def bands(strips: Strips, weight: Tensor, options: Options) -> Iterator[Band]:
+    """Those of the strips that there are; `options` are those of the convolution of the fields."""
+    stride, (half, columns), dilation = options
+    count, more = half // dilation[0], half - dilation[0]
+    for strip, below in zip(strips, (False, True), strict=True):
+        if strip is not None:
+            rows = functional.pad(strip, (0, 0, more, 0) if below else (0, 0, 0, more))
+            part = weight[:, :, -count:] if below else weight[:, :, :count]
+            yield Band(rows, part, (stride, (0, columns), dilation), below, half)
+
+
+def _gradients(
+    gradient: Tensor,
+    fields: Tensor,
+    weight: Tensor,
+    biases: list[int] | None,
+    options: Options,
+    wanted: Sequence[bool],
+) -> Gradients:
+    """Those of a convolution for fields, weight and bias; new tensors."""
+    found: Gradients = torch.ops.aten.convolution_backward(
+        gradient, fields, weight, biases, *options, False, [0, 0], 1, list(wanted)
+    )
+    return found
 
 
 class Sum(torch.autograd.Function):

@@ -17,7 +17,7 @@ from ens10.models.domain import Cut, Odd, use
 from ens10.models.networks.base import Network
 from ens10.models.parallel.exchange import ProcessGroupExchange
 
-# KNOWN from ens10.models.parallel.known import require_known
+from ens10.models.parallel.known import require_known
 from ens10.models.parallel.mesh import Mesh
 from ens10.models.parallel.shard import Shard
 
@@ -72,9 +72,9 @@ class SpatialStrategy(DDPStrategy):
             timeout=timedelta(seconds=timeout),
             start_method=start_method,
             find_unused_parameters=find_unused_parameters,
-            # buffers are statistics of whole fields, the same in all parts
-            **{_SYNC_BUFFERS: False},
         )
+        # buffers are statistics of whole fields, the same in all parts
+        self._ddp_kwargs[_SYNC_BUFFERS] = False
         self.lat, self.lon = lat, lon
         self._mesh: Mesh | None = None
         self._domain: Shard | None = None
@@ -105,7 +105,7 @@ class SpatialStrategy(DDPStrategy):
         Raises:
             ArgumentError: more parts than the grid has, or another grid than before.
         """
-        mesh = self._of_processes(grid)
+        mesh = self._of_processes()
         if self._domain is None:
             halvings, odd = levels_of(self.lightning_module)
             exchange = ProcessGroupExchange(mesh.group, mesh.lat, mesh.lon)
@@ -122,7 +122,7 @@ class SpatialStrategy(DDPStrategy):
         bounds = tuple(rows.bounds), tuple(columns.bounds)
         return Share(mesh.data_rank, mesh.data_world, rows.own, columns.own, bounds)
 
-    def _of_processes(self, grid: Grid) -> Mesh:
+    def _of_processes(self) -> Mesh:
         if self._mesh is None:
             lat = self.world_size // self.lon if self.lat == "auto" else self.lat
             self._mesh = Mesh.of_world(lat, self.lon, self._timeout)
@@ -141,7 +141,7 @@ class SpatialStrategy(DDPStrategy):
         domain = self.domain
         assert self.lightning_module is not None
         if domain.size > 1:
-            pass  # KNOWN require_known(self.lightning_module)
+            require_known(self.lightning_module)
         self._entered.enter_context(use(domain))
         super().setup(trainer)
 

@@ -8,10 +8,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.models.domain import current
 from ens10.models.layers.padding import Poles
 from ens10.models.layers.smoe.choosing import planes, preferred
 from ens10.models.layers.smoe.gates import Gate
 from ens10.models.layers.smoe.layer import SMoE2d
+from ens10.models.layers.smoe.routing import all_finite
 
 Rivals = Literal["all", "one"]
 _EMPTY = 0.03  # the load, relative to an equal share, that an expert counts with at least
@@ -110,7 +112,7 @@ class ComparingSMoE2d(SMoE2d):
             return super().forward(features, routing)
         values = self.experts(features).unflatten(1, (self.num_experts, self.filters))
         outputs: Tensor = ComparedOutput.apply(  # type: ignore[no-untyped-call]
-            values, routing, preferred(routing, 1), self.area, self
+            values, routing, preferred(routing, 1), self._own_area(), self
         )
         return outputs.flatten(1, 2)
 
@@ -133,7 +135,9 @@ class ComparingSMoE2d(SMoE2d):
             scores = torch.where(compared, scores, torch.inf)
         best = scores.argmin(1, keepdim=True)
         if self.balance:
-            load = torch.bincount(best.flatten(), minlength=self.num_experts) / best.numel()
+            load = torch.bincount(best.flatten(), minlength=self.num_experts).to(errors.dtype)
+            load = current().total(load)
+            load /= load.sum()
             growth = self.balance * (load * self.num_experts + _EMPTY).log()
             moved = self.offsets + growth.to(self.offsets.dtype)
             self.offsets.copy_(_LASTING * (moved - moved.mean()))
@@ -167,9 +171,9 @@ class ComparedOutput(torch.autograd.Function):
         """Gradients for values and gate."""
         values, gate, indices, area = ctx.saved_tensors
         layer: ComparingSMoE2d = ctx.layer
-        choices, scale = planes(indices), layer.rule.loss_scale()
+        choices, scale = planes(indices), layer.rule.loss_scale(gradient)
         errors = rival_errors(gradient, values, choices, scale, area)
-        if not bool(errors.isfinite().all()):
+        if not all_finite(errors):
             if values.dtype == torch.float16:  # the loss scaler passes over this step
                 return torch.full_like(values, torch.nan), torch.zeros_like(gate), None, None, None
             raise ArgumentError(
@@ -229,7 +233,10 @@ def comparison_gradient(gate: Tensor, best: Tensor, compared: Tensor | None = No
 
 def _other_than(choices: Tensor, num_experts: int) -> Tensor:
     """At each point any other expert than the chosen one."""
-    step = torch.randint(1, num_experts, choices.shape, device=choices.device)
+    domain = current()
+    # drawn for the whole grid, so that parts do not change what is drawn
+    shape = (*choices.shape[:2], *domain.shape(choices))
+    step = domain.part(torch.randint(1, num_experts, shape, device=choices.device))
     return (choices + step) % num_experts
 
 

@@ -286,5 +286,5 @@ class ChosenExperts(torch.autograd.Function):
             judged = (gradient, judgement, rule.damping)
         found = backward(features, weight, chosen, part, judged, grid, ctx.needs_input_grad[:2])
         if judged is not None and rule.classify and ctx.needs_input_grad[3]:
-            for_gate = classification(gate, chosen, gradient, judgement, rule.loss_scale())
+            for_gate = classification(gate, chosen, gradient, judgement, rule.loss_scale(gradient))
         return *found, for_weights, for_gate, None, None, None, None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.models.domain import current
 from ens10.models.layers.padding import Poles
 from ens10.models.layers.smoe import compiled
 from ens10.models.layers.smoe.choosing import planes, preferred
@@ -153,7 +154,15 @@ class SMoE2d(nn.Module):
         judged = judged and (self.rule.classify or self.rule.damping < 1)
         rule = self.rule if judged else None
         if self._compiled(features):
-            inputs = (features, self.experts.weight, weights, routing, chosen, self.area, rule)
+            inputs = (
+                features,
+                self.experts.weight,
+                weights,
+                routing,
+                chosen,
+                self._own_area(),
+                rule,
+            )
             grid = compiled.Grid.of(self.experts)
             outputs: Tensor = compiled.ChosenExperts.apply(*inputs, grid)  # type: ignore[no-untyped-call]
             return outputs
@@ -162,7 +171,7 @@ class SMoE2d(nn.Module):
         # a loss scaler deals with gradients that are not finite
         scaled = values.dtype == torch.float16
         outputs = RoutedOutput.apply(  # type: ignore[no-untyped-call]
-            values, weights, routing, chosen, self.area, rule, scaled
+            values, weights, routing, chosen, self._own_area(), rule, scaled
         )
         return outputs.flatten(1, 2)
 
@@ -176,9 +185,10 @@ class SMoE2d(nn.Module):
             dtype = self.experts.weight.dtype
             routing: Tensor = self.gate(features.to(dtype))
             if self.noise and self.training:
-                shape = (features.shape[0], *routing.shape[1:])
+                domain = current()
+                shape = (features.shape[0], self.num_experts, *domain.shape(routing))
                 noise = torch.randn(shape, dtype=routing.dtype, device=routing.device)
-                routing = routing + noise / self.num_experts
+                routing = routing + domain.part(noise) / self.num_experts
             if self.activation == "softmax":
                 routing = routing.softmax(1)
             elif self.activation == "abs":
@@ -261,6 +271,10 @@ class SMoE2d(nn.Module):
             if tensor.is_floating_point() and tensor.dtype != dtype:
                 raise ArgumentError("gate", f"{tensor.dtype}, but the layer is {dtype}")
 
+    def _own_area(self) -> Tensor | None:
+        """Weights of the points in this process's part of the grid."""
+        return None if self.area is None else current().part(self.area)
+
     def _check_map(self, routing: Tensor, features: Tensor) -> None:
         N, E = len(features), self.num_experts
         H, W = (-(-n // self.experts.stride[0]) for n in features.shape[2:])
@@ -273,9 +287,10 @@ class SMoE2d(nn.Module):
             )
         if routing.dtype != (dtype := self.experts.weight.dtype):
             raise ArgumentError("gate", f"its map is {routing.dtype}, but the layer is {dtype}")
-        if self.area is not None and self.area.shape not in ((H, 1), (H, W)):
+        area = self._own_area()
+        if area is not None and area.shape not in ((H, 1), (H, W)):
             raise ArgumentError(
-                "area", f"shape {tuple(self.area.shape)}, but the output has {H} x {W} points"
+                "area", f"shape {tuple(area.shape)}, but the output has {H} x {W} points"
             )
 
 

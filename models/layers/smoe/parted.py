@@ -20,14 +20,15 @@ def lower_quantile_of_parts(
     Args:
         values: (N, P) float32 or float64 of this part, not negative, no NaN.
         q: between 0 and 1.
-        weights: (P,) not negative, or None for entries of weight 1.
+        weights: (P,) not negative, or fewer, if they are repeated; None for weights of 1.
         domain: where the other parts are.
 
     Returns:
         (N,) in the dtype of `values`, the same on all processes; 0 if nothing has weight.
     """
     if weights is None:
-        weights = torch.ones(values.shape[1], dtype=torch.float64, device=values.device)
+        weights = torch.ones(1, dtype=torch.float64, device=values.device)
+    weights = weights.repeat(values.shape[1] // len(weights))
     counted = (weights > 0).nonzero()[:, 0]
     values, weights = values[:, counted], weights[counted].double()
     count, whole = domain.total(torch.stack([(weights > 0).sum().double(), weights.sum()]))
@@ -60,7 +61,8 @@ class _Selection:
         """One more digit is known, and only what shares it is looked at again."""
         digits = [(keys >> shift) & (2**_DIGIT - 1) for keys in self._keys]
         counters = [
-            torch.bincount(digit, weights, minlength=2**_DIGIT)
+            # of no entries torch counts in integers
+            torch.bincount(digit, weights, minlength=2**_DIGIT).double()
             for digit, weights in zip(digits, self._weights, strict=True)
         ]
         sums = self._domain.total(torch.stack(counters))

@@ -9,7 +9,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ens10.errors import ArgumentError
+from ens10.models.domain import current
 from ens10.models.layers.smoe.choosing import planes
+from ens10.models.layers.smoe.parted import lower_quantile_of_parts
 from ens10.models.layers.smoe.selection import lower_quantile
 from ens10.models.layers.smoe.tracking import LossScale
 
@@ -40,8 +42,14 @@ class RoutingRule:
         if not 0 <= self.damping <= 1:
             raise ArgumentError("damping", f"{self.damping} is not between 0 and 1")
 
-    def loss_scale(self) -> Tensor:
-        """The scale of the loss in this backward pass.
+    def loss_scale(self, fields: Tensor) -> Tensor:
+        """The scale of the loss in this backward pass, for means over the points of `fields`.
+
+        Where the grid is split, the loss of each part is multiplied by the number of parts, and
+        what is taken as a mean over a part's points is a mean over the whole grid's.
+
+        Args:
+            fields: (..., h, w), any of this layer's outputs.
 
         Raises:
             ArgumentError: the loss was not tracked.
@@ -52,7 +60,11 @@ class RoutingRule:
                 "the routing classification does not know the scale of the loss",
                 "Call track_loss(loss, network) before backward()",
             )
-        return self.scale.value
+        domain = current()
+        if domain.whole:
+            return self.scale.value
+        points = math.prod(fields.shape[-2:]) / math.prod(domain.shape(fields))
+        return self.scale.value * (domain.size * points)
 
 
 class RoutedOutput(torch.autograd.Function):
@@ -98,7 +110,8 @@ class RoutedOutput(torch.autograd.Function):
         if rule is not None:
             wrong = incorrect_choices(gradient, rule, area, scaled=ctx.scaled)
             if rule.classify and ctx.needs_input_grad[2]:
-                for_gate = classification_gradient(gate, choices, wrong, rule.loss_scale())
+                scale = rule.loss_scale(gradient)
+                for_gate = classification_gradient(gate, choices, wrong, scale)
             if rule.damping < 1:
                 part = torch.where(wrong[:, :, None], part * rule.damping, part)
         if ctx.needs_input_grad[0]:
@@ -138,8 +151,7 @@ class Judgement:
 def judge(gradient: Tensor, rule: RoutingRule, area: Tensor | None = None) -> Judgement:
     """How choices are judged; arguments and errors as those of `incorrect_choices`."""
     sizes = _sizes(gradient)
-    finite = sizes.sum()
-    if not bool(finite.isfinite()) and not bool(sizes.isfinite().all()):
+    if not all_finite(sizes):
         raise ArgumentError(
             "gradient",
             "the loss gradient at a mixture-of-experts layer has values that are not finite",
@@ -149,10 +161,14 @@ def judge(gradient: Tensor, rule: RoutingRule, area: Tensor | None = None) -> Ju
     if area is not None:
         sizes = _over(sizes, area)
         of_points = area.expand(sizes.shape[2:]).flatten()  # once: the same for each of k ranks
-    limits = lower_quantile(sizes.flatten(1), rule.quantile, of_points, overwrite=True)
+    domain, errors = current(), sizes.flatten(1)
+    if domain.whole:
+        limits = lower_quantile(errors, rule.quantile, of_points, overwrite=True)
+    else:
+        limits = lower_quantile_of_parts(errors, rule.quantile, of_points, domain)
     allowed = None
     if rule.tolerance > 0:
-        allowed = rule.tolerance * rule.loss_scale().to(limits.dtype)
+        allowed = rule.tolerance * rule.loss_scale(gradient).to(limits.dtype)
     return Judgement(limits, gradient.numel() / 2, allowed, area)
 
 
@@ -180,10 +196,20 @@ def incorrect_choices(
         ArgumentError: values that are not finite.
     """
     sizes = _sizes(gradient)
-    if scaled and not bool(sizes.isfinite().all()):
+    if scaled and not all_finite(sizes):
         return torch.zeros_like(sizes, dtype=torch.bool)
     judgement = judge(gradient, rule, area)
     return judgement.wrong(sizes if area is None else _over(sizes, area))
+
+
+def all_finite(values: Tensor) -> bool:
+    """Whether all values are finite, in all parts of the grid: the same on each process."""
+    # a sum is the fastest look at them, but may overflow
+    finite = bool(values.sum().isfinite()) or bool(values.isfinite().all())
+    domain = current()
+    if domain.whole:
+        return finite
+    return not bool(domain.total(torch.tensor(float(not finite), device=values.device)))
 
 
 def _sizes(gradient: Tensor) -> Tensor:
