@@ -1,4 +1,4 @@
-"""Predictions that several processes write, each its own part of the grid."""
+"""Predictions that several processes write, each its own part of the grid, and what they read."""
 
 import json
 from itertools import pairwise
@@ -9,6 +9,8 @@ import pytest
 import torch
 import xarray as xr
 
+from ens10.experiments import provenance
+from ens10.experiments.bytesread import BytesRead
 from ens10.experiments.predictions import PredictionWriter
 from ens10.loader import EnsembleDataModule
 from ens10.loader.share import Share
@@ -26,7 +28,7 @@ def data_of(store, share=None, first=True):
     if share is not None:
         strategy.share = lambda _: share
     data.trainer = SimpleNamespace(
-        strategy=strategy, global_rank=0, world_size=1, is_global_zero=first
+        strategy=strategy, global_rank=0, world_size=1, is_global_zero=first, current_epoch=0
     )
     return data
 
@@ -158,3 +160,22 @@ def test_the_truth_is_read_for_its_own_rows(store, tmp_path, monkeypatch):
     writer = PredictionWriter(tmp_path / "p.zarr", data)
     writer.write_on_batch_end(data.trainer, None, prediction, None, batch, 0, 0)
     assert asked == {(4, 6, (2, 16))}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_bytes_read_by_each_process_of_a_split_run(store, tmp_path, first):
+    provenance.write(tmp_path, {"name": "run"})
+    data = data_of(store, parts()[3], first)
+    list(data.train_dataloader())
+    own = data.bytes_read
+    data.trainer.strategy.all_gather = lambda mine: torch.stack([mine, mine + 7])
+    BytesRead(tmp_path, data).on_train_end(data.trainer, None)
+    noted = {"bytes_read": [own, own + 7]} if first else {}
+    assert provenance.read(tmp_path) == {"name": "run"} | noted
+    assert own == 12 * 3 * 2 * 16 * 4  # dates; mean, deviation and truth; rows, columns, float32
+
+
+def test_a_run_that_is_not_split_notes_no_bytes(store, tmp_path):
+    data = data_of(store)
+    BytesRead(tmp_path, data).on_train_end(data.trainer, None)
+    assert not any(tmp_path.iterdir())
