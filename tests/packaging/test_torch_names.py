@@ -32,6 +32,10 @@ NAMES = """
     nn.functional.mse_loss optim.lr_scheduler.LambdaLR utils.data.DataLoader
     utils.data.IterableDataset
     nn.ParameterList nn.functional.avg_pool2d nn.functional.relu nn.init.normal_
+    distributed.algorithms._checkpoint.checkpoint_wrapper.CheckpointWrapper nn.CELU nn.Dropout
+    nn.ELU nn.GELU nn.GroupNorm nn.Hardsigmoid nn.Hardswish nn.Hardtanh nn.LeakyReLU nn.LogSigmoid
+    nn.MaxPool2d nn.Mish nn.MultiheadAttention nn.PReLU nn.ParameterDict nn.ReLU6 nn.SELU nn.SiLU
+    nn.Sigmoid nn.Softplus nn.Softsign nn.Tanh nn.TransformerEncoder
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 

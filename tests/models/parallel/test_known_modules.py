@@ -94,7 +94,7 @@ def test_every_module_of_the_package_was_thought_of():
 
 UNKNOWN = [
     (nn.BatchNorm2d(3), r"statistics would be those of a part; use ens10\.models\.layers\.norm"),
-    (nn.InstanceNorm2d(3), "statistics"),
+    (nn.InstanceNorm2d(3), "groupnorm.GroupNorm"),
     (nn.GroupNorm(1, 3), "groupnorm.GroupNorm"),
     (nn.LayerNorm((3, *GRID)), "ChannelNorm"),
     (nn.Conv2d(3, 3, 3, padding=1), "SameConv2d"),
