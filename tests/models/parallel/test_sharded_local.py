@@ -19,8 +19,13 @@ from ens10.models.layers.groupnorm import GroupNorm, group_norm
 from ens10.models.layers.member_encoder import MemberEncoder
 
 GRID = (37, 48)
-MESHES = [(2, 1), (4, 1), (1, 2), (2, 2)]
-mesh = pytest.mark.parametrize(("lat", "lon"), MESHES, ids=lambda n: str(n))
+MESHES = [
+    (4, 1),
+    (2, 2),
+    pytest.param(2, 1, marks=pytest.mark.slow),
+    pytest.param(1, 2, marks=pytest.mark.slow),
+]
+mesh = pytest.mark.parametrize(("lat", "lon"), MESHES, ids=str)
 
 
 LAYERS = {

@@ -14,7 +14,8 @@ from ens10.models.networks import SAET, PoET, Transformer, UNet, WithMembers
 from ens10.models.statistical import EMOS, SeasonalEMOS
 
 GRID = (37, 48)
-mesh = pytest.mark.parametrize(("lat", "lon"), [(2, 1), (2, 2)], ids=lambda n: str(n))
+MESHES = [(2, 2), pytest.param(2, 1, marks=pytest.mark.slow)]
+mesh = pytest.mark.parametrize(("lat", "lon"), MESHES, ids=str)
 
 
 def unet_of_members():
@@ -68,11 +69,8 @@ def sum_of_losses():
 
 
 @mesh
-@pytest.mark.parametrize("estimator", ["plain", "fair"])
-@pytest.mark.parametrize("members", [1, 4])
-def test_energy_of_fields(ranks, lat, lon, estimator, members):
-    if members == 1 and estimator == "fair":
-        pytest.skip("it has none")
+@pytest.mark.parametrize(("members", "estimator"), [(1, "plain"), (2, "fair"), (4, "almost_fair")])
+def test_energy_of_fields(ranks, lat, lon, members, estimator):
     make = partial(_scored, EnergyLoss, "field", estimator)
     assert_as_serial(ranks, make, GRID, lat, lon, shape=(2, members + 1))
 
