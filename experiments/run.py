@@ -37,10 +37,12 @@ from ens10.experiments.reading import PREDICTIONS
 from ens10.experiments.runlog import RunLog
 from ens10.experiments.usage import parser_class
 from ens10.loader.datamodule import EnsembleDataModule
+from ens10.models.parallel import SpatialStrategy
 
 Stage = Literal["fit", "validate", "test", "predict"]
 STAGES: tuple[Stage, ...] = ("fit", "validate", "test", "predict")
 CONFIG = "config.yaml"
+_SPATIAL = "ddp_spatial"
 _KEPT = ("seed_everything", "trainer", "model", "data")
 # A null may stand where the default is none; jsonargparse 4.49 renamed the option.
 _RENAMED = tuple(int(n) for n in version("jsonargparse").split(".")[:2]) >= (4, 49)
@@ -62,6 +64,7 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
         SystemExit: an option or key that is not known.
         KeyboardInterrupt: the user stopped it; `fit --resume` goes on.
     """
+    arguments = _with_strategy(arguments)
     run = _run_folder(arguments)
     begins = stage == "fit" and "--resume" not in arguments
     config, checkpoint = run / CONFIG, None
@@ -258,6 +261,18 @@ def _of_a_part(error: ValueError) -> ValueError:
     while cause is not None and not isinstance(cause, Ens10Error):
         cause = cause.__cause__
     return cause if isinstance(cause, ValueError) else error
+
+
+def _with_strategy(arguments: Sequence[str]) -> list[str]:
+    """`ddp_spatial` by its class, so that options such as `--trainer.strategy.lat` go with it."""
+    found, flag = [str(argument) for argument in arguments], "--trainer.strategy"
+    path = f"{SpatialStrategy.__module__.rpartition('.')[0]}.{SpatialStrategy.__name__}"
+    for n, argument in enumerate(found):
+        if argument == f"{flag}={_SPATIAL}":
+            found[n] = f"{flag}={path}"
+        elif argument == _SPATIAL and n and found[n - 1] == flag:
+            found[n] = path
+    return found
 
 
 def _run_folder(arguments: Sequence[str]) -> Path:

@@ -36,15 +36,33 @@ def test_three_steps_with_clipping_equal_serial_ones(ranks, store, lat, lon):
     assert_same(ranks(lat * lon, train, store, lat, lon), train(store))
 
 
-def test_periodic_longitude_accumulation_and_checkpoint(ranks, store, tmp_path):
+def train_with(store, options):
+    return train(store, **options)
+
+
+def test_split_longitude_with_accumulation(ranks, store):
     options = {"make": wide, "accumulate_grad_batches": 2, "limit_train_batches": 4}
     assert_same(
-        ranks(2, partial_train, store, {"lat": 1, "lon": 2, **options}), train(store, **options)
+        ranks(2, train_with, store, options | {"lat": 1, "lon": 2}), train(store, **options)
     )
 
 
-def partial_train(store, options):
-    return train(store, **options)
+def test_parts_and_data_parallel_together(ranks, store):
+    alone = ranks(2, train_with, store, {"lat": 1, "limit_train_batches": 2})
+    both = ranks(4, train_with, store, {"lat": 2, "limit_train_batches": 2})
+    for rank, other in enumerate(both):
+        assert_same([other], alone[rank // 2])
+
+
+def test_a_run_goes_on_with_other_numbers_of_processes(ranks, store, tmp_path):
+    whole = train(store, max_epochs=3)
+    first, second = tmp_path / "first.ckpt", tmp_path / "second.ckpt"
+    train(store, save=first, max_epochs=1)
+    options = {"lat": 4, "checkpoint": first, "save": second, "max_epochs": 2}
+    ranks(4, train_with, store, options)
+    options = {"lat": 2, "checkpoint": second, "max_epochs": 3}
+    for weights, logged in ranks(2, train_with, store, options):
+        assert_same([(weights, logged)], (whole[0], whole[1][2:]))
 
 
 def test_parts_that_do_not_divide_the_processes():
