@@ -266,7 +266,8 @@ def _plan(options: argparse.Namespace) -> None:
 
     names = ("grid", "batch_size", "machine", "precision")
     rest = {name: getattr(options, name) for name in names}
-    print_plan(plan_config(options.config, options.devices, options.memory, **rest))
+    shown = sys.stderr.isatty()
+    print_plan(plan_config(options.config, options.devices, options.memory, **rest, progress=shown))
 
 
 def _report(options: argparse.Namespace) -> None:

@@ -6,7 +6,6 @@ timed by the model of `ens10.models.parallel.cost`: nothing is trained, and noth
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from ens10 import catalog
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments.usage import brief
 from ens10.models.networks.base import Network
-from ens10.models.parallel.cost import Machine, check_precision, machine_named
+from ens10.models.parallel.cost import Machine, Precision, check_precision, machine_named
+from ens10.models.parallel.counting import without_values
 from ens10.models.parallel.planning import (
     MODELLED,
     FootprintOf,
@@ -31,10 +31,38 @@ from ens10.models.parallel.planning import (
     milliseconds,
     plan,
 )
-from ens10.models.parallel.recording import Footprint, Grid, without_values
+from ens10.models.parallel.recording import Footprint, Grid
 
 _MOST_ROWS = 12
 _WIDTH = 120
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is to be trained.
+
+    Attributes:
+        network: on the meta device.
+        copies: how many of it are trained side by side.
+        grid: rows and columns.
+        channels: of the features after the samples: (C,), or (M, C) with members.
+        batch: samples of a step in the configuration.
+    """
+
+    network: Network
+    copies: int
+    grid: Grid
+    channels: tuple[int, ...]
+    batch: int
+
+    def footprints(self, precision: Precision) -> FootprintOf:
+        """What a step takes, see `planning.footprints`."""
+        one = footprints(self.network, self.channels, self.grid, precision)
+
+        def of(samples: int, lat: int, lon: int) -> Footprint:
+            return one(samples, lat, lon).times(self.copies)
+
+        return of
 
 
 @dataclass(frozen=True)
@@ -43,19 +71,15 @@ class Planned:
 
     Attributes:
         plan: the splits.
-        network: name of its class.
-        grid: rows and columns.
-        channels: of the features after the samples: (C,), or (M, C) with members.
+        subject: what is to be trained.
         machine: the devices.
         precision: of the fields.
     """
 
     plan: Plan
-    network: str
-    grid: Grid
-    channels: tuple[int, ...]
+    subject: Subject
     machine: Machine
-    precision: str
+    precision: Precision
 
 
 def plan_config(
@@ -67,6 +91,7 @@ def plan_config(
     batch_size: int | None = None,
     machine: str = "a100",
     precision: str = "32",
+    progress: bool = False,
 ) -> Planned:
     """Plans the training of a configuration.
 
@@ -78,34 +103,57 @@ def plan_config(
         batch_size: samples of a step, on all devices; None for the configuration's.
         machine: "cpu", "a100" or "h200".
         precision: "32" or "bf16".
+        progress: whether to show a bar.
 
     Raises:
         FileError: no such file, or no network in it.
         ArgumentError: an argument outside its range, or nothing fits.
     """
     chosen, of_fields = machine_named(machine), check_precision(precision)
-    held = _read(Path(config))
-    specification, copies = _network_of(Path(config), held)
-    points = _points(grid) if grid else next(_grids(specification), catalog.GRID_SHAPE)
-    network = _made(Path(config), _on_grid(specification, points))
+    subject = subject_of(config, _points(grid) if grid else None)
+    found = plan(
+        subject.footprints(of_fields),
+        devices,
+        1e9 * memory_gb,
+        subject.batch if batch_size is None else batch_size,
+        chosen,
+        of_fields,
+        progress=progress,
+    )
+    return Planned(found, subject, chosen, of_fields)
+
+
+def subject_of(config: Path | str, grid: Grid | None = None) -> Subject:
+    """What a configuration trains, without memory for it.
+
+    Args:
+        config: YAML with a `model`.
+        grid: rows and columns; None for that of the network if it is bound to one, else ENS-10's.
+
+    Raises:
+        FileError: no such file, or no network in it.
+        ArgumentError: the network cannot be made, or not for this grid.
+    """
+    path = Path(config)
+    held = _read(path)
+    specification, copies = _network_of(path, held)
+    points = grid or next(_grids(specification), catalog.GRID_SHAPE)
+    network = _made(path, _on_grid(specification, points))
     data = held.get("data") or {}
     members = (int(data.get("ensemble") or len(catalog.MEMBERS)),) if network.takes_members else ()
     channels = (*members, network.in_channels)
-    batch = int(data.get("batch_size") or 1) if batch_size is None else batch_size
-    counted = _several(footprints(network, channels, points, of_fields), copies)
-    found = plan(counted, devices, 1e9 * memory_gb, batch, chosen, of_fields)
-    return Planned(found, type(network).__name__, points, channels, chosen, of_fields)
+    return Subject(network, copies, points, channels, int(data.get("batch_size") or 1))
 
 
 def print_plan(planned: Planned) -> None:
     """The table of splits, what is recommended, and where the figures come from."""
     plain = Console()
     console = plain if plain.is_terminal else Console(width=_WIDTH)
-    rows, columns = planned.grid
-    channels = " x ".join(map(str, planned.channels))
+    subject = planned.subject
+    shape = " x ".join(map(str, (planned.plan.batch, *subject.channels, *subject.grid)))
     console.print(
-        f"{planned.network}, {planned.plan.batch} x {channels} x {rows} x {columns}, precision "
-        f"{planned.precision}, {planned.machine.name}: {MODELLED}",
+        f"{type(subject.network).__name__}, {shape}, precision {planned.precision}, "
+        f"{planned.machine.name}: {MODELLED}",
         style="bold",
         highlight=False,
     )
@@ -138,14 +186,6 @@ def _flags(found: Plan) -> str:
         options += ["--trainer.strategy=SpatialStrategy", f"--trainer.strategy.lat={split.lat}"]
         options += [f"--trainer.strategy.lon={split.lon}"] if split.lon > 1 else []
     return " ".join([*options, f"--data.batch_size={found.batch // split.data}"])
-
-
-def _several(one: FootprintOf, copies: int) -> FootprintOf:
-    @cache
-    def of(samples: int, lat: int, lon: int) -> Footprint:
-        return one(samples, lat, lon).times(copies)
-
-    return of
 
 
 def _read(config: Path) -> dict[str, Any]:

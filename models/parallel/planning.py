@@ -9,7 +9,9 @@ from torch import nn
 
 from ens10.errors import ArgumentError, Ens10Error
 from ens10.models.parallel.cost import Machine, Precision, StepTime, step_time
+from ens10.models.parallel.known import require_known
 from ens10.models.parallel.recording import Footprint, Grid, footprint
+from ens10.progress import track
 
 MODELLED = "model, not measured"
 FootprintOf = Callable[[int, int, int], Footprint]
@@ -88,6 +90,9 @@ def plan(
     batch: int,
     machine: Machine,
     precision: Precision = "32",
+    *,
+    most_lon: int | None = None,
+    progress: bool = False,
 ) -> Plan:
     """Tries every split of the devices.
 
@@ -102,6 +107,8 @@ def plan(
         batch: samples of a step, on all devices.
         machine: the devices.
         precision: of the fields, as that of the footprints.
+        most_lon: most parts of the columns that are tried; None for any number.
+        progress: whether to show a bar.
 
     Raises:
         ArgumentError: no devices, samples or memory; or no split can be used: how much memory
@@ -111,13 +118,13 @@ def plan(
         if not value > 0:
             raise ArgumentError(name, f"{value} is not positive")
     found = []
-    for split in splits(devices):
-        if batch % split.data:
-            continue
+    widest = devices if most_lon is None else most_lon
+    tried = [s for s in splits(devices) if batch % s.data == 0 and s.lon <= widest]
+    for split in track(tried, "splits", len(tried), progress):
         try:
             print_of = footprint_of(batch // split.data, split.lat, split.lon)
         except Ens10Error as error:
-            found.append(Option(split, refusal=str(error)))
+            found.append(Option(split, refusal=str(error).rstrip(".")))
             continue
         time = step_time(print_of, machine, split.data, split.parts, precision)
         fits = print_of.memory <= memory
@@ -238,6 +245,8 @@ def footprints(
 ) -> FootprintOf:
     """Footprints of a network, each counted once.
 
+    They refuse to split a network with modules that are not known to work on parts.
+
     Args:
         network: stays as it is.
         channels: of the features after the samples: (C,), or (M, C) with members.
@@ -247,6 +256,8 @@ def footprints(
 
     @cache
     def of(samples: int, lat: int, lon: int) -> Footprint:
+        if lat * lon > 1:
+            require_known(network)
         shape = (samples, *channels)
         return footprint(network, shape, grid, lat, lon, dtype=_DTYPES[precision])
 
