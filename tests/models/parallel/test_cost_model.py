@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ens10.errors import ArgumentError
 from ens10.models.domain import use
-from ens10.models.networks import MLP, SAET, SMoEUNet, UNet
+from ens10.models.networks import MLP, SAET, LeNet, SMoEUNet, UNet
 from ens10.models.networks.base import Network
 from ens10.models.parallel.cost import MACHINES, Machine, Wire, step_time
 from ens10.models.parallel.planning import Split, choose_lat, footprints, plan, splits
@@ -121,7 +121,7 @@ def test_bfloat16_halves_fields_and_messages():
     half = footprint(unet(), (2, 5), GRID, 2, dtype=torch.bfloat16)
     assert half.bytes == counted(2).bytes / 2
     assert half.flops == counted(2).flops
-    assert half.saved < 0.51 * counted(2).saved
+    assert half.saved < 0.53 * counted(2).saved  # where a maximum was stays an integer
     assert half.parameter_bytes == counted(2).parameter_bytes
 
 
@@ -167,7 +167,8 @@ def test_one_device_sends_nothing():
 
 
 def test_time_falls_until_messages_take_most():
-    times = [step_time(counted(lat), MACHINE, 1, lat) for lat in (1, 2, 4, 12)]
+    machine = replace(MACHINE, near=Wire(1e-3, 1e7), far=Wire(1e-2, 1e7))
+    times = [step_time(counted(lat), machine, 1, lat) for lat in (1, 2, 12)]
     computes = [time.compute for time in times]
     assert computes == sorted(computes, reverse=True)
     assert times[1].total < times[0].total
@@ -187,31 +188,32 @@ def test_splits_are_all_products():
     assert sorted(found) == [(1, 1, 4), (1, 2, 2), (1, 4, 1), (2, 1, 2), (2, 2, 1), (4, 1, 1)]
 
 
-def of_unet(samples, lat, lon):
-    return counted(lat, lon, samples=samples)
+@cache
+def of_lenet(samples, lat, lon):
+    return footprint(LeNet(5), (samples, 5), GRID, lat, lon)
 
 
 def test_a_plan_takes_the_fastest_that_fits():
-    roomy = plan(of_unet, 4, 1e9, 2, MACHINE)
+    roomy = plan(of_lenet, 4, 1e9, 2, MACHINE)
     assert {o.split.data for o in roomy.options} == {1, 2}  # 4 groups have not a sample each
     assert roomy.best.time.total == min(o.time.total for o in roomy.options)
     assert "model, not measured" in str(roomy)
     needs = {o.split: o.footprint.memory for o in roomy.options}
     least = min(needs.values())
-    tight = plan(of_unet, 4, least, 2, MACHINE)
+    tight = plan(of_lenet, 4, least, 2, MACHINE)
     assert needs[tight.best.split] == least
     refused = [o for o in tight.options if needs[o.split] > least]
     assert refused
     assert all("needs" in o.refusal for o in refused)
     with pytest.raises(ArgumentError, match=rf"the least is {least / 1e9:.3g} GB.*not measured"):
-        plan(of_unet, 4, least - 1, 2, MACHINE)
+        plan(of_lenet, 4, least - 1, 2, MACHINE)
 
 
 @pytest.mark.parametrize("wrong", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
 def test_a_plan_of_nothing_is_refused(wrong):
     devices, memory, batch = wrong
     with pytest.raises(ArgumentError, match="0 is not positive"):
-        plan(of_unet, devices, memory, batch, MACHINE)
+        plan(of_lenet, devices, memory, batch, MACHINE)
 
 
 class Mean(Network):
