@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from ens10.models.domain import Domain, current
 from ens10.models.layers.norm import moments
@@ -51,24 +52,25 @@ def group_norm(
     Returns:
         (N, C, h, w).
     """
+    # as torch: on CUDA, norms are in single precision under mixed precision
+    if fields.is_cuda and torch.is_autocast_enabled("cuda"):
+        fields = fields.float()
     by_group = fields.reshape(1, len(fields) * groups, -1, fields.shape[-1])
     mean, variance, count = moments(by_group, domain)
     normalised: Tensor = NormaliseGroups.apply(  # type: ignore[no-untyped-call]
         fields, weight, bias, mean, variance, count, eps, domain
     )
-    # as torch: on CUDA, norms are in single precision under mixed precision
-    device = fields.device.type
-    single = device == "cuda" and torch.is_autocast_enabled(device)
-    return normalised if single else normalised.to(fields.dtype)
+    return normalised
 
 
 class NormaliseGroups(torch.autograd.Function):
     """Normalisation of each group by the moments of all parts, which keeps its input alone.
 
-    Called with fields (N, C, h, w), weight and bias that broadcast to (C, h, w) or are None, mean
-    and variance (N groups,), the count of values of a group, eps, and the domain. The gradient is
-    that of group normalisation (Wu and He 2018, arXiv:1803.08494), whose two sums go over all
-    parts.
+    Called with fields (N, C, h, w), weight and bias that broadcast to (C, h, w), alike, or are
+    None, mean and variance (N groups,), the count of values of a group, eps, and the domain. The
+    gradient is that of group normalisation (Wu and He 2018, arXiv:1803.08494), whose two sums go
+    over all parts. The loops are torch's for batch normalisation, with each channel of each sample
+    as a channel of one sample.
     """
 
     @staticmethod
@@ -83,41 +85,92 @@ class NormaliseGroups(torch.autograd.Function):
         eps: float,
         domain: Domain,
     ) -> Tensor:
-        """(N, C, h, w), at least float32."""
-        ctx.domain, ctx.biased = domain, None if bias is None else bias.shape
-        inverse = (variance + eps).rsqrt()
-        ctx.save_for_backward(fields, weight, mean, inverse, count)
-        outputs = _standardised(fields, mean, inverse)
-        if weight is not None:
+        """(N, C, h, w)."""
+        ctx.domain, ctx.eps, ctx.biased = domain, eps, bias is not None
+        ctx.save_for_backward(fields, weight, mean, variance, count)
+        by_map = _is_map(weight)
+        affine = (_repeated(None if by_map else x, fields) for x in (weight, bias))
+        outputs = _standardised(fields, mean, variance, eps, *affine)
+        if by_map and weight is not None:
             outputs.mul_(weight)
-        if bias is not None:
-            outputs.add_(bias)
-        return outputs
+        return outputs.add_(bias) if by_map and bias is not None else outputs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients for fields, weight and bias; those of the latter are of this part."""
-        fields, weight, mean, inverse, count = ctx.saved_tensors
-        standard = _standardised(fields, mean, inverse)
-        for_weight = None if weight is None else (gradient * standard).sum(0)
-        for_bias = None if ctx.biased is None else gradient.sum_to_size(1, *ctx.biased)[0]
-        if for_weight is not None:
-            for_weight = for_weight.sum_to_size(weight.shape)
-        if not ctx.needs_input_grad[0]:
-            return None, for_weight, for_bias, None, None, None, None, None
-        by_standard = gradient.clone() if weight is None else gradient * weight
-        shape = (len(mean), -1)
-        flat, standard = by_standard.reshape(shape), standard.view(shape)
-        sums = torch.stack([flat.sum(1), (flat * standard).sum(1)])
-        shift, slope = (ctx.domain.total(sums) / count).unsqueeze(-1)
-        found = flat.sub_(standard.mul_(slope)).sub_(shift).mul_(inverse[:, None])
-        for_fields = found.view(fields.shape).to(fields.dtype)
-        return for_fields, for_weight, for_bias, None, None, None, None, None
+        fields, weight, mean, variance, _ = ctx.saved_tensors
+        plain = gradient
+        if by_map := _is_map(weight):
+            gradient = gradient * weight
+        one, by_one = (x.reshape(1, -1, *x.shape[2:]) for x in (fields, gradient))
+        # sums of each channel, as if the moments were constants
+        _, *sums = torch.ops.aten.native_batch_norm_backward(
+            by_one, one, None, *_for_channels(fields, mean, variance), None, None, False, ctx.eps,
+            [False, True, True],
+        )  # fmt: skip
+        for_weight, for_bias = (x.view(fields.shape[:2]).sum(0)[:, None, None] for x in sums)
+        if by_map:
+            standard = _standardised(fields, mean, variance, ctx.eps)
+            for_weight, for_bias = (plain * standard).sum(0), plain.sum(0)
+        factor = None if by_map else _repeated(weight, fields)
+        return (
+            _for_fields(ctx, by_one, sums, factor) if ctx.needs_input_grad[0] else None,
+            None if weight is None else for_weight,
+            for_bias if ctx.biased else None,
+            *(None,) * 5,
+        )
 
 
-def _standardised(fields: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
-    """Fields less their group's mean, by its deviation: a new tensor, contiguous."""
-    flat = fields.reshape(len(mean), -1)
-    standard = (flat - mean[:, None]).mul_(inverse[:, None])
-    return standard.view(fields.shape)
+def _for_fields(ctx: Any, by_one: Tensor, sums: list[Tensor], factor: Tensor | None) -> Tensor:
+    """The gradient for the fields.
+
+    Args:
+        ctx: of the forward pass.
+        by_one: gradient for the outputs, (1, N C, h, w), before `factor`.
+        sums: of its products with the standardised fields, and of itself, (N C,).
+        factor: weight of each channel of each sample, (N C,), or None.
+    """
+    fields, _, mean, variance, count = ctx.saved_tensors
+    center, spread = _for_channels(fields, mean, variance)
+    scale = inverse = (spread + ctx.eps).rsqrt()
+    both = torch.stack(sums)
+    if factor is not None:
+        both, scale = both * factor, scale * factor
+    of_groups = ctx.domain.total(both.view(2, len(mean), -1).sum(2)) / count
+    by_standard, by_shift = _for_channels(fields, *of_groups)
+    slope = -inverse.square() * by_standard
+    shift = -inverse * by_shift - slope * center
+    scale, slope, shift = (x.view(1, -1, 1, 1) for x in (scale, slope, shift))
+    found = torch.addcmul(shift, fields.reshape(by_one.shape), slope).addcmul_(by_one, scale)
+    return found.view(fields.shape).to(fields.dtype)
+
+
+def _standardised(
+    fields: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    eps: float,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Fields less their group's mean, by its deviation; weight and bias are (N C,)."""
+    one = fields.reshape(1, -1, *fields.shape[2:])
+    center, spread = _for_channels(fields, mean, variance)
+    outputs = functional.batch_norm(one, center, spread, weight, bias, False, 0.0, eps)
+    return outputs.view(fields.shape)
+
+
+def _for_channels(fields: Tensor, *of_groups: Tensor) -> tuple[Tensor, ...]:
+    """Values of each group, (N groups,), for each channel, (N C,)."""
+    channels = fields.shape[0] * fields.shape[1]
+    return tuple(x.repeat_interleave(channels // len(x)) for x in of_groups)
+
+
+def _repeated(parameter: Tensor | None, fields: Tensor) -> Tensor | None:
+    """A value for each channel, (C, 1, 1), for each channel of each sample, (N C,)."""
+    return None if parameter is None else parameter.reshape(-1).repeat(len(fields))
+
+
+def _is_map(parameter: Tensor | None) -> bool:
+    return parameter is not None and parameter.numel() > len(parameter)

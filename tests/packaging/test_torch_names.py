@@ -36,6 +36,7 @@ NAMES = """
     nn.ELU nn.GELU nn.GroupNorm nn.Hardsigmoid nn.Hardswish nn.Hardtanh nn.LeakyReLU nn.LogSigmoid
     nn.MaxPool2d nn.Mish nn.MultiheadAttention nn.PReLU nn.ParameterDict nn.ReLU6 nn.SELU nn.SiLU
     nn.Sigmoid nn.Softplus nn.Softsign nn.Tanh nn.TransformerEncoder
+    nn.functional.batch_norm ops ops.aten ops.aten.native_batch_norm_backward
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
