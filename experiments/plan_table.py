@@ -131,6 +131,15 @@ float32 (TF32 in convolutions). Made by `python -m ens10.experiments.plan_table`
   one device by the same model, whether or not they fit there. It can exceed 100 %: the layers of a
   whole grid copy each field to pad it around the globe, parts keep strips alone.
 
+## What it says
+
+- On the grid of ENS-10 a device is hardly busy with a whole sample: groups of devices with samples
+  of their own (data) are the fastest while there are as many samples as devices. Parts are for
+  what does not fit, and for finer grids.
+- A part can be so small that starting its operations takes all the time: "computes" falls no more.
+- Sums of norms wait for messages one after another, and cost most where the parts of a sample lie
+  on several nodes: a sample is best held by the devices of one node.
+
 ## Counted
 
 Operations, bytes moved, activations kept, parameters, messages and sums: from one forward and

@@ -1,0 +1,116 @@
+"""`ens10 plan` and the table of many devices: what they print, and what they refuse."""
+
+from pathlib import Path
+
+import pytest
+
+from ens10.cli import main
+from ens10.errors import FileError
+from ens10.experiments import plan_table
+from ens10.experiments.demo import config_path
+from ens10.experiments.plan import plan_config, subject_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "many_devices_model.md"
+
+
+def command(config, devices=2, memory=4, *more):
+    path = config if isinstance(config, Path) else config_path(config)
+    numbers = ["--devices", str(devices), "--memory", str(memory)]
+    return main(["plan", "--config", str(path), *numbers, *more])
+
+
+def test_a_plan_in_words(capsys):
+    assert command("lenet", 2, 4, "--grid", "37x48", "--batch-size", "2") == 0
+    told = capsys.readouterr().out
+    assert "LeNet, 2 x 26 x 37 x 48, precision 32, a100: model, not measured" in told
+    assert "Recommended: data 2, lat 1, lon 1: the fastest of 3 splits that fit" in told
+    assert "Use it by: --trainer.devices=2 --data.batch_size=1\n" in told
+    assert "the vendor's dense peaks" in told
+
+
+def test_a_sample_is_split_where_memory_asks_for_it(capsys):
+    whole = plan_config(config_path("lenet"), 1, 100, batch_size=1).plan.best.footprint.memory
+    # one sample between two devices, because there is no other
+    assert command("lenet", 2, 0.9 * whole / 1e9, "--batch-size", "1", "--precision", "32") == 0
+    told = capsys.readouterr().out
+    assert "--trainer.strategy=SpatialStrategy --trainer.strategy.lat=2" in told
+    assert command("lenet", 2, 0.1 * whole / 1e9, "--batch-size", "1") == 1
+    assert "the least is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "word"),
+    [
+        ("raw", [], "raw.yaml: StatisticalPostProcessor has no network to share out"),
+        ("nothing", [], "nothing.yaml: no such file"),
+        ("lenet", ["--grid", "361"], "--grid: '361' is no grid. Write ROWSxCOLUMNS"),
+        ("lenet", ["--machine", "h100"], "machine: 'h100' is not known; did you mean 'h200'?"),
+        ("lenet", ["--precision", "16"], "precision: '16' is not known"),
+        ("lenet", ["--batch-size", "0"], "batch: 0 is not positive"),
+        ("unet", ["--grid", "4x64"], "a grid of 4 x 64 points is too small for 3 levels"),
+        ("smoe_unet", ["--grid", "4x64"], "a grid of 4 x 64 points is too small for 3 levels"),
+    ],
+)
+def test_what_is_wrong_is_one_line(config, more, word, capsys):
+    assert command(config, 2, 4, *more) == 1
+    told = capsys.readouterr()
+    assert told.err.startswith("ens10: ")
+    assert word in told.err
+    assert len(told.err.splitlines()) == 1
+    assert not told.out
+
+
+def test_no_devices_and_no_memory(capsys):
+    assert command("lenet", 0) == 1
+    assert "devices: 0 is not positive" in capsys.readouterr().err
+    assert command("lenet", 2, 0) == 1
+    assert "memory: 0.0 is not positive" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("data: {target: t2m}", "it has no model"),
+        ("[1, 2", "no YAML"),
+        ("model: {class_path: ens10.models.PostProcessor}", "PostProcessor has no network"),
+        (
+            "model: {init_args: {network: {class_path: ens10.models.networks.LeNet, "
+            "init_args: {in_channel: 3}}}}",
+            "in_channel",
+        ),
+        ("model: {init_args: {network: ens10.models.networks.Lenet}}", "Lenet"),
+    ],
+)
+def test_configurations_that_say_nothing(text, word, tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(FileError, match=word):
+        subject_of(path)
+
+
+def test_a_network_that_is_bound_to_a_grid_gets_the_one_asked_for():
+    assert subject_of(config_path("smoe_unet")).grid == (46, 96)
+    there = subject_of(config_path("smoe_unet"), (361, 720))
+    here = subject_of(config_path("smoe_unet"))
+    gates = [sum(p.numel() for p in s.network.parameters() if p.ndim == 3) for s in (here, there)]
+    assert gates[1] * 46 * 96 == gates[0] * 361 * 720 > 0
+    assert all(p.device.type == "meta" for p in there.network.parameters())
+    assert subject_of(config_path("unet")).grid == (361, 720)
+
+
+def test_members_and_deep_ensembles():
+    poet, several = subject_of(config_path("poet")), subject_of(config_path("deep_ensemble"))
+    assert poet.channels == (10, 15)
+    assert several.copies == 5
+    one = subject_of(config_path("location_unet"))
+    found, alone = (s.footprints("32")(1, 1, 1) for s in (several, one))
+    assert (found.flops, found.parameters) == (5 * alone.flops, 5 * alone.parameters)
+
+
+def test_the_page_is_what_the_table_makes():
+    text = PAGE.read_text()
+    lines = [line for line in text.splitlines() if line.startswith(("| U-Net", "| SMoE U-Net"))]
+    assert len(lines) == len(list(plan_table.cases())) == 36
+    assert plan_table.page(lines) == text
+    case = plan_table.Case("unet", "0.5", "weak", 8)
+    assert lines[list(plan_table.cases()).index(case)] == plan_table.line(case)
