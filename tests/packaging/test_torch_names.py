@@ -9,9 +9,11 @@ import ast
 from pathlib import Path
 
 import torch
+import torch.utils.flop_counter
 
 ROOT = Path(__file__).parents[2]
-# All of these are in torch 2.0's documentation, compiler.is_compiling in that of 2.3.
+# All of these are in torch 2.0's documentation, compiler.is_compiling in that of 2.3,
+# utils.flop_counter in that of 2.1, distributed.fsdp.FSDPModule in that of 2.6.
 NAMES = """
     Generator Size Tensor arange as_tensor autograd autograd.Function
     autograd.function.once_differentiable bool broadcast_shapes cat ceil empty_like erf exp finfo
@@ -37,6 +39,11 @@ NAMES = """
     nn.MaxPool2d nn.Mish nn.MultiheadAttention nn.PReLU nn.ParameterDict nn.ReLU6 nn.SELU nn.SiLU
     nn.Sigmoid nn.Softplus nn.Softsign nn.Tanh nn.TransformerEncoder
     nn.functional.batch_norm ops ops.aten ops.aten.native_batch_norm_backward
+    distributed.fsdp.FSDPModule
+    autograd.graph.saved_tensors_hooks device ops.aten._local_scalar_dense
+    ops.aten._local_scalar_dense.default ops.aten.copy_ ops.aten.copy_.default
+    utils._python_dispatch.TorchDispatchMode utils.flop_counter.flop_registry
+    utils.flop_counter.flop_registry.get
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
