@@ -5,6 +5,7 @@ from typing import cast
 
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
+from torch.distributed.fsdp import FSDPModule
 
 from ens10.errors import ArgumentError, listing
 from ens10.models import (
@@ -223,12 +224,19 @@ def _unknown(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module]]:
     """Modules that are not known, the outermost only, with their places."""
     if not _is_known(module):
         yield place or "the model", module
-    elif type(module) not in _ANSWER_FOR_THEIR_PARTS:
+    elif _kind_of(module) not in _ANSWER_FOR_THEIR_PARTS:
         for name, child in module.named_children():
             yield from _unknown(child, f"{place}.{name}" if place else name)
 
 
 def _is_known(module: nn.Module) -> bool:
     # exactly: a subclass may do other things with the fields
-    kind = type(module)
+    kind = _kind_of(module)
     return kind in _known or (kind in _DEPENDS and _DEPENDS[kind](module))
+
+
+def _kind_of(module: nn.Module) -> Kind:
+    """Its class; below the one that `fully_shard` puts over it."""
+    kind = type(module)
+    wrapped = FSDPModule in kind.__bases__
+    return next(base for base in kind.__bases__ if base is not FSDPModule) if wrapped else kind

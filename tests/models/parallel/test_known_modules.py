@@ -6,6 +6,8 @@ from importlib import import_module
 
 import pytest
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from ens10 import models
 from ens10.errors import ArgumentError
@@ -211,3 +213,20 @@ def test_checkpointed_blocks_are_looked_into():
     model.down_1 = checkpoint_wrapper(nn.Sequential(nn.BatchNorm2d(2)))
     with pytest.raises(ArgumentError, match=r"down_1\._checkpoint_wrapped_module\.0 \(BatchNorm"):
         require_known(model)
+
+
+def _sharded_parameters():
+    model = UNet(4)
+    mesh = init_device_mesh("cpu", (1,))
+    for part in (model.down_0, model.down_1[0], model):
+        fully_shard(part, mesh=mesh)
+    require_known(model)
+    names = [type(part).__name__ for part in (model, model.down_0, model.down_1[0])]
+    model.bottom[1] = fully_shard(nn.BatchNorm2d(2), mesh=mesh)
+    with pytest.raises(ArgumentError, match=r"because of bottom\.1 \(FSDPBatchNorm2d\)"):
+        require_known(model)
+    return names
+
+
+def test_modules_with_sharded_parameters_are_known(ranks):
+    assert ranks(1, _sharded_parameters) == [["FSDPUNet", "FSDPSequential", "FSDPSameConv2d"]]
