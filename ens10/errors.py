@@ -130,6 +130,28 @@ class DamagedFileError(FileError):
         super().__init__(path, f"damaged at byte {offset}: {reason}", remedy)
 
 
+class LostProcessError(Ens10Error, ConnectionError):
+    """Another process of the run has ended, or does not answer.
+
+    Args:
+        rank: of the process that noticed.
+        reason: what was noticed.
+        remedy: what to do about it.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        reason: str,
+        remedy: str = "Look at what that process said last; `ens10 fit --resume` goes on from the "
+        "last checkpoint",
+    ) -> None:
+        self.rank = rank
+        super().__init__(
+            _sentence(f"process {rank}: another process has ended or is late: {reason}", remedy)
+        )
+
+
 def listing(items: Sequence[str]) -> str:
     """The items in one line, cut after twenty with the number left out."""
     left = len(items) - _MOST_LISTED

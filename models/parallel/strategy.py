@@ -16,7 +16,7 @@ from ens10.loader.share import Share
 from ens10.models.domain import Cut, Odd, use
 from ens10.models.networks.base import Network
 from ens10.models.parallel.exchange import ProcessGroupExchange
-
+from ens10.models.parallel.faults import one_error_for_lost_processes
 from ens10.models.parallel.known import require_known
 from ens10.models.parallel.mesh import Mesh
 from ens10.models.parallel.shard import Shard
@@ -145,6 +145,41 @@ class SpatialStrategy(DDPStrategy):
         self._entered.enter_context(use(domain))
         super().setup(trainer)
 
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
+        """The step, with forward and backward pass within; see `one_error_for_lost_processes`."""
+        with one_error_for_lost_processes(self.global_rank):
+            return super().optimizer_step(*args, **kwargs)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """A batch whose step comes later, under accumulation, or now."""
+        with one_error_for_lost_processes(self.global_rank):
+            return super().training_step(*args, **kwargs)
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        """A batch of validation."""
+        with one_error_for_lost_processes(self.global_rank):
+            return super().validation_step(*args, **kwargs)
+
+    def test_step(self, *args: Any, **kwargs: Any) -> Any:
+        """A batch of the test."""
+        with one_error_for_lost_processes(self.global_rank):
+            return super().test_step(*args, **kwargs)
+
+    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
+        """A batch to predict."""
+        with one_error_for_lost_processes(self.global_rank):
+            return super().predict_step(*args, **kwargs)
+
+    def barrier(self, *args: Any, **kwargs: Any) -> None:
+        """Waits for all processes."""
+        with one_error_for_lost_processes(self.global_rank):
+            super().barrier(*args, **kwargs)
+
+    def backward(self, *args: Any, **kwargs: Any) -> Any:
+        """The backward pass."""
+        with one_error_for_lost_processes(self.global_rank):
+            return super().backward(*args, **kwargs)
+
     def process_dataloader(self, dataloader: object) -> object:
         """Refuses loaders of which one process would come to the end before another.
 
@@ -166,6 +201,8 @@ class SpatialStrategy(DDPStrategy):
         """The grid is whole again."""
         self._entered.close()
         super().teardown()
+        if self._mesh is not None and dist.is_initialized():
+            dist.destroy_process_group(self._mesh.group)
         self._domain = self._mesh = None
 
 
