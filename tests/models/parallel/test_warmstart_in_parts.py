@@ -45,12 +45,21 @@ def lazy():
     return forecasts, observed
 
 
+class Method(EMOS):
+    """A method that takes in whole fields alone."""
+
+    def collect(self, batch):
+        if not current().whole or batch["target"].shape[1:] != GRID:
+            raise ArgumentError("batch", "a part of the grid")
+        super().collect(batch)
+
+
 class Model(pl.LightningModule):
     """A model with a method in it."""
 
     def __init__(self):
         super().__init__()
-        self.method = EMOS(local=True)
+        self.method = Method(local=True)
 
 
 class Strategy:
@@ -113,4 +122,4 @@ def test_coefficients_are_those_of_whole_fields(ranks, lat, lon):
 
 def test_an_error_of_the_first_process_is_that_of_all(ranks):
     told = ranks(2, solved, 2, 1, 0)
-    assert [text.split(".")[0] for text in told] == ["method: EMOS saw no training batch"] * 2
+    assert [text.split(".")[0] for text in told] == ["method: Method saw no training batch"] * 2
