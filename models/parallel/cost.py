@@ -65,8 +65,7 @@ class Machine:
 
     def wire(self, processes: int) -> Wire:
         """The slowest between so many neighbouring ranks."""
-        within = processes <= self.node and self.node % processes == 0
-        return self.near if within else self.far
+        return self.near if self.node % processes == 0 else self.far
 
 
 def _assumed(
