@@ -1,17 +1,19 @@
 """The Lightning strategy that splits samples between processes."""
 
 import inspect
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytorch_lightning as pl
+import torch
 import torch.distributed as dist
 from pytorch_lightning.strategies import DDPStrategy, StrategyRegistry
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.share import Share
 from ens10.models.domain import Cut, Odd, use
 from ens10.models.networks.base import Network
@@ -20,8 +22,16 @@ from ens10.models.parallel.faults import one_error_for_lost_processes
 from ens10.models.parallel.known import require_known
 from ens10.models.parallel.mesh import Mesh
 from ens10.models.parallel.shard import Shard
+from ens10.models.parallel.sharding import (
+    in_shards,
+    like,
+    optimizer_state_like,
+    shard_parameters,
+    whole,
+)
 
 Grid = tuple[int, int]
+Parameters = Literal["replicated", "sharded"]
 # torch 2.13 gave it another name
 _NAMES = inspect.signature(DistributedDataParallel).parameters
 _SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers"
@@ -46,11 +56,14 @@ class SpatialStrategy(DDPStrategy):
         timeout: seconds after which a process that waits for another one gives up.
         process_group_backend: "gloo" or "nccl"; None for that of the device.
         find_unused_parameters: as for DDP.
+        parameters: "replicated" on each process, or "sharded" over all of them (FSDP2), for models
+            whose parameters and optimiser states are what does not fit. Checkpoints are the same.
         start_method: "popen" to start processes by the same command again, or "spawn", "fork",
             "forkserver".
 
     Raises:
         ArgumentError: parts that are not positive, or do not divide the number of processes.
+        UnknownNameError: another value of `parameters`.
     """
 
     def __init__(
@@ -60,11 +73,14 @@ class SpatialStrategy(DDPStrategy):
         timeout: float = 600.0,
         process_group_backend: str | None = None,
         find_unused_parameters: bool = False,
+        parameters: Parameters = "replicated",
         start_method: Literal["popen", "spawn", "fork", "forkserver"] = "popen",
     ) -> None:
         for name, parts in (("lat", lat), ("lon", lon)):
             if parts != "auto" and (not isinstance(parts, int) or parts < 1):
                 raise ArgumentError(name, f"{parts!r} is not a positive number of parts")
+        if parameters not in get_args(Parameters):
+            raise UnknownNameError("parameters", parameters, get_args(Parameters))
         if not timeout > 0:
             raise ArgumentError("timeout", f"{timeout} is not positive", "Give it in seconds")
         super().__init__(
@@ -75,7 +91,7 @@ class SpatialStrategy(DDPStrategy):
         )
         # buffers are statistics of whole fields, the same in all parts
         self._ddp_kwargs[_SYNC_BUFFERS] = False
-        self.lat, self.lon = lat, lon
+        self.lat, self.lon, self.parameters = lat, lon, parameters
         self._mesh: Mesh | None = None
         self._domain: Shard | None = None
         self._entered = ExitStack()
@@ -143,7 +159,46 @@ class SpatialStrategy(DDPStrategy):
         if domain.size > 1:
             require_known(self.lightning_module)
         self._entered.enter_context(use(domain))
-        super().setup(trainer)
+        if trainer.state.fn == "fit" or not in_shards(self.lightning_module):
+            super().setup(trainer)
+            return
+        # evaluation after a training in shards: there is nothing to make equal
+        assert self.accelerator is not None
+        self.accelerator.setup(trainer)
+        self.model_to_device()
+        self.setup_precision_plugin()
+
+    def configure_ddp(self) -> None:
+        """Parameters on each process under DDP, or in shards."""
+        if self.parameters == "replicated":
+            super().configure_ddp()
+            return
+        assert self.model is not None
+        shard_parameters(self.model, self.root_device)
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """The whole state of the model, as a serial run would save it."""
+        state: dict[str, Any] = whole(super().lightning_module_state_dict())
+        return state
+
+    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+        """The whole state of an optimiser."""
+        state: dict[str, Tensor] = whole(super().optimizer_state(optimizer))
+        return state
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """Takes the whole states of a checkpoint, in shards where parameters are."""
+        pairs = zip(self.optimizers, checkpoint["optimizer_states"], strict=True)
+        states = [optimizer_state_like(optimizer, state) for optimizer, state in pairs]
+        super().load_optimizer_state_dict({**checkpoint, "optimizer_states": states})
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        """Takes the whole state of a checkpoint, in shards where parameters are."""
+        assert self.lightning_module is not None
+        own = self.lightning_module.state_dict()
+        state = checkpoint["state_dict"]
+        found = {key: like(value, own.get(key, value)) for key, value in state.items()}
+        super().load_model_state_dict({**checkpoint, "state_dict": found}, strict)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
         """The step, with forward and backward pass within; see `one_error_for_lost_processes`."""

@@ -54,6 +54,15 @@ def test_parts_and_data_parallel_together(ranks, store):
         assert_same([other], alone[rank // 2])
 
 
+def test_parameters_in_shards_and_a_checkpoint_of_them(ranks, store, tmp_path):
+    options = {"lat": 2, "parameters": "sharded", "save": tmp_path / "sharded.ckpt"}
+    assert_same(ranks(2, train_with, store, options), train(store))
+    whole = train(store, max_epochs=2)
+    again = {"max_epochs": 2, "checkpoint": tmp_path / "sharded.ckpt"}
+    assert_same([train(store, **again)], (whole[0], whole[1][1:]))
+    assert_same(ranks(2, train_with, store, options | again), (whole[0], whole[1][1:]))
+
+
 def test_a_run_goes_on_with_other_numbers_of_processes(ranks, store, tmp_path):
     whole = train(store, max_epochs=3)
     first, second = tmp_path / "first.ckpt", tmp_path / "second.ckpt"

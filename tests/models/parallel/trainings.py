@@ -80,9 +80,19 @@ def data_of(store, **options):
     return EnsembleDataModule(str(store), **({"batch_size": 2} | options))
 
 
-def train(store, lat=None, lon=1, make=unet, data=None, checkpoint=None, save=None, **options):
+def train(
+    store,
+    lat=None,
+    lon=1,
+    make=unet,
+    data=None,
+    checkpoint=None,
+    save=None,
+    parameters="replicated",
+    **options,
+):
     """Weights, losses and test scores after a training; serial if lat is None."""
-    strategy = None if lat is None else SpatialStrategy(lat, lon, timeout=60)
+    strategy = None if lat is None else SpatialStrategy(lat, lon, timeout=60, parameters=parameters)
     world = 1 if lat is None else pretend_torchrun()
     losses, module = Losses(), in_double(make)
     given = {"max_epochs": 1, "limit_train_batches": 3, "gradient_clip_val": 0.05} | options
@@ -92,7 +102,8 @@ def train(store, lat=None, lon=1, make=unet, data=None, checkpoint=None, save=No
     if save is not None:
         trainer.save_checkpoint(save)
     trainer.test(module, datamodule=datamodule, verbose=False)
-    weights = {name: value.detach().clone() for name, value in module.state_dict().items()}
+    state = trainer.strategy.lightning_module_state_dict()
+    weights = {name: value.detach().clone() for name, value in state.items()}
     return weights, losses.logged
 
 

@@ -1,0 +1,103 @@
+"""Parameters, gradients and optimiser states in shards: FSDP2 over all processes of a run."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from ens10.errors import ArgumentError
+from ens10.models.networks import Groenquist
+from ens10.models.networks.base import Network
+
+
+def shard_parameters(model: nn.Module, device: torch.device) -> None:
+    """Leaves each process 1 / world of every parameter, gathered block by block when it is used.
+
+    Zhao et al. 2023, arXiv:2304.11277, by `torch.distributed.fsdp.fully_shard`. Gradients are
+    averaged over all processes, as by DDP. Blocks are the children of the networks.
+
+    Args:
+        model: changed in place.
+        device: of this process.
+
+    Raises:
+        ArgumentError: a network that looks at its parameters outside of its blocks.
+    """
+    for module in model.modules():
+        if isinstance(module, Groenquist):
+            raise ArgumentError(
+                "parameters",
+                f"{type(module).__name__} looks at its maps outside of the forward pass, where "
+                "they are in shards",
+                'Set it to "replicated"',
+            )
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for network in [module for module in model.modules() if isinstance(module, Network)]:
+        for block in _blocks(network):
+            fully_shard(block, mesh=mesh)
+        fully_shard(network, mesh=mesh)
+    left = [name for name, p in model.named_parameters() if not isinstance(p, DTensor)]
+    if left:
+        raise ArgumentError(
+            "parameters",
+            f"{', '.join(left)} belong to no network: they would not be averaged",
+            'Set it to "replicated"',
+        )
+
+
+def _blocks(module: nn.Module) -> list[nn.Module]:
+    """The parts that are gathered at once; lists of them are looked into, networks are not."""
+    found: list[nn.Module] = []
+    for child in module.children():
+        if isinstance(child, nn.ModuleList):
+            found += [c for c in child if any(True for _ in c.parameters())]
+        elif not isinstance(child, Network) and any(True for _ in child.parameters()):
+            found.append(child)
+    return found
+
+
+def in_shards(model: nn.Module) -> bool:
+    """Whether its parameters are."""
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
+def whole(state: Any) -> Any:
+    """A state dictionary with whole tensors in place of shards; called by all processes alike."""
+    if isinstance(state, DTensor):
+        return state.full_tensor().cpu()
+    if isinstance(state, dict):
+        return {key: whole(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(whole(value) for value in state)
+    return state
+
+
+def like(value: Tensor, parameter: Tensor) -> Tensor:
+    """A whole tensor as that of a parameter: in shards if the parameter is."""
+    if not isinstance(parameter, DTensor) or value.shape != parameter.shape:
+        return value
+    on_device = value.to(parameter.device)
+    shards: Tensor = distribute_tensor(on_device, parameter.device_mesh, parameter.placements)
+    return shards
+
+
+def optimizer_state_like(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    """A whole state of an optimiser in shards like those of its parameters.
+
+    Args:
+        optimizer: whose parameters tell the shards.
+        state: of `Optimizer.state_dict()`, with whole tensors.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    shards = {
+        number: {
+            key: like(value, parameters[number]) if isinstance(value, Tensor) else value
+            for key, value in values.items()
+        }
+        for number, values in state["state"].items()
+    }
+    return {**state, "state": shards}
