@@ -1,6 +1,7 @@
 """The Lightning strategy that splits samples between processes."""
 
 import inspect
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import timedelta
@@ -9,7 +10,7 @@ from typing import Any, Literal, get_args
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-from pytorch_lightning.strategies import DDPStrategy, StrategyRegistry
+from pytorch_lightning.strategies import StrategyRegistry
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -17,10 +18,11 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.share import Share
 from ens10.models.domain import Cut, Odd, use
 from ens10.models.networks.base import Network
+from ens10.models.parallel.automatic import lat_of_run, memory_of_process
 from ens10.models.parallel.exchange import ProcessGroupExchange
-from ens10.models.parallel.faults import one_error_for_lost_processes
 from ens10.models.parallel.known import require_known
 from ens10.models.parallel.mesh import Mesh
+from ens10.models.parallel.planning import ChosenLat
 from ens10.models.parallel.shard import Shard
 from ens10.models.parallel.sharding import (
     in_shards,
@@ -29,6 +31,7 @@ from ens10.models.parallel.sharding import (
     shard_parameters,
     whole,
 )
+from ens10.models.parallel.watched import WatchedStrategy
 
 Grid = tuple[int, int]
 Parameters = Literal["replicated", "sharded"]
@@ -37,7 +40,7 @@ _NAMES = inspect.signature(DistributedDataParallel).parameters
 _SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers"
 
 
-class SpatialStrategy(DDPStrategy):
+class SpatialStrategy(WatchedStrategy):
     """Splits each sample into lat x lon parts; the run equals one that does not, to rounding.
 
     Processes that hold parts of the same samples exchange halos and sums. Several such groups
@@ -121,7 +124,7 @@ class SpatialStrategy(DDPStrategy):
         Raises:
             ArgumentError: more parts than the grid has, or another grid than before.
         """
-        mesh = self._of_processes()
+        mesh = self._of_processes(grid)
         if self._domain is None:
             halvings, odd = levels_of(self.lightning_module)
             exchange = ProcessGroupExchange(mesh.group, mesh.lat, mesh.lon)
@@ -138,11 +141,29 @@ class SpatialStrategy(DDPStrategy):
         bounds = tuple(rows.bounds), tuple(columns.bounds)
         return Share(mesh.data_rank, mesh.data_world, rows.own, columns.own, bounds)
 
-    def _of_processes(self) -> Mesh:
+    def _of_processes(self, grid: Grid) -> Mesh:
         if self._mesh is None:
-            lat = self.world_size // self.lon if self.lat == "auto" else self.lat
+            lat = self._chosen(grid) if self.lat == "auto" else self.lat
             self._mesh = Mesh.of_world(lat, self.lon, self._timeout)
         return self._mesh
+
+    def _chosen(self, grid: Grid) -> int:
+        """What "auto" is: the first process decides and says why."""
+        model = self.lightning_module
+        chosen: ChosenLat | ArgumentError | None = None
+        if self.is_global_zero:
+            memory = memory_of_process(self.root_device, self.num_processes)
+            trainer = None if model is None else model.trainer
+            try:
+                chosen = lat_of_run(model, trainer, grid, self.world_size, self.lon, memory)
+            except ArgumentError as error:
+                chosen = error
+        found: ChosenLat | ArgumentError = self.broadcast(chosen)  # type: ignore[assignment]
+        if isinstance(found, ArgumentError):
+            raise found
+        if self.is_global_zero:
+            sys.stderr.write(f"ddp_spatial: {found}\n")
+        return found.lat
 
     @property
     def distributed_sampler_kwargs(self) -> dict[str, Any]:
@@ -199,41 +220,6 @@ class SpatialStrategy(DDPStrategy):
         state = checkpoint["state_dict"]
         found = {key: like(value, own.get(key, value)) for key, value in state.items()}
         super().load_model_state_dict({**checkpoint, "state_dict": found}, strict)
-
-    def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
-        """The step, with forward and backward pass within; see `one_error_for_lost_processes`."""
-        with one_error_for_lost_processes(self.global_rank):
-            return super().optimizer_step(*args, **kwargs)
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """A batch whose step comes later, under accumulation, or now."""
-        with one_error_for_lost_processes(self.global_rank):
-            return super().training_step(*args, **kwargs)
-
-    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """A batch of validation."""
-        with one_error_for_lost_processes(self.global_rank):
-            return super().validation_step(*args, **kwargs)
-
-    def test_step(self, *args: Any, **kwargs: Any) -> Any:
-        """A batch of the test."""
-        with one_error_for_lost_processes(self.global_rank):
-            return super().test_step(*args, **kwargs)
-
-    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
-        """A batch to predict."""
-        with one_error_for_lost_processes(self.global_rank):
-            return super().predict_step(*args, **kwargs)
-
-    def barrier(self, *args: Any, **kwargs: Any) -> None:
-        """Waits for all processes."""
-        with one_error_for_lost_processes(self.global_rank):
-            super().barrier(*args, **kwargs)
-
-    def backward(self, *args: Any, **kwargs: Any) -> Any:
-        """The backward pass."""
-        with one_error_for_lost_processes(self.global_rank):
-            return super().backward(*args, **kwargs)
 
     def process_dataloader(self, dataloader: object) -> object:
         """Refuses loaders of which one process would come to the end before another.

@@ -1,0 +1,70 @@
+"""What lat="auto" is in a run: as few parts as fit into the memory of a process."""
+
+import os
+from typing import Any
+
+import torch
+from torch import nn
+
+from ens10.models.networks.base import Network
+from ens10.models.parallel.planning import ChosenLat, choose_lat
+
+_MEMBERS = 10  # of ENS-10, where the data module does not say
+_USED = 0.9  # share of a device's memory that a run may take
+
+
+def lat_of_run(
+    model: nn.Module | None,
+    trainer: Any,
+    grid: tuple[int, int],
+    world: int,
+    lon: int,
+    memory: float,
+) -> ChosenLat:
+    """The parts of the rows for a run, by the cost model.
+
+    Args:
+        model: with its networks; without any there is nothing to split.
+        trainer: whose data module knows the size of a batch.
+        grid: rows and columns.
+        world: number of processes.
+        lon: parts of the columns.
+        memory: bytes that a process may use.
+
+    Raises:
+        ArgumentError: nothing fits, or the grid cannot be cut.
+    """
+    networks = outermost(model)
+    if not networks:
+        return ChosenLat(1, "there is no network to split")
+    data = getattr(trainer, "datamodule", None)
+    samples = int(getattr(data, "batch_size", 1))
+    members = getattr(data, "ensemble", None) or _MEMBERS
+    network = networks[0]
+    shape = (samples, *([members] if network.takes_members else []), network.in_channels)
+    half = "bf16" in str(getattr(trainer, "precision", "32"))
+    dtype = torch.bfloat16 if half else torch.float32
+    # those of an ensemble of networks are trained side by side
+    return choose_lat(network, shape, grid, world, memory / len(networks), lon=lon, dtype=dtype)
+
+
+def outermost(model: nn.Module | None) -> list[Network]:
+    """The networks of a model that are not parts of other networks."""
+    if model is None:
+        return []
+    if isinstance(model, Network):
+        return [model]
+    return [network for child in model.children() for network in outermost(child)]
+
+
+def memory_of_process(device: torch.device, processes: int) -> float:
+    """Bytes that a process may use: of its GPU, or its share of the machine's memory.
+
+    Args:
+        device: of the process.
+        processes: on this machine.
+    """
+    if device.type == "cuda":
+        return _USED * torch.cuda.get_device_properties(device).total_memory
+    pages: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return _USED * pages / processes
