@@ -33,13 +33,11 @@ def assert_same(found, expected, tolerance=1e-10):
             assert mine == pytest.approx(serial, rel=1e-10)
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
-    ("lat", "lon"),
-    [
-        (2, 2),
-        pytest.param(2, 1, marks=pytest.mark.slow),
-        pytest.param(4, 1, marks=pytest.mark.slow),
-    ],
+    ("lat", "lon"), [(2, 2), pytest.param(2, 1, marks=SLOW), pytest.param(4, 1, marks=SLOW)]
 )
 def test_three_steps_with_clipping_equal_serial_ones(ranks, store, lat, lon):
     assert_same(ranks(lat * lon, train, store, lat, lon), train(store))
@@ -49,7 +47,7 @@ def train_with(store, options):
     return train(store, **options)
 
 
-@pytest.mark.slow
+@SLOW
 def test_split_longitude_with_accumulation(ranks, store):
     options = {"make": wide, "accumulate_grad_batches": 2, "limit_train_batches": 4}
     assert_same(
@@ -57,7 +55,7 @@ def test_split_longitude_with_accumulation(ranks, store):
     )
 
 
-@pytest.mark.slow
+@SLOW
 def test_parts_and_data_parallel_together(ranks, store):
     alone = ranks(2, train_with, store, {"lat": 1, "limit_train_batches": 2})
     both = ranks(4, train_with, store, {"lat": 2, "limit_train_batches": 2})
@@ -65,7 +63,7 @@ def test_parts_and_data_parallel_together(ranks, store):
         assert_same([other], alone[rank // 2])
 
 
-@pytest.mark.slow
+@SLOW
 def test_parameters_in_shards_and_a_checkpoint_of_them(ranks, store, tmp_path):
     options = {"lat": 2, "parameters": "sharded", "save": tmp_path / "sharded.ckpt"}
     assert_same(ranks(2, train_with, store, options), train(store))
@@ -75,7 +73,7 @@ def test_parameters_in_shards_and_a_checkpoint_of_them(ranks, store, tmp_path):
     assert_same(ranks(2, train_with, store, options | again), (whole[0], whole[1][1:]))
 
 
-@pytest.mark.slow
+@SLOW
 def test_a_run_goes_on_with_other_numbers_of_processes(ranks, store, tmp_path):
     whole = train(store, max_epochs=3)
     first, second = tmp_path / "first.ckpt", tmp_path / "second.ckpt"
@@ -99,7 +97,7 @@ def chosen_lat(store):
     return trainer.strategy.distributed_sampler_kwargs["num_replicas"]
 
 
-@pytest.mark.slow
+@SLOW
 def test_auto_does_not_split_what_fits_and_says_why(ranks, store):
     assert ranks(2, chosen_lat, store) == [2, 2]
 
@@ -150,7 +148,7 @@ def uneven(store):
     return "nothing"
 
 
-@pytest.mark.slow
+@SLOW
 def test_loaders_of_unequal_length_are_refused_by_all(ranks, store):
     for text in ranks(2, uneven, store):
         assert "the processes have loaders of 6, 5 batches" in text
@@ -180,11 +178,12 @@ def single():
     return unet().float()
 
 
-@pytest.mark.slow
+@SLOW
 def test_half_precision(ranks, store):
-    options = {"make": single, "precision": "bf16-mixed"}
+    # of one step: the next ones amplify the rounding of sums, which have another order
+    options = {"make": single, "precision": "bf16-mixed", "limit_train_batches": 1}
     serial = train(store, **options)[1]
     options |= {"lat": 2}
     for _, logged in ranks(2, train_with, store, options):
         for mine, theirs in zip(logged, serial, strict=True):
-            assert mine == pytest.approx(theirs, rel=0.02)
+            assert mine["train_loss"] == pytest.approx(theirs["train_loss"], rel=3e-3)
