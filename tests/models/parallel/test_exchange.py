@@ -2,6 +2,7 @@
 
 from functools import partial
 from itertools import pairwise
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from ens10.errors import ArgumentError
 from ens10.models.domain import Edges, Sides, Whole, parts_of
 from ens10.models.layers import SameConv2d
 from ens10.models.parallel import ProcessGroupExchange
-from ens10.models.parallel.exchange import Alone
+from ens10.models.parallel.exchange import Alone, Messages
 from ens10.models.parallel.halo import Frame
 
 MESHES = [(1, 2), (2, 1), (1, 3), (3, 1), (2, 2), (4, 1), (1, 4)]
@@ -102,17 +103,20 @@ def test_giving_back_is_the_adjoint_of_gathering(ranks, lat, lon):
             assert one[2] == pytest.approx(one[3], rel=1e-12, abs=1e-12), case
 
 
-def swapped(around):
+def swapped(around, apart):
     rank = float(dist.get_rank())
     links = ProcessGroupExchange(dist.group.WORLD, 1, dist.get_world_size()).links
     north, south = torch.tensor([rank, 1.0]), torch.tensor([rank, 2.0, 3.0])
-    return [None if s is None else s.tolist() for s in links[1].swap(north, south, around)]
+    with patch.object(Messages, "_together", Messages._apart if apart else Messages._together):
+        strips = links[1].swap(north, south, around)
+    return [None if s is None else s.tolist() for s in strips]
 
 
-def test_both_neighbours_of_two_parts_around_are_the_other_one(ranks):
-    assert ranks(2, swapped, True) == [[[1, 2, 3], [1, 1]], [[0, 2, 3], [0, 1]]]
-    assert ranks(2, swapped, False) == [[None, [1, 1]], [[0, 2, 3], None]]
-    assert ranks(3, swapped, True)[0] == [[2, 2, 3], [1, 1]]
+@pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
+def test_both_neighbours_of_two_parts_around_are_the_other_one(ranks, apart):
+    assert ranks(2, swapped, True, apart) == [[[1, 2, 3], [1, 1]], [[0, 2, 3], [0, 1]]]
+    assert ranks(2, swapped, False, apart) == [[None, [1, 1]], [[0, 2, 3], None]]
+    assert ranks(3, swapped, True, apart)[0] == [[2, 2, 3], [1, 1]]
 
 
 def test_a_part_alone_is_its_own_neighbour_around():
