@@ -182,8 +182,6 @@ def single():
 def test_half_precision(ranks, store):
     # of one step: the next ones amplify the rounding of sums, which have another order
     options = {"make": single, "precision": "bf16-mixed", "limit_train_batches": 1}
-    serial = train(store, **options)[1]
-    options |= {"lat": 2}
-    for _, logged in ranks(2, train_with, store, options):
-        for mine, theirs in zip(logged, serial, strict=True):
-            assert mine["train_loss"] == pytest.approx(theirs["train_loss"], rel=3e-3)
+    serial = train(store, **options)[1][0]["train_loss"]
+    for _, logged in ranks(2, train_with, store, options | {"lat": 2}):
+        assert logged[0]["train_loss"] == pytest.approx(serial, rel=3e-3)
