@@ -13,7 +13,8 @@ import torch.utils.flop_counter
 
 ROOT = Path(__file__).parents[2]
 # All of these are in torch 2.0's documentation, compiler.is_compiling in that of 2.3,
-# utils.flop_counter in that of 2.1, distributed.fsdp.FSDPModule in that of 2.6.
+# utils.flop_counter in that of 2.1, get_autocast_dtype in that of 2.4, distributed.tensor in that
+# of 2.5, distributed.fsdp.FSDPModule and fully_shard in that of 2.6.
 NAMES = """
     Generator Size Tensor arange as_tensor autograd autograd.Function
     autograd.function.once_differentiable bool broadcast_shapes cat ceil empty_like erf exp finfo
@@ -44,6 +45,10 @@ NAMES = """
     ops.aten._local_scalar_dense.default ops.aten.copy_ ops.aten.copy_.default
     utils._python_dispatch.TorchDispatchMode utils.flop_counter.flop_registry
     utils.flop_counter.flop_registry.get
+    channels_last cuda.get_device_properties distributed.device_mesh.init_device_mesh
+    distributed.fsdp.fully_shard distributed.tensor.DTensor distributed.tensor.distribute_tensor
+    get_autocast_dtype nn.functional.conv2d nn.parallel.DistributedDataParallel ones
+    ops.aten.batch_norm_update_stats ops.aten.convolution_backward var_mean
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
