@@ -9,6 +9,9 @@ import ast
 from pathlib import Path
 
 import torch
+import torch.distributed.device_mesh
+import torch.distributed.fsdp
+import torch.distributed.tensor
 import torch.utils.flop_counter
 
 ROOT = Path(__file__).parents[2]
