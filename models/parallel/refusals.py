@@ -6,6 +6,7 @@ _OF_A_PART = "its statistics would be those of a part"
 _DRAWS = "each process would draw for itself, otherwise than a run in one process"
 # by a part of the name of the class, or of one that it is made from
 _REASONS = {
+    "StatisticalPostProcessor": "it is fitted in one process; set devices to 1",
     "BatchNorm": f"{_OF_A_PART}; use ens10.models.layers.norm.BatchNorm2d",
     "InstanceNorm": f"{_OF_A_PART}; use ens10.models.layers.groupnorm.GroupNorm",
     "GroupNorm": f"{_OF_A_PART}; use ens10.models.layers.groupnorm.GroupNorm",
