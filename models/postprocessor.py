@@ -209,13 +209,15 @@ class StatisticalPostProcessor(_ForecastModule):
         forecast: Predictive = self.method(batch)
         return forecast
 
-    def on_fit_start(self) -> None:
-        """Refuses several processes, of which each would see and fit a part of the dates.
+    def setup(self, stage: str) -> None:
+        """Refuses to be fitted by several processes, which would each see a part of the dates.
+
+        Before a strategy looks for parameters, of which there are none.
 
         Raises:
             ArgumentError: more than one process.
         """
-        if self.trainer.world_size > 1:
+        if stage == "fit" and self.trainer.world_size > 1:
             raise ArgumentError(
                 "devices",
                 f"{type(self.method).__name__} is fitted in one process, not "

@@ -82,8 +82,9 @@ def children_of(pid):
     return [int(word) for word in found.stdout.split()]
 
 
-def test_a_module_that_is_not_known_is_named_before_training(store, tmp_path):
+def test_statistical_methods_are_refused_before_training(store, tmp_path):
     method = ["--config", config_path("emos_global"), "--data.store", store]
     done = subprocess_of("fit", *method, "--run", tmp_path / "method", *CPU, *SPLIT)
     assert done.returncode == 1
+    assert "EMOS is fitted in one process, not 2" in done.stderr
     assert "Traceback" not in done.stderr
