@@ -1,0 +1,104 @@
+"""What papers published for ENS-10: data to show beside results, never to test against."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ens10.errors import ArgumentError
+
+UNVERIFIED = "?"  # marks what could not be checked in a second source
+_KEYS = {"score", "line", "target", "members", "value", "source", "confirmed"}
+
+
+@dataclass(frozen=True)
+class Value:
+    """A published global mean.
+
+    Attributes:
+        score: "crps" or "eecrps".
+        line: what the paper calls the model.
+        target: such as "t2m" or "z500".
+        members: of the ensemble; None if the paper does not say.
+        value: as it was printed, in the units of `Published.units`.
+        source: key of `Published.sources`.
+        confirmed: whether a second source agrees.
+    """
+
+    score: str
+    line: str
+    target: str
+    members: int | None
+    value: str
+    source: str
+    confirmed: bool = False
+
+    @property
+    def number(self) -> float:
+        """The value as a number."""
+        return float(self.value)
+
+    @property
+    def text(self) -> str:
+        """The value as it was printed, marked if it is unverified."""
+        return f"{self.value}{'' if self.confirmed else UNVERIFIED}"
+
+
+@dataclass(frozen=True)
+class Published:
+    """All that is known.
+
+    Attributes:
+        lines: configurations that are shown beside each of the papers' models.
+        units: of the scores, by target.
+        sources: of each key `cite`, `link`, and `note` where one is needed.
+        values: the numbers.
+    """
+
+    lines: Mapping[str, tuple[str, ...]]
+    units: Mapping[str, str]
+    sources: Mapping[str, Mapping[str, str]]
+    values: tuple[Value, ...]
+
+    def line_of(self, model: str) -> str | None:
+        """The papers' model beside which a configuration is shown; None if there is none."""
+        return next((line for line, models in self.lines.items() if model in models), None)
+
+    def find(self, score: str, model: str, target: str, members: int) -> Value | None:
+        """The published value for a configuration; one without a number of members fits any."""
+        wanted = (score, self.line_of(model), target)
+        fitting = (v for v in self.values if (v.score, v.line, v.target) == wanted)
+        return next((v for v in fitting if v.members in (None, members)), None)
+
+
+def load_published(path: Path | None = None) -> Published:
+    """The published values.
+
+    Args:
+        path: of the file; None for the package's own.
+
+    Raises:
+        ArgumentError: a key, line, target or source that the file does not explain.
+    """
+    path = path or Path(str(files("ens10.experiments"))) / "published" / "ens10.yaml"
+    content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values = tuple(_value(given, content, path) for given in content["values"])
+    places = [(v.score, v.line, v.target, v.members) for v in values]
+    for place in places:
+        if places.count(place) > 1:
+            raise ArgumentError("published", f"{path} gives {place} twice")
+    lines = {line: tuple(models) for line, models in content["lines"].items()}
+    return Published(lines, content["units"], content["sources"], values)
+
+
+def _value(given: dict[str, Any], content: dict[str, Any], path: Path) -> Value:
+    unknown = sorted(set(given) - _KEYS)
+    if unknown:
+        raise ArgumentError("published", f"{path} has a key {unknown[0]!r} in {given}")
+    for key, part in (("line", "lines"), ("target", "units"), ("source", "sources")):
+        if given.get(key) not in content[part]:
+            raise ArgumentError("published", f"{path}: {given.get(key)!r} is none of its {part}")
+    return Value(**given)
