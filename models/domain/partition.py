@@ -1,5 +1,6 @@
 """How the rows or columns of a grid are cut between processes, on every level of a network."""
 
+import math
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -16,12 +17,14 @@ class Level(NamedTuple):
         start: first one of this process.
         size: how many it has.
         least: fewest that any process has.
+        step: largest number of which all processes' first ones are multiples; 0 for any number.
     """
 
     total: int
     start: int
     size: int
     least: int
+    step: int = 0
 
 
 def parts_of(total: int, parts: int, unit: int = 1) -> list[int]:
@@ -78,7 +81,8 @@ class Cut:
         bounds = self.bounds
         for _ in range(halvings + 1):
             sizes = [end - start for start, end in pairwise(bounds)]
-            self.levels.append(Level(bounds[-1], bounds[index], sizes[index], min(sizes)))
+            step = math.gcd(*bounds[:-1])
+            self.levels.append(Level(bounds[-1], bounds[index], sizes[index], min(sizes), step))
             last = bounds[-1] // 2 if odd == "dropped" else -(-bounds[-1] // 2)
             bounds = [start // 2 for start in bounds[:-1]] + [last]
 

@@ -128,9 +128,12 @@ def _gather(
 ) -> Strips:
     """Strips on both sides; `lines` gives so many lines of the part from one on."""
     before, after = widths
-    first = lines(0, after).contiguous() if after else None
-    last = lines(length - before, before).contiguous() if before else None
-    head, tail = link.swap(first, last, edge == "circular")
+    head = tail = None
+    # of a dimension that is not split, what lies beyond may be wider than the part
+    if link.ends(edge == "circular") != (True, True):
+        first = lines(0, after).contiguous() if after else None
+        last = lines(length - before, before).contiguous() if before else None
+        head, tail = link.swap(first, last, edge == "circular")
     if zeros or edge == "replicate":
         if before and head is None:
             head = _beyond(lines(0, 1), dim, before, edge)

@@ -204,8 +204,10 @@ def require_known(model: nn.Module) -> None:
         model: a Lightning module, or a part of one.
 
     Raises:
-        ArgumentError: names each such module by its place in the model.
+        ArgumentError: names each such module by its place in the model; or a layer pools in a
+            model whose networks do not say that they halve the grid.
     """
+    _require_halvings(model)
     unknown = dict(_unknown(model, ""))
     if not unknown:
         return
@@ -218,6 +220,19 @@ def require_known(model: nn.Module) -> None:
         "Declare modules of your own that work on parts with "
         "ens10.models.parallel.register_known, or train without splitting samples",
     )
+
+
+def _require_halvings(model: nn.Module) -> None:
+    """Refuses pooling at parts that may begin at any row."""
+    pools = [name for name, m in model.named_modules() if isinstance(m, nn.MaxPool2d | nn.AvgPool2d)]
+    found = [module for module in model.modules() if isinstance(module, networks.Network)]
+    if pools and found and not any(network.halvings for network in found):
+        raise ArgumentError(
+            "network",
+            f"{listing(pools)} halve the grid, but the network's `halvings` is 0",
+            "Set it to the number of times that the grid is halved, and `odd` to what becomes of "
+            "the last of an odd number",
+        )
 
 
 def _unknown(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module]]:

@@ -63,6 +63,8 @@ class Shard(Domain):
         dilation: int = 1,
     ) -> Tensor:
         """A convolution that sees `half` rows and columns beyond the fields. Differentiable."""
+        if stride > 1:
+            self._require_steps(fields, stride)
         # zeros beyond columns that are not split are left to the convolution
         left_over = self.columns.parts == 1 and edges.columns == "zeros"
         wide = 0 if left_over else half
@@ -88,6 +90,20 @@ class Shard(Domain):
     def total(self, parts: Tensor) -> Tensor:
         """The same without gradient."""
         return self.exchange.total(parts)
+
+    def _require_steps(self, fields: Tensor, stride: int) -> None:
+        """Refuses a stride that would not go on from one part to the next, on all alike."""
+        for cut, length, name in zip(
+            (self.rows, self.columns), fields.shape[-2:], ("lat", "lon"), strict=True
+        ):
+            step = cut.of_size(length).step
+            if step % stride:
+                raise ArgumentError(
+                    name,
+                    f"a layer has stride {stride}, but the parts begin at multiples of {step}",
+                    "Set the network's `halvings` to the number of times that it halves the grid, "
+                    'and `odd` to "repeated"',
+                )
 
     def _require_room(self, fields: Tensor, sides: Sides) -> None:
         """Refuses a halo that reaches beyond the neighbours, on all processes alike."""

@@ -1,5 +1,6 @@
 """Parameters, gradients and optimiser states in shards: FSDP2 over all processes of a run."""
 
+from itertools import chain
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ def shard_parameters(model: nn.Module, device: torch.device) -> None:
     """Leaves each process 1 / world of every parameter, gathered block by block when it is used.
 
     Zhao et al. 2023, arXiv:2304.11277, by `torch.distributed.fsdp.fully_shard`. Gradients are
-    averaged over all processes, as by DDP. Blocks are the children of the networks.
+    averaged over all processes, as by DDP. Blocks are the children of the networks. All begin with
+    the parameters and buffers of the first process, as under DDP.
 
     Args:
         model: changed in place.
@@ -35,6 +37,8 @@ def shard_parameters(model: nn.Module, device: torch.device) -> None:
                 "they are in shards",
                 'Set it to "replicated"',
             )
+    for tensor in chain(model.parameters(), model.buffers()):
+        dist.broadcast(tensor.detach(), src=0)
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for network in [module for module in model.modules() if isinstance(module, Network)]:
         for block in _blocks(network):

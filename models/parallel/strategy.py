@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.share import Share
-from ens10.models.domain import Cut, Odd, use
+from ens10.models.domain import Cut, Odd, Whole, use
 from ens10.models.networks.base import Network
 from ens10.models.parallel.automatic import lat_of_run, memory_of_process
 from ens10.models.parallel.exchange import ProcessGroupExchange
@@ -92,11 +92,10 @@ class SpatialStrategy(WatchedStrategy):
             start_method=start_method,
             find_unused_parameters=find_unused_parameters,
         )
-        # buffers are statistics of whole fields, the same in all parts
-        self._ddp_kwargs[_SYNC_BUFFERS] = False
         self.lat, self.lon, self.parameters = lat, lon, parameters
         self._mesh: Mesh | None = None
         self._domain: Shard | None = None
+        self._share: Share | None = None
         self._entered = ExitStack()
 
     @property
@@ -115,8 +114,16 @@ class SpatialStrategy(WatchedStrategy):
             )
         return self._domain
 
+    def setup_environment(self) -> None:
+        """A run begins: shares are of its processes."""
+        self._share = None
+        super().setup_environment()
+
     def share(self, grid: Grid) -> Share:
         """What this process reads: which of the dates, and which rows and columns.
+
+        The first call of a run is one of all processes. After it, and after the run, each gets the
+        same answer on its own.
 
         Args:
             grid: rows and columns of the data.
@@ -124,6 +131,17 @@ class SpatialStrategy(WatchedStrategy):
         Raises:
             ArgumentError: more parts than the grid has, or another grid than before.
         """
+        if self._share is None:
+            self._share = self._shared_out(grid)
+        theirs = self._share.grid
+        if theirs != tuple(grid):
+            raise ArgumentError(
+                "data",
+                f"a grid of {grid[0]} x {grid[1]} points in a run on {theirs[0]} x {theirs[1]}",
+            )
+        return self._share
+
+    def _shared_out(self, grid: Grid) -> Share:
         mesh = self._of_processes(grid)
         if self._domain is None:
             halvings, odd = levels_of(self.lightning_module)
@@ -133,11 +151,6 @@ class SpatialStrategy(WatchedStrategy):
             columns = _cut("lon", grid[1], mesh.lon, j, halvings, odd)
             self._domain = Shard(rows, columns, exchange)
         rows, columns = self._domain.rows, self._domain.columns
-        if (rows.bounds[-1], columns.bounds[-1]) != tuple(grid):
-            theirs = f"{rows.bounds[-1]} x {columns.bounds[-1]}"
-            raise ArgumentError(
-                "data", f"a grid of {grid[0]} x {grid[1]} points in a run on {theirs}"
-            )
         bounds = tuple(rows.bounds), tuple(columns.bounds)
         return Share(mesh.data_rank, mesh.data_world, rows.own, columns.own, bounds)
 
@@ -179,7 +192,7 @@ class SpatialStrategy(WatchedStrategy):
         assert self.lightning_module is not None
         if domain.size > 1:
             require_known(self.lightning_module)
-        self._entered.enter_context(use(domain))
+        self._entered.enter_context(use(domain if domain.size > 1 else Whole()))
         if trainer.state.fn == "fit" or not in_shards(self.lightning_module):
             super().setup(trainer)
             return
@@ -192,10 +205,13 @@ class SpatialStrategy(WatchedStrategy):
     def configure_ddp(self) -> None:
         """Parameters on each process under DDP, or in shards."""
         if self.parameters == "replicated":
+            # buffers are statistics of whole fields, the same in all parts of the same samples
+            self._ddp_kwargs[_SYNC_BUFFERS] = self.world_size > self.domain.size
             super().configure_ddp()
             return
         assert self.model is not None
-        shard_parameters(self.model, self.root_device)
+        if not in_shards(self.model):  # from an earlier run
+            shard_parameters(self.model, self.root_device)
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """The whole state of the model, as a serial run would save it."""
@@ -227,7 +243,10 @@ class SpatialStrategy(WatchedStrategy):
         Raises:
             ArgumentError: on all processes alike.
         """
-        length = len(dataloader) if hasattr(dataloader, "__len__") else -1
+        try:
+            length = len(dataloader)  # type: ignore[arg-type]
+        except (TypeError, NotImplementedError):  # as Lightning finds out
+            length = -1
         lengths: list[Any] = [None] * self.world_size
         dist.all_gather_object(lengths, length)
         if len(set(lengths)) > 1:

@@ -204,6 +204,14 @@ def test_ones_own_modules_are_declared(declared):
         require_known(PostProcessor(Mine(nn.Sequential(nn.BatchNorm2d(2))), ResidualNormalHead()))
 
 
+def test_a_network_that_pools_says_how_often_it_halves_the_grid(declared):
+    model = PostProcessor(Mine(nn.Sequential(nn.MaxPool2d(2))), ResidualNormalHead())
+    with pytest.raises(ArgumentError, match=r"network\.inside\.0 halve the grid, but .* is 0"):
+        require_known(model)
+    model.network.halvings = 1
+    require_known(model)
+
+
 def test_checkpointed_blocks_are_looked_into():
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 

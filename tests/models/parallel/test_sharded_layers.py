@@ -4,12 +4,15 @@ from functools import partial
 
 import pytest
 import torch
-from ranks import assert_as_serial
+from ranks import assert_as_serial, own, shard
 from torch import nn
 
+from ens10.errors import ArgumentError
+from ens10.models.domain import use
 from ens10.models.layers import SameConv2d
 from ens10.models.layers.norm import BatchNorm2d
 from ens10.models.layers.padding import upsample_twice
+from ens10.models.layers.smoe.conv import FreeConv2d
 from ens10.models.networks import UNet
 
 MESHES = [(2, 1), (4, 1), (1, 2), (2, 2)]
@@ -60,3 +63,46 @@ def test_pooling_and_upsampling(ranks, lat, lon, periodic):
 def test_unet_of_the_paper(ranks, lat, lon, periodic, grid):
     make = partial(seeded, UNet, 4, periodic_longitude=periodic)
     assert_as_serial(ranks, make, grid, lat, lon, shape=(2, 4), halvings=2)
+
+
+class Strided(nn.Module):
+    """A convolution with a stride, one that looks at its neighbours, and back to the grid."""
+
+    def __init__(self, size, stride, **options):
+        super().__init__()
+        self.first = FreeConv2d(3, 4, size, stride=stride, **options)
+        self.second = SameConv2d(4, 2, 3, **options)
+
+    def forward(self, fields):
+        less = self.second(self.first(fields))
+        twice = upsample_twice(less, periodic_longitude=self.first.edges.columns == "circular")
+        return twice[..., : fields.shape[-2], : fields.shape[-1]]
+
+
+@mesh
+@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_stride(ranks, lat, lon, periodic, size):
+    make = partial(seeded, Strided, size, 2, periodic_longitude=periodic)
+    options = {"shape": (2, 3), "halvings": 1, "odd": "repeated"}
+    assert_as_serial(ranks, make, (37, 48), lat, lon, **options)
+
+
+def strided(grid):
+    try:
+        with use(domain := shard(grid, 2)):
+            FreeConv2d(1, 1, stride=2)(own(domain, torch.ones(1, 1, *grid)))
+    except ArgumentError as error:
+        return str(error)
+    return "nothing"
+
+
+def test_a_stride_that_would_not_go_on_in_the_next_part_is_refused_by_all(ranks):
+    for text in ranks(2, strided, (37, 8)):
+        assert "lat: a layer has stride 2, but the parts begin at multiples of 19" in text
+    assert ranks(2, strided, (36, 8)) == ["nothing", "nothing"]
+
+
+def test_filters_higher_than_a_grid_whose_columns_are_split(ranks):
+    make = partial(seeded, SameConv2d, 3, 4, 7)
+    assert_as_serial(ranks, make, (2, 16), 1, 2, shape=(2, 3))
