@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +16,10 @@ from ens10.experiments import provenance
 from ens10.experiments.finished import LOG, PROVENANCE, SCORES, SIZES
 from ens10.experiments.matrix.budgets import load_budget
 from ens10.experiments.matrix.identity import Identity, differences, identity_of
+from ens10.experiments.matrix.tasks import Task, task_options
 
 KEY = "cell.json"
+EXTREMES = "eecrps.nc"
 CONFIG = "config.yaml"
 Status = Literal["missing", "complete", "older"]
 
@@ -34,6 +36,8 @@ class Cell:
         out: folder of all seeds' kept results.
         overrides: options for `ens10 fit` besides the configuration.
         budget: name of the budget that the overrides are of; its runs have folders of their own.
+        task: that the configuration is carried over to; None if it is taken as it is.
+        data: prepared data of all seeds; None for those of each seed's world.
     """
 
     model: str
@@ -43,11 +47,14 @@ class Cell:
     out: Path
     overrides: tuple[str, ...] = ()
     budget: str | None = None
+    task: Task | None = None
+    data: Path | None = None
 
     @property
     def name(self) -> str:
         """As messages call it."""
-        return f"{self.model}, seed {self.seed}"
+        about = f" ({self.task.name})" if self.task else ""
+        return f"{self.model}, seed {self.seed}{about}"
 
     @property
     def folder(self) -> Path:
@@ -57,11 +64,15 @@ class Cell:
     @property
     def store(self) -> Path:
         """The prepared data."""
-        return self.folder / "store.zarr"
+        return self.data or self.folder / "store.zarr"
+
+    @property
+    def _folder_of_task(self) -> str:
+        return self.task.folder if self.task else ""
 
     @property
     def _runs(self) -> Path:
-        return self.folder / (self.budget or "plain")
+        return self.folder / (self.budget or "plain") / self._folder_of_task
 
     @property
     def run(self) -> Path:
@@ -81,7 +92,7 @@ class Cell:
     @property
     def kept(self) -> Path:
         """The folder of its small results, as `ens10 report` reads it."""
-        return self.out / f"seed{self.seed}" / self.model
+        return self.out / self._folder_of_task / f"seed{self.seed}" / self.model
 
     @cached_property
     def identity(self) -> Identity:
@@ -123,7 +134,7 @@ def keep(cell: Cell) -> None:
     states = xr.load_dataset(cell.run / SCORES, engine="netcdf4")
     # the classic form: a third of the bytes, without HDF's own
     without_maps(states).to_netcdf(partial / SCORES, engine="netcdf4", format="NETCDF3_64BIT")
-    for name in (PROVENANCE, LOG, SIZES):
+    for name in (PROVENANCE, LOG, SIZES, EXTREMES):
         if (cell.run / name).exists():
             shutil.copyfile(cell.run / name, partial / name)
     config = yaml.safe_load((cell.run / CONFIG).read_text(encoding="utf-8"))
@@ -160,6 +171,8 @@ def find_cells(
     out: Path,
     configs: Path,
     budget: str | None = None,
+    task: Task | None = None,
+    data: Path | None = None,
 ) -> list[Cell]:
     """The cells of models and seeds, all models of a seed together.
 
@@ -170,22 +183,39 @@ def find_cells(
         out: folder for results.
         configs: folder of the configurations.
         budget: see `load_budget`.
+        task: to carry the configurations over to, for which the data have to be there; None to
+            take them as they are.
+        data: prepared data of all seeds, in place of a world for each.
 
     Raises:
         FileError: a model has no configuration.
         UnknownNameError: no such budget.
+        ArgumentError: a configuration that cannot be carried over to the task; see `task_options`.
     """
-    for model in models:
-        path = configs / f"{model}.yaml"
-        if not path.is_file():
-            known = ", ".join(sorted(p.stem for p in configs.glob("*.yaml")))
-            raise FileError(path, "no such configuration", f"Known: {known}")
     options = load_budget(budget)
-    return [
-        Cell(model, seed, configs / f"{model}.yaml", work, out, options.get(model, ()), budget)
-        for seed in seeds
-        for model in models
-    ]
+    found = []
+    for seed in seeds:
+        for model in models:
+            usual = (config_of(model, configs), work, out, options.get(model, ()), budget)
+            cell = Cell(model, seed, *usual, task, data)
+            if task is not None:
+                changes = task_options(cell.config, task, cell.store)
+                cell = replace(cell, overrides=(*cell.overrides, *changes))
+            found.append(cell)
+    return found
+
+
+def config_of(model: str, configs: Path) -> Path:
+    """The configuration of a model.
+
+    Raises:
+        FileError: there is none.
+    """
+    path = configs / f"{model}.yaml"
+    if path.is_file():
+        return path
+    known = ", ".join(sorted(p.stem for p in configs.glob("*.yaml")))
+    raise FileError(path, "no such configuration", f"Known: {known}")
 
 
 def _changed(path: Path, identity: Identity) -> list[str] | None:

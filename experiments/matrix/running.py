@@ -16,6 +16,8 @@ from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
 from ens10.experiments.finished import SIZES
 from ens10.experiments.matrix.cells import Cell, find_cells, keep, write_key
+from ens10.experiments.matrix.extremes import score_extremes
+from ens10.experiments.matrix.tasks import Task
 from ens10.experiments.run import run_stage
 from ens10.experiments.score import score_run
 from ens10.experiments.sizes import score_sizes, takes_members
@@ -25,6 +27,8 @@ _LAST_LINES = 20
 
 def run_cell(cell: Cell) -> None:
     """Does a cell; goes on where an earlier call was interrupted, if nothing changed since.
+
+    Where the data give no model climate, there is no EECRPS; the cell counts nevertheless.
 
     Raises:
         Ens10Error: as `ens10 fit`, `predict` and `score`.
@@ -41,6 +45,10 @@ def run_cell(cell: Cell) -> None:
     score_run(cell.run)
     if takes_members(cell.run) and not (cell.run / SIZES).exists():
         score_sizes(cell.run)
+    try:
+        score_extremes(cell)
+    except Ens10Error as error:  # such as years too few for a climate
+        print(f"no EECRPS: {error}", file=sys.stderr)
     keep(cell)
 
 
@@ -57,6 +65,10 @@ def start_cell(cell: Cell, threads: int = 1) -> str | None:
     arguments = {"model": cell.model, "seed": cell.seed, "work": cell.work, "out": cell.out}
     options = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
     options += ["--budget", cell.budget] if cell.budget else []
+    options += ["--store", str(cell.data)] if cell.data else []
+    if cell.task is not None:
+        options += ["--protocol", cell.task.protocol, "--target", cell.task.target]
+        options += ["--members", str(cell.task.members)]
     command = [sys.executable, "-m", "ens10.experiments.matrix.running", *options]
     count = str(threads)
     environment = {**os.environ, "OMP_NUM_THREADS": count, "NUMBA_NUM_THREADS": count}
@@ -79,12 +91,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget")
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--protocol", help="with target and members; else as configured")
+    parser.add_argument("--target")
+    parser.add_argument("--members", type=int)
     given = parser.parse_args(arguments)
     configs = config_path("raw").parent
     try:
-        (cell,) = find_cells(
-            [given.model], [given.seed], given.work, given.out, configs, given.budget
-        )
+        task = Task(given.protocol, given.target, given.members) if given.protocol else None
+        where = (given.work, given.out, configs, given.budget, task, given.store)
+        (cell,) = find_cells([given.model], [given.seed], *where)
         run_cell(cell)
     except Ens10Error as error:
         print(f"ens10: {error}", file=sys.stderr)

@@ -1,0 +1,135 @@
+"""A task: the protocol, target and ensemble size of a cell, and what they change in a model."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ens10.errors import ArgumentError
+from ens10.loader.batches import Batches
+
+MEMBERS = 10  # of ENS-10
+_NETWORK = "model.init_args.network.init_args"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be corrected, and by which rules.
+
+    Attributes:
+        protocol: "clean" or "paper".
+        target: channel, such as "t2m" or "z500".
+        members: of the ensemble, counted from the first.
+    """
+
+    protocol: str = "clean"
+    target: str = "t2m"
+    members: int = MEMBERS
+
+    @property
+    def folder(self) -> str:
+        """Of its runs and results; none for the usual task, whose cells came first."""
+        return "" if self == USUAL else f"{self.protocol}-{self.target}-{self.members}"
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        return f"{self.protocol}, {self.target}, {self.members} members"
+
+
+USUAL = Task()
+
+
+def task_options(config: Path, task: Task, store: Path) -> tuple[str, ...]:
+    """Options for `ens10 fit` that carry a configuration over to a task and a store.
+
+    A configuration is written for one target and grid. Its inputs, the number of its channels and
+    its grid follow the task and the store; what cannot follow by itself is refused.
+
+    Args:
+        config: the configuration file.
+        task: to carry it over to.
+        store: prepared data.
+
+    Returns:
+        Nothing for what the configuration says already.
+
+    Raises:
+        ArgumentError: it cannot be carried over; more members than the store has.
+        UnknownNameError: channels that the store has not.
+    """
+    content = yaml.safe_load(config.read_text(encoding="utf-8"))
+    data = _changed_data(content["data"], task, store)
+    options = {f"data.{name}": value for name, value in data.items()}
+    if "network" in content["model"]["init_args"]:
+        batches = _batches(store, {**content["data"], **data})
+        options |= _changed_network(content["model"], batches, "target" in data)
+    return tuple(f"--{name}={_text(value)}" for name, value in options.items())
+
+
+def _changed_data(data: dict[str, Any], task: Task, store: Path) -> dict[str, Any]:
+    changed: dict[str, Any] = {}
+    if data.get("protocol", "clean") != task.protocol:
+        changed["protocol"] = task.protocol
+    if data["target"] != task.target:
+        changed["target"] = task.target
+        if data.get("inputs") == [data["target"]]:
+            changed["inputs"] = [task.target]
+    bound = data.get("ensemble")
+    if bound not in (None, task.members):
+        remedy = f"Leave the model out, or give --members {bound}"
+        raise ArgumentError("members", f"{task.members}, but the model is of {bound}", remedy)
+    held = _members(store, task.target)
+    if task.members > held:
+        raise ArgumentError("members", f"{task.members}, but {store} has {held}")
+    if bound is None and task.members != held:
+        changed["ensemble"] = task.members
+    return changed
+
+
+def _changed_network(model: dict[str, Any], batches: Batches, moved: bool) -> dict[str, Any]:
+    """Number of channels and grid, where they differ."""
+    arguments = model["init_args"]["network"]["init_args"]
+    changed: dict[str, Any] = {}
+    channels = len(batches.channels)
+    if moved and "target" in arguments:
+        raise _bound("its network knows the target by its position")
+    if arguments["in_channels"] != channels:
+        if sum(path.endswith("in_channels") for path, _ in _leaves(arguments)) > 1:
+            raise _bound(f"its networks are made for other than {channels} channels")
+        changed[f"{_NETWORK}.in_channels"] = channels
+    grid = [len(batches.samples.latitude), len(batches.samples.longitude)]
+    for path, value in _leaves(arguments):
+        if path.split(".")[-1] == "grid" and value != grid:
+            changed[f"{_NETWORK}.{path}"] = grid
+    return changed
+
+
+def _bound(reason: str) -> ArgumentError:
+    return ArgumentError("model", reason, "Write a configuration for this target")
+
+
+def _leaves(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def _batches(store: Path, data: dict[str, Any]) -> Batches:
+    names = ("protocol", "extras", "kind", "ensemble")
+    given = {name: data[name] for name in names if name in data}
+    return Batches(store, data["target"], data.get("inputs"), "train", **given)
+
+
+@cache
+def _members(store: Path, target: str) -> int:
+    return Batches(store, target, [target], "train").samples.members
+
+
+def _text(value: Any) -> str:
+    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)

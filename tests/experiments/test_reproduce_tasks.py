@@ -1,0 +1,128 @@
+"""Configurations carried over to other targets, ensembles and protocols; cells of them."""
+
+import csv
+import shutil
+
+import numpy as np
+import pytest
+import xarray as xr
+import yaml
+
+from ens10 import catalog
+from ens10.convert import prepare
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.experiments.demo import config_path
+from ens10.experiments.finished import read_run
+from ens10.experiments.matrix import running
+from ens10.experiments.matrix.cells import find_cells
+from ens10.experiments.matrix.tasks import Task, task_options
+from ens10.synthetic import World
+
+CONFIGS = config_path("raw").parent
+CHANNELS = "--model.init_args.network.init_args.in_channels"
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """A working folder with the tiny world of one seed, all variables on one level."""
+    top = tmp_path_factory.mktemp("tasks")
+    names = [*catalog.names_of_kind("sfc"), *catalog.names_of_kind("pl")]
+    world = World("6x8", range(2000, 2004), 3, names, seed=0, levels=(500,), steps=(48,))
+    world.write(top / "seed0" / "world")
+    prepare(world.folder, top / "seed0" / "store.zarr", truth=world.folder / "truth")
+    return top
+
+
+def options(work, model, *task):
+    store = work / "seed0" / "store.zarr"
+    found = task_options(config_path(model), Task(*task), store)
+    return dict(option.removeprefix("--").split("=", 1) for option in found)
+
+
+@pytest.mark.parametrize("model", ["raw", "emos_paper", "unet", "poet", "transformer", "lenet"])
+def test_the_usual_task_changes_nothing(work, model):
+    assert options(work, model) == {}  # so that cells from before there were tasks count
+
+
+def test_inputs_channels_and_members_follow_the_task(work):
+    key = CHANNELS.removeprefix("--")
+    assert options(work, "emos_global", "clean", "z500", 5) == {
+        "data.target": "z500",
+        "data.inputs": "[z500]",
+        "data.ensemble": "5",
+    }
+    # the parameters of the paper: 22 and 14 channels, and three of the location
+    assert options(work, "paper_unet", "paper", "z500") == {"data.target": "z500", key: "14"}
+    assert options(work, "paper_mlp", "paper", "t2m") == {}
+    assert options(work, "unet", "paper") == {"data.protocol": "paper", key: "25"}
+    assert options(work, "poet", "clean", "z500")[key] == "10"
+    assert options(work, "smoe_unet")["model.init_args.network.init_args.grid"] == "[6,8]"
+
+
+def test_what_cannot_follow_is_refused(work):
+    with pytest.raises(ArgumentError, match="knows the target by its position"):
+        options(work, "groenquist", "clean", "z500", 5)
+    with pytest.raises(ArgumentError, match=r"members: 10, but the model is of 5\."):
+        options(work, "groenquist")
+    with pytest.raises(ArgumentError, match="for other than 10 channels"):
+        options(work, "unet_members", "clean", "z500")
+    with pytest.raises(ArgumentError, match=r"members: 11, but .* has 10"):
+        options(work, "raw", "clean", "t2m", 11)
+    with pytest.raises(UnknownNameError, match="z850"):
+        options(work, "raw", "clean", "z850")
+
+
+def test_a_task_has_folders_of_its_own_and_the_usual_one_has_those_from_before(work, tmp_path):
+    def cell(task):
+        return find_cells(["raw"], [0], work, tmp_path, CONFIGS, task=task)[0]
+
+    plain, usual, other = cell(None), cell(Task()), cell(Task("paper", "z500", 5))
+    assert plain.run == usual.run != other.run
+    assert plain.kept == usual.kept == tmp_path / "seed0" / "raw"
+    assert plain.identity == usual.identity != other.identity
+    assert other.kept == tmp_path / "paper-z500-5" / "seed0" / "raw"
+    assert other.store == plain.store
+    assert len({c.claim for c in (plain, other)}) == 2
+    assert "paper, z500, 5 members" in other.name
+
+
+@pytest.fixture(scope="module")
+def done(work, tmp_path_factory):
+    """The raw ensemble of five members, as a process of its own would do it on a user's data."""
+    out, elsewhere = tmp_path_factory.mktemp("out"), tmp_path_factory.mktemp("elsewhere")
+    store = shutil.copytree(work / "seed0" / "store.zarr", elsewhere / "mine.zarr")
+    task = Task("paper", "z500", 5)
+    found = find_cells(["raw"], [1], elsewhere, out, CONFIGS, None, task, store)[0]
+    started = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running.subprocess, "run", lambda command, **_: Ended(started, command))
+        assert running.start_cell(found) is None
+    assert running.main(started[0][3:]) == 0
+    return found
+
+
+class Ended:
+    returncode = 0
+
+    def __init__(self, started, command):
+        started.append(command)
+
+
+def test_the_process_does_the_very_cell(done):
+    assert done.status() == "complete"  # same key: same options, data, code
+    run = read_run(done.kept)
+    known = run.provenance
+    assert (known["target"], known["protocol"], known["weights"]) == ("z_500", "paper", "none")
+    assert known["seed"] == 1
+    assert run.states.attrs["members"] == 5
+    config = yaml.safe_load((done.kept / "config.yaml").read_text())
+    assert (config["data"]["ensemble"], config["data"]["store"]) == (5, "mine.zarr")
+
+
+def test_the_eecrps_is_kept(done):
+    states = xr.load_dataset(done.kept / "eecrps.nc", engine="netcdf4")
+    with (done.run / "scores.csv").open() as file:
+        crps = next(float(row["value"]) for row in csv.DictReader(file) if row["score"] == "crps")
+    eecrps = float(states["eecrps_sum"].sum() / states["eecrps_weight"].sum())
+    assert 0 < eecrps < 0.8 * crps  # the paper's index is below 0.791
+    assert np.isfinite(states["abs_efi_sum"]).all()
