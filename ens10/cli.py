@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from ens10.datacommands import add_all as add_data_commands
 from ens10.errors import Ens10Error, suggestion
+from ens10.runcommands import add_case, add_score
 
 _LIGHTNING = ("fit", "validate", "test", "predict")
 _NEEDED_BY_TRAIN = ("torch", "pytorch_lightning", "jsonargparse")
@@ -87,7 +88,8 @@ def _parser() -> _Parser:
     for add in (
         add_data_commands,
         _add_stages,
-        _add_score,
+        lambda commands: add_score(commands, _score),
+        lambda commands: add_case(commands, _case),
         _add_plan,
         _add_report,
         _add_demo,
@@ -112,62 +114,6 @@ def _add_stages(commands: "Commands[_Parser]") -> None:
     }
     for stage in _LIGHTNING:
         commands.add_parser(stage, help=says[stage])
-
-
-def _add_score(commands: "Commands[_Parser]") -> None:
-    parser = commands.add_parser(
-        "score",
-        help="score forecasts, with confidence intervals",
-        description="Scores a forecast in one pass and writes scores.nc (sums that add), "
-        "scores.csv and, with --by, groups.csv beside it.",
-        epilog="Scores: crps, crps_fair, rmse, bias, spread_error, log_score, histogram, and with "
-        "a number brier_273.15 (threshold), quantile_score_0.9, coverage_0.8, width_0.8; "
-        "eecrps with --raw and --climate. "
-        "Groups: season, month, year, step, level, latitude_band, surface, region.",
-    )
-    parser.add_argument(
-        "paths", type=Path, nargs="+", metavar="RUN_OR_PREDICTIONS",
-        help="run folder, or forecast store or netCDF file with the attribute forecast_kind",
-    )  # fmt: skip
-    parser.add_argument("--truth", metavar="STORE", help="default: the one beside the forecast")
-    parser.add_argument("--variable", metavar="NAME", help="of the truth in that store")
-    parser.add_argument("--scores", nargs="+", metavar="SCORE", help="default: the usual ones")
-    parser.add_argument("--by", nargs="+", default=[], metavar="GROUP", help="scored apart")
-    parser.add_argument("--weights", choices=("cell", "cos", "none"), help="default: the run's")
-    parser.add_argument("--reference", metavar="OTHER", help="run or store to compare with")
-    _add_extremes(parser)
-    parser.add_argument("--land", metavar="FILE", help="share of land, for --by surface")
-    parser.add_argument(
-        "--join", choices=("exact", "inner"), default="exact",
-        help="inner leaves out dates that are not everywhere (default: exact, which refuses them)",
-    )  # fmt: skip
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write into")
-    parser.add_argument(
-        "--scheduler", metavar="ADDRESS", help="of a dask.distributed cluster; threads; processes"
-    )
-    parser.add_argument(
-        "--cross-check", type=int, nargs="?", const=1000, metavar="N",
-        help="compute the CRPS of N points (default: 1000) again with properscoring",
-    )  # fmt: skip
-    parser.set_defaults(command=_score)
-
-
-def _add_extremes(parser: _Parser) -> None:
-    group = parser.add_argument_group("extremes", "for eecrps, CRPS weighted by the EFI")
-    group.add_argument(
-        "--raw", metavar="STORE_OR_PREDICTIONS", help="raw ensemble: prepared store, run or store"
-    )
-    group.add_argument("--climate", metavar="STORE", help="prepared store with its climate")
-    group.add_argument(
-        "--channel", metavar="NAME", help="in those stores (default: the run's target)"
-    )
-    group.add_argument(
-        "--efi-method", choices=("exact", "ecmwf", "ens10-paper"), default="exact",
-        help="default: exact",
-    )  # fmt: skip
-    group.add_argument(
-        "--scores-raw", action="store_true", help="the forecast is the raw ensemble itself"
-    )
 
 
 def _add_plan(commands: "Commands[_Parser]") -> None:
@@ -259,6 +205,12 @@ def _score(options: argparse.Namespace) -> int:
             print(f"{path}: {scored.checked}")
             agrees &= scored.checked.agrees
     return int(not agrees)
+
+
+def _case(options: argparse.Namespace) -> None:
+    from ens10.experiments.case_page import run_case
+
+    print(run_case(options))
 
 
 def _plan(options: argparse.Namespace) -> None:

@@ -1,0 +1,246 @@
+"""A case study: one event in one region as the raw ensemble, the models and the truth have it.
+
+    ens10 case --date 2006-01-03 --region europe runs/raw runs/emos_local runs/unet
+
+The extreme forecast index (EFI) is that of the raw ensemble against the climate of the same model.
+A corrected forecast has none here: it would have to be compared with a climate of corrected
+forecasts, of all training years; against the raw climate the index would show the correction of
+the bias as an extreme event.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError, Ens10Error
+from ens10.experiments.case_inputs import Source, open_sources, place_of
+from ens10.experiments.case_regions import part_of_grid
+from ens10.grid import area_weights
+from ens10.metrics import efi
+from ens10.metrics.families import FAMILIES, registry
+from ens10.metrics.verification.distributions import Quantiles, case_of
+from ens10.metrics.verification.kinds import kind_of
+
+Floats = npt.NDArray[np.float64]
+_LEVELS = 101  # of a climate that is made here
+_ONE_SIGMA = (0.158655, 0.841345)  # probabilities one deviation from a normal's mean
+_GRID = ("latitude", "longitude")
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """One forecast of the event, each map over latitude and longitude of the region.
+
+    Attributes:
+        name: of the run.
+        centre: the mean; of quantiles the median.
+        spread: standard deviation of the forecast; of quantiles half the width of the central
+            68 %.
+        error: centre less truth.
+        crps: at each point; the plain estimator for members.
+        gain: CRPS of the raw ensemble less this one; positive is better. None for the raw one.
+    """
+
+    name: str
+    centre: xr.DataArray
+    spread: xr.DataArray
+    error: xr.DataArray
+    crps: xr.DataArray
+    gain: xr.DataArray | None
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """What happened, and how it was forecast.
+
+    Attributes:
+        target: the variable.
+        units: of it.
+        start: date of the forecasts.
+        valid: date of the event.
+        region: as it was given.
+        truth: over latitude and longitude of the region.
+        departure: truth less the median of the raw model's climate, or None without a climate.
+        efi: of the raw ensemble, or None.
+        climate: how the climate was made, or why there is none.
+        weights: area of each point's cell, (latitude,).
+        forecasts: the raw ensemble first.
+    """
+
+    target: str
+    units: str
+    start: np.datetime64
+    valid: np.datetime64
+    region: str
+    truth: xr.DataArray
+    departure: xr.DataArray | None
+    efi: xr.DataArray | None
+    climate: str
+    weights: xr.DataArray
+    forecasts: tuple[Shown, ...]
+
+
+def read_event(
+    runs: Sequence[Path | str],
+    date: str,
+    region: str,
+    *,
+    raw: Path | str | None = None,
+    climate: Path | str | None = None,
+    step: float | None = None,
+) -> Event:
+    """The event of one date and region from the predictions of runs.
+
+    Args:
+        runs: run folders or predictions stores of one target, step and grid.
+        date: valid date, such as 2006-01-03.
+        region: a name of `case_regions.REGIONS`, or "S,W,N,E" in degrees.
+        raw: the raw ensemble, a run or a store; None for the run that is called "raw".
+        climate: prepared store for the climate of the raw ensemble: the climate that it keeps, or
+            one made of its training years. None for the store that the raw run was made from.
+        step: to show, where there are several.
+
+    Raises:
+        ArgumentError: a date that a run lacks (the nearest is named), a region without points,
+            runs that do not belong together.
+        FileError, MissingDataError, UnknownNameError: as `open_sources` and `model_climate`.
+    """
+    others, basis = open_sources(runs, raw, step)
+    rows, columns = part_of_grid(region, basis.forecast["latitude"], basis.forecast["longitude"])
+    part = {"latitude": rows, "longitude": columns}
+    places = {source.name: place_of(source, date) for source in (basis, *others)}
+    truth = _truth([basis, *others], places, part)
+    shown = [_shown(source, places[source.name], part, truth) for source in (basis, *others)]
+    compared = [shown[0], *(_against(forecast, shown[0]) for forecast in shown[1:])]
+    departure, index, told = _extreme(basis, places[basis.name], part, truth, climate, others)
+    area = area_weights(basis.forecast["latitude"].to_numpy())[rows]
+    known = others[0].known
+    return Event(
+        target=str(known.get("target") or truth.name or "truth"),
+        units=str(truth.attrs.get("units", "")),
+        start=basis.forecast["time"].to_numpy()[places[basis.name]],
+        valid=basis.valid[places[basis.name]],
+        region=region,
+        truth=truth,
+        departure=departure,
+        efi=index,
+        climate=told,
+        weights=xr.DataArray(area, {"latitude": truth["latitude"]}, ("latitude",)),
+        forecasts=tuple(compared),
+    )
+
+
+def _truth(
+    sources: Sequence[Source], places: Mapping[str, int], part: Mapping[str, Any]
+) -> xr.DataArray:
+    """The truth, which all runs have to agree on."""
+    found: list[tuple[str, xr.DataArray]] = []
+    for source in sources:
+        if source.truth is not None:
+            field = source.truth.isel(time=places[source.name], **part).load()
+            found.append((source.name, field.reset_coords(drop=True)))
+    first, truth = found[0]
+    for name, field in found[1:]:
+        if not np.allclose(truth.to_numpy(), field.to_numpy(), rtol=1e-5, atol=0, equal_nan=True):
+            told = f"{first} and {name} have different truth on that date"
+            raise ArgumentError("runs", told, "Give runs of the same data")
+    if not bool(truth.notnull().any()):
+        raise ArgumentError("region", "the truth is missing at all of its points")
+    return truth
+
+
+def _shown(source: Source, place: int, part: Mapping[str, Any], truth: xr.DataArray) -> Shown:
+    field = source.forecast.isel(time=place, **part).load()
+    kind = kind_of(source.forecast)
+    arrays = {str(name): values.to_numpy() for name, values in field.data_vars.items()}
+    levels = field["quantile"].to_numpy() if "quantile" in field.dims else None
+    case = case_of(kind.name)(arrays, truth.to_numpy(), np.uint64(0), levels)
+    if isinstance(case, Quantiles):
+        centre, low, high = (case.quantile(level) for level in (0.5, *_ONE_SIGMA))
+        spread = (high - low) / 2
+    elif kind.name == "ensemble":
+        members = arrays["members"].astype(np.float64)
+        centre, spread = members.mean(axis=0), members.std(axis=0, ddof=1)
+    else:
+        centre, spread = _moments(kind.name, arrays, truth)
+    maps = {"centre": centre, "spread": spread, "crps": case.field("crps")}
+    made = {name: truth.copy(data=np.asarray(v, np.float64)) for name, v in maps.items()}
+    return Shown(source.name, error=made["centre"] - truth, gain=None, **made)
+
+
+def _moments(
+    family: str, arrays: Mapping[str, Any], truth: xr.DataArray
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Mean and standard deviation of a family; NaN where it has none."""
+    known = FAMILIES[family]
+    none = np.full(truth.shape, np.nan)
+    mean = none if known.mean is None else registry.mean(family, arrays)
+    variance = none if known.variance is None else registry.variance(family, arrays)
+    return mean, np.sqrt(variance)
+
+
+def _against(forecast: Shown, raw: Shown) -> Shown:
+    return Shown(
+        forecast.name,
+        forecast.centre,
+        forecast.spread,
+        forecast.error,
+        forecast.crps,
+        raw.crps - forecast.crps,
+    )
+
+
+def _extreme(
+    basis: Source,
+    place: int,
+    part: Mapping[str, Any],
+    truth: xr.DataArray,
+    climate: Path | str | None,
+    others: Sequence[Source],
+) -> tuple[xr.DataArray | None, xr.DataArray | None, str]:
+    """Departure from the climate, EFI, and in words how they were made."""
+    store = climate if climate is not None else basis.store
+    channel = basis.known.get("target") or others[0].known.get("target")
+    if store is None or channel is None:
+        return None, None, "none: the runs do not say from which store; give it with --climate"
+    protocol = str(basis.known.get("protocol") or others[0].known.get("protocol") or "clean")
+    forecast = basis.forecast.isel(time=[place])
+    try:
+        quantiles, told = _climate(store, str(channel), forecast, protocol)
+        own = quantiles.isel(time=0, **part).load().reset_coords(drop=True)
+    except Ens10Error as error:
+        if climate is not None:
+            raise
+        return None, None, f"none: {error}"
+    # the store's coordinates of the same grid may differ by rounding
+    own = own.assign_coords({dim: truth[dim] for dim in _GRID}).transpose("quantile", *_GRID)
+    members = forecast["members"].isel(time=0, **part).load().reset_coords(drop=True)
+    index = efi(
+        members.drop_attrs(), own.drop_attrs(), member_dim="number", quantile_dim="quantile"
+    )
+    return truth - own.sel(quantile=0.5, method="nearest", drop=True), index, told
+
+
+def _climate(
+    store: Path | str, channel: str, forecast: xr.Dataset, protocol: str
+) -> tuple[xr.DataArray, str]:
+    """That which the store keeps, or one of its training years."""
+    from ens10.experiments.raw_ensemble import open_climate
+    from ens10.quantiles import model_climate
+
+    try:
+        return open_climate(store, channel, forecast), "the one that the store keeps"
+    except Ens10Error:  # none for this channel, step or date
+        step = round(float(forecast["step"])) if "step" in forecast.coords else None
+        dates = forecast["time"].to_numpy()
+        made = model_climate(
+            store, channel, step=step, dates=dates, protocol=protocol, levels=_LEVELS
+        )
+        count = int(made["members"].to_numpy()[0])
+        told = f"{count:,} members of the training years, from a window of 9 start dates"
+        return made, f"{told} (protocol {protocol})"

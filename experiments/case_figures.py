@@ -1,0 +1,207 @@
+"""The picture of a case study: the event above, each forecast in a column below."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, Normalize
+from matplotlib.figure import Figure
+
+from ens10.experiments.case import Event, Shown
+from ens10.experiments.case_numbers import area_mean
+from ens10.metrics.figures.geometry import cell_edges, set_ticks, unwrapped
+from ens10.metrics.figures.maps import nice_limit
+from ens10.metrics.figures.style import STYLE, WIDTH, in_units, new_figure
+
+Floats = npt.NDArray[np.float64]
+# as on ECMWF's charts, where indices below 0.5 are left white
+EFI_BOUNDS = (-1, -0.9, -0.8, -0.7, -0.6, -0.5, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
+_PANEL, _HIGHEST = 1.9, 1.8  # least width and most height of a panel, inches
+_WIDE = 3  # columns whose maps are wide enough for every label
+_GREY = "0.75"  # points without a value
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Where the points of the region lie on a map.
+
+    Attributes:
+        order: of the columns from west to east.
+        x: edges of the columns.
+        y: edges of the rows.
+        stretch: height of a degree of latitude by the width of one of longitude.
+    """
+
+    order: npt.NDArray[np.intp]
+    x: Floats
+    y: Floats
+    stretch: float
+
+    @property
+    def shape(self) -> float:
+        """Height of a map by its width, within what a page can show."""
+        return float(np.clip(self.stretch * np.ptp(self.y) / np.ptp(self.x), 0.3, 1.6))
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One quantity of all forecasts, on one scale."""
+
+    label: str
+    colours: ScalarMappable
+    extend: str
+    field: Callable[[Shown], xr.DataArray | None]
+
+
+def grid_of(field: xr.DataArray) -> Grid:
+    """The grid of a map; a region is drawn in one piece wherever its longitudes begin."""
+    order, east = unwrapped(field["longitude"])
+    x, y = cell_edges(east), cell_edges(field["latitude"], 90.0)
+    middle = np.cos(np.deg2rad((y[0] + y[-1]) / 2))
+    return Grid(order, x, y, 1.0 if np.ptp(x) > 180 else float(1.0 / max(middle, 0.2)))
+
+
+def case_figure(event: Event) -> Figure:
+    """Truth, its departure from the climate and the EFI; below, what each forecast made of it.
+
+    A column is a forecast, a row a quantity on one scale: mean, spread, error of the mean, CRPS,
+    and the gain over the raw ensemble (blue is better than raw, red worse). Small numbers are
+    means over the region. Points without a value are grey.
+    """
+    with mpl.rc_context({**STYLE, "axes.titlesize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7}):
+        grid, units = grid_of(event.truth), in_units(event.units)
+        rows = _rows(event, units)
+        count = len(event.forecasts)
+        width = max(WIDTH, 0.9 + _PANEL * count)
+        above = 0.95 + min(grid.shape * (width / 3 - 0.4), _HIGHEST)
+        each = 0.3 + min(grid.shape * ((width - 1.0) / count - 0.15), _HIGHEST)
+        figure = new_figure(above + len(rows) * each + 0.3, width)
+        parts: Any = figure.subfigures(2, 1, height_ratios=[above, len(rows) * each + 0.3])
+        top, below = parts
+        _event(top, event, grid, rows[0], units)
+        _forecasts(below, event, grid, rows)
+    return figure
+
+
+def _rows(event: Event, units: str) -> list[_Row]:
+    def scaled(
+        label: str, cmap: str, signed: bool, field: Callable[[Shown], xr.DataArray | None]
+    ) -> _Row:
+        held = [made for shown in event.forecasts if (made := field(shown)) is not None]
+        values = _finite(held)
+        limit = nice_limit(values, False)
+        low = -limit if signed else 0.0
+        return _Row(label + units, _mappable(low, limit, cmap), _extend(values, low, limit), field)
+
+    centres = _finite([event.truth, *(shown.centre for shown in event.forecasts)])
+    low, high = np.percentile(centres, [0.5, 99.5]) if centres.size else (0.0, 1.0)
+    high = high if high > low else low + 1.0
+    mean = _Row(
+        f"mean{units}", _mappable(low, high, "viridis"), _extend(centres, low, high), _centre
+    )
+    rows = [
+        mean,
+        scaled("spread", "cividis", False, lambda shown: shown.spread),
+        scaled("mean less truth", "RdBu_r", True, lambda shown: shown.error),
+        scaled("CRPS", "magma_r", False, lambda shown: shown.crps),
+    ]
+    if any(shown.gain is not None for shown in event.forecasts):
+        rows.append(scaled("CRPS gained", "RdBu", True, lambda shown: shown.gain))
+    return rows
+
+
+def _centre(shown: Shown) -> xr.DataArray:
+    return shown.centre
+
+
+def _event(figure: Any, event: Event, grid: Grid, mean: _Row, units: str) -> None:
+    axes = figure.subplots(1, 3, squeeze=False)[0]
+    _map(axes[0], event.truth, grid, mean.colours, "truth", event)
+    _bar(figure, mean.colours, axes[0], f"truth{units}", mean.extend)
+    if event.departure is None or event.efi is None:
+        for place in axes[1:]:
+            place.set_visible(False)
+        axes[1].set_visible(True)
+        axes[1].axis("off")
+        axes[1].text(0.5, 0.5, "no climate:\nno departure, no EFI", ha="center", va="center")
+        return
+    values = _finite([event.departure])
+    limit = nice_limit(values, False)
+    colours = _mappable(-limit, limit, "RdBu_r")
+    _map(axes[1], event.departure, grid, colours, "truth less model climate", event)
+    extend = _extend(values, -limit, limit)
+    _bar(figure, colours, axes[1], f"departure from the median{units}", extend)
+    cmap = mpl.colormaps["PuOr_r"].with_extremes(bad=_GREY)
+    index = ScalarMappable(BoundaryNorm(EFI_BOUNDS, cmap.N), cmap)
+    _map(axes[2], event.efi, grid, index, "EFI of the raw ensemble", event)
+    bar = _bar(figure, index, axes[2], "index (white: within ±0.5)", "neither")
+    bar.set_ticks([-1, -0.8, -0.6, 0.6, 0.8, 1])
+
+
+def _forecasts(figure: Any, event: Event, grid: Grid, rows: Sequence[_Row]) -> None:
+    panels = figure.subplots(len(rows), len(event.forecasts), squeeze=False)
+    for row, line in zip(rows, panels, strict=True):
+        for n, (axes, shown) in enumerate(zip(line, event.forecasts, strict=True)):
+            field = row.field(shown)
+            if field is None:
+                axes.axis("off")
+                axes.text(0.5, 0.5, "reference", ha="center", va="center", color="0.4")
+                continue
+            _map(axes, field, grid, row.colours, shown.name if row is rows[0] else "", event)
+            # the raw ensemble has no gain, so that its column ends one row earlier
+            ends = row is rows[-1] or (shown.gain is None and row is rows[-2])
+            axes.tick_params(labelleft=n == 0, labelbottom=ends)
+            if len(event.forecasts) > _WIDE:  # every second label has room
+                axes.set_xticks(axes.get_xticks()[::2], axes.get_xticklabels()[::2])
+        bar = figure.colorbar(
+            row.colours, ax=list(line), location="right", aspect=14, extend=row.extend, pad=0.01
+        )
+        bar.set_label(row.label)
+
+
+def _map(
+    axes: Axes, field: xr.DataArray, grid: Grid, colours: ScalarMappable, title: str, event: Event
+) -> None:
+    values = field.transpose("latitude", "longitude").to_numpy()[:, grid.order]
+    shown: Any = colours.norm
+    axes.pcolormesh(
+        grid.x,
+        grid.y,
+        np.ma.masked_invalid(values.astype(np.float64)),
+        norm=shown,
+        cmap=colours.cmap,
+        rasterized=True,
+    )
+    axes.set_aspect(grid.stretch)
+    axes.set_title(title, loc="left")
+    axes.set_title(f"{area_mean(field, event.weights):.3g}", loc="right", color="0.35", fontsize=7)
+    set_ticks(axes, grid.x, grid.y)
+    axes.spines[["top", "right"]].set_visible(True)
+
+
+def _bar(figure: Any, colours: ScalarMappable, axes: Axes, label: str, extend: str) -> Any:
+    bar = figure.colorbar(colours, ax=axes, location="bottom", shrink=0.8, aspect=22, extend=extend)
+    bar.set_label(label)
+    return bar
+
+
+def _mappable(low: float, high: float, cmap: str) -> ScalarMappable:
+    return ScalarMappable(Normalize(low, high), mpl.colormaps[cmap].with_extremes(bad=_GREY))
+
+
+def _finite(fields: Sequence[xr.DataArray]) -> Floats:
+    values = np.concatenate([np.asarray(f.to_numpy(), np.float64).ravel() for f in fields])
+    found: Floats = values[np.isfinite(values)]
+    return found
+
+
+def _extend(values: Floats, low: float, high: float) -> str:
+    beyond = (bool((values < low).any()), bool((values > high).any()))
+    names = {(False, False): "neither", (True, False): "min", (False, True): "max"}
+    return names.get(beyond, "both")

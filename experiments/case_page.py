@@ -1,0 +1,197 @@
+"""A case study as files: one picture, one table, one page."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ens10.errors import ArgumentError
+from ens10.experiments import page
+from ens10.experiments.case import Event, read_event
+from ens10.experiments.case_figures import case_figure
+from ens10.experiments.case_numbers import Numbers, event_facts, numbers_of, to_csv
+from ens10.experiments.case_regions import file_name, in_words
+from ens10.experiments.case_worst import listing, most_extreme
+from ens10.experiments.report import png
+from ens10.experiments.writers import ABSENT, Column
+
+PAGE, PICTURE, TABLE = "index.html", "case.png", "numbers.csv"
+
+
+def write_case(
+    runs: Sequence[Path | str],
+    date: str,
+    region: str,
+    out: Path | str | None = None,
+    *,
+    raw: Path | str | None = None,
+    climate: Path | str | None = None,
+    step: float | None = None,
+) -> tuple[Event, Path]:
+    """Writes `index.html`, `case.png` and `numbers.csv` of one event.
+
+    Args:
+        runs: as for `read_event`.
+        date: valid date.
+        region: name, or "S,W,N,E".
+        out: folder to write into; None for `case-DATE-REGION` here.
+        raw: as for `read_event`.
+        climate: as for `read_event`.
+        step: as for `read_event`.
+
+    Returns:
+        The event, and the path of `index.html`.
+
+    Raises:
+        Ens10Error: as `read_event`.
+    """
+    event = read_event(runs, date, region, raw=raw, climate=climate, step=step)
+    numbers = numbers_of(event)
+    folder = Path(f"case-{when(event.valid)}-{file_name(region)}" if out is None else out)
+    picture = png(case_figure(event))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PICTURE).write_bytes(picture)
+    (folder / TABLE).write_text(to_csv(numbers), encoding="utf-8", newline="\n")
+    content = _page(event, numbers, picture)
+    (folder / PAGE).write_text(content, encoding="utf-8", newline="\n")
+    return event, folder / PAGE
+
+
+def run_case(options: argparse.Namespace) -> str:
+    """The command `ens10 case`, from its options to what it prints.
+
+    Raises:
+        ArgumentError: neither a date with a region nor `--worst`.
+        Ens10Error: as `write_case` and `most_extreme`.
+    """
+    if options.worst is not None:
+        run = options.runs[0]
+        return listing(most_extreme(run, options.worst, options.region, options.step))
+    if options.date is None or options.region is None:
+        lacking = "date" if options.date is None else "region"
+        raise ArgumentError(f"--{lacking}", "not given", "List events to choose from: --worst 10")
+    named = ("raw", "climate", "step")
+    rest = {name: getattr(options, name) for name in named}
+    event, path = write_case(options.runs, options.date, options.region, options.out, **rest)
+    return f"{in_lines(event)}\nWrote {path}"
+
+
+def when(moment: np.datetime64) -> str:
+    """A moment as a date, with its hour unless that is midnight."""
+    text = str(moment.astype("M8[m]"))
+    return text[:10] if text.endswith("T00:00") else text.replace(":", "")
+
+
+def in_lines(event: Event) -> str:
+    """The event and the scores of each forecast, for a terminal."""
+    units = f" {event.units}" if event.units not in ("", "1") else ""
+    lines = [_title(event)]
+    for row in numbers_of(event):
+        gained = "" if np.isnan(row.skill) else f", {100 * row.skill:+.1f} % against raw"
+        lines.append(f"  {row.name}: CRPS {row.crps:.4g}{units}{gained}")
+    return "\n".join(lines)
+
+
+def columns(numbers: Sequence[Numbers], units: str) -> list[Column]:
+    """The table; columns without any number are left out."""
+    u = f" ({units})" if units not in ("", "1") else ""
+
+    def made(heading: str, values: Sequence[float], digits: int, factor: float = 1.0) -> Column:
+        return Column(heading, tuple(_text(factor * value, digits) for value in values))
+
+    scale = max((abs(row.crps) for row in numbers if np.isfinite(row.crps)), default=1.0)
+    digits = max(0, 3 - int(np.floor(np.log10(scale)))) if scale > 0 else 3
+    found = [
+        Column("Forecast", tuple(row.name for row in numbers), numeric=False),
+        made(f"Mean{u}", [row.centre for row in numbers], min(digits, 2)),
+        made(f"Mean error{u}", [row.error for row in numbers], digits),
+        made(f"RMSE of the mean{u}", [row.rmse for row in numbers], digits),
+        made(f"Spread{u}", [row.spread for row in numbers], digits),
+        made(f"CRPS{u}", [row.crps for row in numbers], digits),
+        made(f"Gain over raw{u}", [row.gain for row in numbers], digits),
+        made("CRPSS (%)", [row.skill for row in numbers], 1, 100),
+        made("Better than raw (% of area)", [row.better for row in numbers], 0, 100),
+        made(f"CRPS by |EFI|{u}", [row.crps_extreme for row in numbers], digits),
+    ]
+    return [column for column in found if set(column.cells) != {ABSENT}]
+
+
+def _text(value: float, digits: int) -> str:
+    if np.isnan(value):
+        return ABSENT
+    text = f"{value:.{digits}f}"
+    # a rounded -0.0 would claim a sign that it does not have
+    return text.lstrip("-") if not float(text) else text.replace("-", "−")
+
+
+def _title(event: Event) -> str:
+    return f"{event.target} on {when(event.valid)}, {in_words(event.region)}"
+
+
+def _page(event: Event, numbers: Sequence[Numbers], picture: bytes) -> str:
+    best = min(numbers, key=lambda row: row.crps)
+    lead = (
+        f"Forecasts of {when(event.start)} for {when(event.valid)}, and what happened. Of these, "
+        f"{best.name} has the lowest CRPS over the region. One event is an example: "
+        "whether a model is better is told by all test dates (ens10 report)."
+    )
+    alt = f"Maps of truth, climate and {len(numbers)} forecasts; the table has the numbers"
+    return page.page(
+        f"Case study: {_title(event)}",
+        lead,
+        {
+            "Maps": page.figure(picture, alt, _caption()),
+            "Numbers": page.table(columns(numbers, event.units), _about_numbers())
+            + page.paragraphs(*_notes(event)),
+            "The event": page.facts(_facts(event)),
+        },
+    )
+
+
+def _caption() -> str:
+    return (
+        "Above: the truth, its departure from the median of the raw model's climate, and the "
+        "extreme forecast index (EFI) of the raw ensemble. Below: a column is a forecast, a row a "
+        "quantity on one scale. CRPS gained is that of the raw ensemble less that of the forecast: "
+        "blue is better than raw, red is worse. Small numbers are means over the region; points "
+        "without a value are grey."
+    )
+
+
+def _about_numbers() -> str:
+    return "Means over the region, weighted by the exact area of the cells"
+
+
+def _notes(event: Event) -> list[str]:
+    told = [
+        "Spread is the root of the mean variance. CRPS: plain estimator for members, closed form "
+        "for distributions; of quantiles the centre is the median, and the spread half the width "
+        "of the central 68 %.",
+    ]
+    if event.efi is not None:
+        told.append(
+            "CRPS by |EFI| is weighted by the raw ensemble's index as well: it tells of the "
+            "points that were forecast to be extreme. Corrected forecasts have no EFI here: that "
+            "would take a climate of corrected forecasts of all training years; against the raw "
+            "climate it would show the corrected bias as an extreme."
+        )
+    return told
+
+
+def _facts(event: Event) -> dict[str, str]:
+    units = f" {event.units}" if event.units not in ("", "1") else ""
+    held = {
+        "Start": when(event.start),
+        "Valid": when(event.valid),
+        "Region": in_words(event.region),
+        "Model climate": event.climate,
+    }
+    for name, value in event_facts(event).items():
+        if name == "points":
+            held["Grid points"] = f"{value:.0f}"
+        elif "EFI" in name:
+            held[name] = _text(value, 2)
+        else:
+            held[name] = f"{_text(value, 2)}{units}"
+    return held
