@@ -224,7 +224,9 @@ def require_known(model: nn.Module) -> None:
 
 def _require_halvings(model: nn.Module) -> None:
     """Refuses pooling at parts that may begin at any row."""
-    pools = [name for name, m in model.named_modules() if isinstance(m, nn.MaxPool2d | nn.AvgPool2d)]
+    pools = [
+        name for name, m in model.named_modules() if isinstance(m, nn.MaxPool2d | nn.AvgPool2d)
+    ]
     found = [module for module in model.modules() if isinstance(module, networks.Network)]
     if pools and found and not any(network.halvings for network in found):
         raise ArgumentError(

@@ -5,20 +5,9 @@ import pytorch_lightning as pl
 import torch
 from trainings import data_of, pretend_torchrun, train, trainer_of, unet, wide
 
-from ens10.convert import prepare
 from ens10.errors import ArgumentError, LostProcessError
 from ens10.models.parallel import SpatialStrategy
 from ens10.models.parallel.faults import one_error_for_lost_processes
-from ens10.synthetic import World
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    made = World("17x24", range(2000, 2006), 4, seed=0, steps=(48,))
-    folder = tmp_path_factory.mktemp("parallel")
-    made.write(folder / "world")
-    prepare(made.folder, folder / "store.zarr", truth=made.folder / "truth")
-    return folder / "store.zarr"
 
 
 def assert_same(found, expected, tolerance=1e-10):
