@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all lint format clean
+.PHONY: demo test test-all lint format docs clean
 
 demo: $(STAMP)
 	$(BIN)/ens10 demo --out demo
@@ -25,6 +26,16 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The pages of docs/ and the reference, into site/: warnings are errors. It needs no torch.
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "site/index.html; to search in it: $(BIN)/python -m http.server -d site"
+
+$(DOCS): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) -e ".[docs]"
+	@touch $@
+
 # torch goes first and alone, so that pip takes the build that constraints.txt names. The stamp is
 # written last: an installation that was interrupted is taken up again.
 $(STAMP): pyproject.toml constraints.txt
@@ -35,4 +46,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist demo *.egg-info
+	rm -rf $(VENV) build dist demo site *.egg-info
