@@ -22,6 +22,7 @@ _LATEX = {
     "–": "--",
     "≈": r"$\approx$",
     "Δ": r"$\Delta$",
+    "±": r"$\pm$",
 }
 _MARKDOWN = {c: f"\\{c}" for c in "\\|*_`<>"}
 _CSV_PARTS = ("", "_lower", "_upper")
@@ -92,23 +93,31 @@ def notes(rows: Sequence[Row]) -> list[str]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """The table in GitHub's Markdown with its notes; the same scores give the same bytes."""
-    made = columns(rows)
+    told = " ".join(_escaped(note, _MARKDOWN) for note in notes(rows))
+    return f"{markdown_of(columns(rows))}\n{told}\n"
+
+
+def markdown_of(made: Sequence[Column]) -> str:
+    """Any columns as a table in GitHub's Markdown."""
     lines = [
         [_escaped(c.heading, _MARKDOWN) for c in made],
         ["---:" if c.numeric else "---" for c in made],
         *_lines(made, _MARKDOWN),
     ]
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    return f"{table}\n{' '.join(_escaped(note, _MARKDOWN) for note in notes(rows))}\n"
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def latex(rows: Sequence[Row]) -> str:
     """The table as a LaTeX tabular with the rules of the package booktabs."""
-    made = columns(rows)
+    return latex_of(columns(rows), notes(rows))
+
+
+def latex_of(made: Sequence[Column], told: Sequence[str] = ()) -> str:
+    """Any columns as a LaTeX tabular, with notes as comments above it."""
     head = " & ".join(_escaped(c.heading, _LATEX) for c in made)
     shape = "".join("r" if c.numeric else "l" for c in made)
     parts = [
-        *(f"% {note}" for note in notes(rows)),
+        *(f"% {note}" for note in told),
         rf"\begin{{tabular}}{{{shape}}}",
         r"\toprule",
         rf"{head} \\",

@@ -11,6 +11,7 @@ from ens10.errors import FileError, UnknownNameError
 from ens10.experiments.demo import config_path
 from ens10.experiments.finished import read_run
 from ens10.experiments.matrix import __main__ as command
+from ens10.experiments.matrix import work as works
 from ens10.experiments.matrix.budgets import load_budget
 from ens10.experiments.matrix.cells import find_cells
 from ens10.experiments.matrix.claims import claim
@@ -32,7 +33,7 @@ def done(tmp_path_factory):
     arguments = [work, "--out", out, "--seeds", 1, "--models", "raw", "emos_global"]
     arguments = [str(argument) for argument in arguments]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "start_cell", in_this_process)
+        patch.setattr(works, "start_cell", in_this_process)
         assert command.main(arguments) == 0
     return arguments, work, out
 
@@ -77,7 +78,7 @@ def test_the_table_holds_them_and_the_optimum(done):
 
 def test_nothing_is_done_twice(done, monkeypatch, capsys):
     arguments, _, _ = done
-    monkeypatch.setattr(command, "start_cell", not_at_all)
+    monkeypatch.setattr(works, "start_cell", not_at_all)
     assert command.main(arguments) == 0
     assert "raw, seed 0: complete (1 of 2" in capsys.readouterr().out
 
@@ -86,7 +87,7 @@ def test_kept_results_count_without_their_runs(done, monkeypatch, tmp_path):
     arguments, work, _ = done
     (tmp_path / "seed0").mkdir()
     (tmp_path / "seed0" / "store.zarr").symlink_to(work / "seed0" / "store.zarr")
-    monkeypatch.setattr(command, "start_cell", not_at_all)
+    monkeypatch.setattr(works, "start_cell", not_at_all)
     assert command.main([str(tmp_path), *arguments[1:]]) == 0
 
 
@@ -101,7 +102,7 @@ def test_other_code_is_noticed(done, monkeypatch, capsys):
         (fresh,) = cells(work, out, "raw")
         assert fresh.status() == "older"
         assert fresh.changed() == ["ens10.models.statistical.raw"]
-        monkeypatch.setattr(command, "start_cell", not_at_all)
+        monkeypatch.setattr(works, "start_cell", not_at_all)
         assert command.main([*arguments, "--keep-older"]) == 0
         assert "complete, but made before a change" in capsys.readouterr().out
     finally:
@@ -116,7 +117,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(done, monkeypatch, tmp_path,
         tried.append(cell.model)
         return "a long way\nens10: features: wrong"
 
-    monkeypatch.setattr(command, "start_cell", fails)
+    monkeypatch.setattr(works, "start_cell", fails)
     options = [*arguments[:1], "--out", str(tmp_path), *arguments[3:]]
     assert command.main(options) == 1
     assert tried == ["raw", "emos_global"]
@@ -127,7 +128,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(done, monkeypatch, tmp_path,
 
 def test_a_cell_that_somebody_is_at_is_left_to_them(done, monkeypatch, tmp_path, capsys):
     arguments, work, out = done
-    monkeypatch.setattr(command, "start_cell", not_at_all)
+    monkeypatch.setattr(works, "start_cell", not_at_all)
     options = [*arguments[:1], "--out", str(tmp_path), "--seeds", "1", "--models", "raw"]
     with claim(cells(work, out, "raw")[0].claim):
         assert command.main(options) == 1  # and there is nothing to make a table of

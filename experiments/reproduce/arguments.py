@@ -1,0 +1,74 @@
+"""The options of `ens10 reproduce`; nothing heavy is imported to show them."""
+
+import argparse
+from pathlib import Path
+
+DESCRIPTION = (
+    "Every model of the papers beside the published values: CRPS and EECRPS of 5-ENS and "
+    "10-ENS, mean and spread over seeds, skill, calibration and cost. Done on your data (--store), "
+    "or on synthetic worlds. What is complete is not done again; several processes can share the "
+    "folder. All targets, sizes and seeds take days on a few cores: begin with "
+    "--targets t2m --members 10 --seeds 1."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("--store", type=Path, help="prepared data (default: synthetic worlds)")
+    parser.add_argument("--protocol", choices=("clean", "paper"), default="clean")
+    parser.add_argument(
+        "--targets", nargs="+", default=["z500", "t850", "t2m"], metavar="CHANNEL",
+        help="default: z500 t850 t2m",
+    )  # fmt: skip
+    parser.add_argument(
+        "--members", nargs="+", type=int, default=[5, 10], metavar="N", help="default: 5 10"
+    )
+    parser.add_argument(
+        "--models", nargs="+", default=[], metavar="NAME", help="default: those of the papers"
+    )
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="default: 3")
+    parser.add_argument("--budget", metavar="NAME", help="how long to train, as five_minutes")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="cells at a time")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each cell")
+    parser.add_argument(
+        "--keep-older", action="store_true", help="cells made by other code or data count as well"
+    )
+    parser.add_argument("--out", type=Path, default=Path("reproduce"), metavar="DIR")
+    parser.add_argument(
+        "--work", type=Path, metavar="DIR", help="for data and runs (default: OUT/work)"
+    )
+    world = parser.add_argument_group("synthetic worlds")
+    world.add_argument("--grid", metavar="HxW", help="default: 46x96")
+    world.add_argument("--years", type=int, metavar="N", help="default: 10")
+    world.add_argument("--dates", type=int, metavar="N", help="in each year (default: 40)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Does what is asked for; the exit status.
+
+    Raises:
+        ArgumentError: options of synthetic worlds beside a store.
+        Ens10Error: as `reproduce`.
+    """
+    from ens10.errors import ArgumentError
+    from ens10.experiments.reproduce.command import reproduce
+    from ens10.experiments.reproduce.plan import Request, world_size
+
+    asked = {name: getattr(options, name) for name in ("grid", "years", "dates")}
+    if options.store is not None and any(value is not None for value in asked.values()):
+        name = next(name for name, value in asked.items() if value is not None)
+        raise ArgumentError(f"--{name}", "is of synthetic worlds", "Leave it out, or --store")
+    request = Request(
+        options.out,
+        options.work or options.out / "work",
+        options.store,
+        options.protocol,
+        tuple(options.targets),
+        tuple(options.members),
+        tuple(options.models),
+        options.seeds,
+        options.budget,
+        world_size(**asked),
+    )
+    counts = {"workers": options.workers, "threads": options.threads}
+    return reproduce(request, **counts, older=options.keep_older)

@@ -1,0 +1,49 @@
+"""The papers' tables by one command: do the cells that are missing, then write the tables."""
+
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+
+from ens10.experiments.matrix.cells import Cell
+from ens10.experiments.matrix.tasks import MEMBERS
+from ens10.experiments.matrix.work import Work, add_optimum
+from ens10.experiments.reproduce.pages import write_tables
+from ens10.experiments.reproduce.plan import Request, find_all
+
+
+def reproduce(request: Request, *, workers: int = 1, threads: int = 1, older: bool = False) -> int:
+    """Does what is missing and writes the tables of all cells that are there.
+
+    Args:
+        request: what is asked for.
+        workers: cells at a time.
+        threads: of each cell's process.
+        older: whether cells of older code, data or configurations count as complete.
+
+    Returns:
+        The exit status: 1 if a cell failed or cannot be.
+
+    Raises:
+        Ens10Error: as `find_all`; MissingDataError if no cell at all is there.
+    """
+    cells, refused = find_all(request)
+    for name, reason in refused.items():
+        print(f"{name}: left out: {reason}", file=sys.stderr)
+    print(f"{len(cells)} cells: {len(request.tasks)} tasks, {len(request.rows)} models, ", end="")
+    print(f"{request.seeds} seeds", flush=True)
+    work = Work(cells, older, threads)
+    work.do_all(workers)
+    if request.store is None:
+        _optima(cells)
+    for name, lines in work.failed.items():
+        print(f"{name} failed:\n{lines}\n", file=sys.stderr)
+    missing = {**refused, **{name: lines.splitlines()[-1] for name, lines in work.failed.items()}}
+    print(write_tables(request, missing | {n: f"left to {w}" for n, w in work.elsewhere.items()}))
+    return int(bool(missing))
+
+
+def _optima(cells: Sequence[Cell]) -> None:
+    """The best possible forecast, which is known for ensembles of all members."""
+    whole = [cell for cell in cells if cell.task and cell.task.members == MEMBERS]
+    for _, group in groupby(whole, lambda cell: (cell.seed, cell.task)):
+        add_optimum(list(group))

@@ -1,0 +1,79 @@
+"""The tables as files: Markdown, CSV, LaTeX and one HTML page."""
+
+from collections.abc import Mapping, Sequence
+
+from ens10.errors import MissingDataError
+from ens10.experiments import page
+from ens10.experiments.matrix.tasks import Task
+from ens10.experiments.reproduce import papertable, skill
+from ens10.experiments.reproduce.plan import Request
+from ens10.experiments.reproduce.published import load_published
+from ens10.experiments.reproduce.results import SCORE_NAMES, Result, read_results
+from ens10.experiments.writers import Column, latex_of, markdown_of
+
+Sections = dict[str, list[Column]]
+
+
+def write_tables(request: Request, missing: Mapping[str, str] | None = None) -> str:
+    """Writes `reproduce-PROTOCOL.md`, `.csv`, `.tex` and `.html` into the folder of the results.
+
+    Args:
+        request: what is asked for.
+        missing: cells that are not there, and why.
+
+    Returns:
+        The Markdown.
+
+    Raises:
+        MissingDataError: not a single cell is there.
+    """
+    rows = (*request.rows, *((skill.OPTIMUM,) if request.store is None else ()))
+    results = read_results(request.out, request.tasks, rows, range(request.seeds))
+    if not results:
+        raise MissingDataError(request.out, list(request.rows), "Let at least one cell end")
+    published = load_published()
+    scores = {n: papertable.paper_columns(n, results, published) for n in SCORE_NAMES}
+    sections = {SCORE_NAMES[name]: made for name, made in scores.items() if made}
+    sections |= _skills(results)
+    told = papertable.notes(results, published, synthetic=request.store is None)
+    told += [f"Missing: {name}: {why}" for name, why in (missing or {}).items()]
+    heading = f"The papers' tables, protocol {request.protocol}"
+    texts = {
+        "md": _markdown(heading, sections, told),
+        "csv": papertable.paper_csv(results, published),
+        "tex": _latex(sections, told),
+        "html": _html(heading, sections, told),
+    }
+    for ending, text in texts.items():
+        path = request.out / f"reproduce-{request.protocol}.{ending}"
+        path.write_text(text, encoding="utf-8", newline="\n")
+    return texts["md"]
+
+
+def _skills(results: Sequence[Result]) -> Sections:
+    tasks: dict[Task, list[Result]] = {}
+    for result in results:
+        tasks.setdefault(result.task, []).append(result)
+    return {
+        f"{papertable.title(task)}: skill, calibration, cost": skill.skill_columns(held)
+        for task, held in tasks.items()
+    }
+
+
+def _markdown(heading: str, sections: Sections, told: Sequence[str]) -> str:
+    parts = [f"# {heading}"]
+    for name, columns in sections.items():
+        parts += [f"## {name}", markdown_of(columns).rstrip()]
+    parts += ["## Notes", *(f"- {note}" for note in (*told, skill.NOTES))]
+    return "\n\n".join(parts).replace("\n\n- ", "\n- ") + "\n"
+
+
+def _latex(sections: Sections, told: Sequence[str]) -> str:
+    notes = [note.replace("\n", " ") for note in (*told, skill.NOTES)]
+    tables = [latex_of(columns, [name]) for name, columns in sections.items()]
+    return "".join(f"% {note}\n" for note in notes) + "\n" + "\n".join(tables)
+
+
+def _html(heading: str, sections: Sections, told: Sequence[str]) -> str:
+    parts = {name: page.table(columns, name) for name, columns in sections.items()}
+    return page.page(heading, told[0], {**parts, "Notes": page.paragraphs(*told, skill.NOTES)})

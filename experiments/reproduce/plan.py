@@ -1,0 +1,143 @@
+"""Which cells a table needs: every task, seed and model, and which of them cannot be."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.experiments.demo import config_path
+from ens10.experiments.matrix.budgets import load_budget
+from ens10.experiments.matrix.cells import Cell, config_of, find_cells
+from ens10.experiments.matrix.claims import BEAT
+from ens10.experiments.matrix.tasks import MEMBERS, Task
+from ens10.experiments.matrix.worlds import WorldSize, store_of
+from ens10.protocol import protocol_of
+
+TARGETS = ("t2m", "z500", "t850")
+# The papers' lines and, under the clean protocol, what does better.
+MODELS = {
+    "clean": (
+        *("raw", "emos_paper", "emos_global", "emos_local", "mlp", "lenet", "unet"),
+        *("transformer", "smoe_unet", "location_unet"),
+    ),
+    "paper": ("raw", "emos_paper", "paper_mlp", "lenet", "paper_unet", "transformer"),
+}
+
+
+_USUAL = WorldSize()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        out: folder of the tables and of the kept cells; cells that it holds are not done again.
+        work: folder of data and runs.
+        store: prepared data of all seeds; None for a synthetic world of each seed.
+        protocol: "clean" or "paper".
+        targets: channels.
+        members: sizes of the ensemble.
+        models: names of configurations; those of `MODELS` if empty.
+        seeds: how many.
+        budget: name of a budget of training, None for the configurations' own lengths.
+        size: of the synthetic worlds.
+
+    Raises:
+        UnknownNameError: no such protocol or budget.
+        ArgumentError: no seed, or a size of an ensemble below 2.
+        FileError: a model without configuration.
+    """
+
+    out: Path
+    work: Path
+    store: Path | None = None
+    protocol: str = "clean"
+    targets: tuple[str, ...] = ("t2m",)
+    members: tuple[int, ...] = (MEMBERS,)
+    models: tuple[str, ...] = ()
+    seeds: int = 3
+    budget: str | None = None
+    size: WorldSize = _USUAL
+
+    def __post_init__(self) -> None:
+        protocol_of(self.protocol)
+        load_budget(self.budget)
+        if self.seeds < 1:
+            raise ArgumentError("--seeds", f"{self.seeds} is none", "Give 1 or more")
+        if not (self.targets and self.members):
+            raise ArgumentError("--targets", "no target or no size of the ensemble")
+        for count in self.members:
+            if count < 2:
+                raise ArgumentError("--members", f"{count} make no ensemble", "Give 2 or more")
+        for model in self.rows:
+            config_of(model, self.configs)
+
+    @property
+    def configs(self) -> Path:
+        """Folder of the configurations."""
+        return config_path("raw").parent
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The models, in the order of the table."""
+        return tuple(dict.fromkeys(self.models or MODELS[self.protocol]))
+
+    @property
+    def tasks(self) -> list[Task]:
+        """Of each target all sizes of the ensemble, as the paper has its columns."""
+        targets, sizes = dict.fromkeys(self.targets), sorted(set(self.members))
+        return [Task(self.protocol, target, size) for target in targets for size in sizes]
+
+
+def find_all(request: Request) -> tuple[list[Cell], dict[str, str]]:
+    """The cells, whose data are made where they are not there, and why others cannot be.
+
+    Cells of the first seed come first, so that a table of all models is there early.
+
+    Args:
+        request: what is asked for.
+
+    Returns:
+        The cells; and by name what is wrong with a model that cannot be carried over to a task.
+
+    Raises:
+        FileError: no store there.
+    """
+    if request.store is not None and not request.store.is_dir():
+        raise FileError(request.store, "no such store", "Make it with `ens10 prepare`")
+    cells, refused = [], {}
+    for seed in range(request.seeds):
+        if request.store is None:
+            _world(request.work / f"seed{seed}", seed, request.size)
+        for task in request.tasks:
+            for model in request.rows:
+                where = (request.work, request.out, request.configs, request.budget)
+                try:
+                    cells += find_cells([model], [seed], *where, task, request.store)
+                except Ens10Error as error:
+                    refused[f"{model} ({task.name})"] = str(error)
+    return cells, refused
+
+
+def world_size(
+    grid: str | None = None, years: int | None = None, dates: int | None = None
+) -> WorldSize:
+    """The usual size of a synthetic world, but for what is given."""
+    first = _USUAL.years[0]
+    return WorldSize(
+        grid or _USUAL.grid,
+        tuple(range(first, first + years)) if years else _USUAL.years,
+        dates or _USUAL.dates,
+    )
+
+
+def _world(folder: Path, seed: int, size: WorldSize) -> None:
+    """Makes a seed's world, or waits until another process has made it."""
+    while not (folder / "store.zarr").exists():
+        try:
+            store_of(folder, seed, size)
+        except FileError as error:
+            if "is being made by" not in str(error):
+                raise
+            time.sleep(BEAT)

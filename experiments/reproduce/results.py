@@ -1,0 +1,84 @@
+"""The scores of the cells that are done: a mean over seeds for each model and task."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from ens10.experiments.finished import SCORES, FinishedRun, read_run
+from ens10.experiments.matrix.cells import EXTREMES
+from ens10.experiments.matrix.tasks import Task
+
+SCORE_NAMES = {"crps": "CRPS", "eecrps": "EECRPS"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One model and task.
+
+    Attributes:
+        model: name of the configuration.
+        task: what was corrected.
+        units: of its scores.
+        runs: kept runs by seed, without maps and predictions.
+        values: by score ("crps", "eecrps") and seed; a score that a seed lacks is left out.
+    """
+
+    model: str
+    task: Task
+    units: str
+    runs: dict[int, FinishedRun] = field(repr=False)
+    values: dict[str, dict[int, float]]
+
+    def mean(self, score: str) -> float:
+        """Over the seeds; NaN if none has it."""
+        held = list(self.values.get(score, {}).values())
+        return float(np.mean(held)) if held else float("nan")
+
+    def spread(self, score: str) -> float:
+        """Standard deviation over the seeds (n - 1); NaN for fewer than two."""
+        held = list(self.values.get(score, {}).values())
+        return float(np.std(held, ddof=1)) if len(held) > 1 else float("nan")
+
+
+def read_results(
+    out: Path, tasks: Sequence[Task], models: Sequence[str], seeds: Sequence[int]
+) -> list[Result]:
+    """The results of the cells that are kept in a folder; those that are missing are left out.
+
+    Args:
+        out: folder of the kept cells.
+        tasks: to look for.
+        models: names of configurations, in the order of the table.
+        seeds: to look for.
+
+    Raises:
+        FileError: a kept cell that cannot be read.
+    """
+    found = []
+    for task in tasks:
+        for model in models:
+            places = {seed: out / task.folder / f"seed{seed}" / model for seed in seeds}
+            places = {seed: place for seed, place in places.items() if (place / SCORES).exists()}
+            if places:
+                found.append(_result(model, task, places))
+    return found
+
+
+def _result(model: str, task: Task, places: dict[int, Path]) -> Result:
+    runs = {seed: read_run(place) for seed, place in places.items()}
+    values = {"crps": {seed: _mean(run.states, "crps") for seed, run in runs.items()}}
+    extremes = {
+        seed: _mean(xr.load_dataset(place / EXTREMES, engine="netcdf4"), "eecrps")
+        for seed, place in places.items()
+        if (place / EXTREMES).exists()
+    }
+    if extremes:
+        values["eecrps"] = extremes
+    return Result(model, task, next(iter(runs.values())).units, runs, values)
+
+
+def _mean(states: xr.Dataset, score: str) -> float:
+    return float(states[f"{score}_sum"].sum() / states[f"{score}_weight"].sum())
