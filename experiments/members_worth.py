@@ -1,0 +1,255 @@
+"""How many raw members a post-processed forecast is worth (Groenquist's question).
+
+    python -m ens10.experiments.members_worth runs/raw runs/unet runs/poet --out worth
+
+The mean CRPS of M members that are exchangeable is CRPS_inf + c / M, exactly: with A the mean
+absolute error of a member and D the mean absolute difference of two, it is A - (1 - 1/M) D / 2
+(Ferro et al. 2008, doi:10.1002/met.45; Ferro 2014, doi:10.1002/qj.2270). CRPS_inf = A - D / 2 is
+the fair CRPS and c = D / 2. Both come from the members held, so that the raw CRPS of any number
+of members is known, if more of them would be drawn like those. A forecast of CRPS C is worth
+
+    M = c / (C - CRPS_inf)
+
+members, and more than any number where C is not above CRPS_inf: what no number of members mends
+is the ensemble's bias and its wrong spread. `RUN/sizes.csv` (`python -m ens10.experiments.sizes`)
+adds what a model scores that is given fewer members.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ens10.errors import ArgumentError, Ens10Error, UnknownNameError
+from ens10.experiments.finished import FinishedRun, read_runs
+from ens10.experiments.members import expected_crps
+from ens10.experiments.reading import open_predictions
+from ens10.experiments.tables import FEW_DATES
+from ens10.metrics import Interval, interval, score_states
+from ens10.metrics.uncertainty import Floats, Method, Sums, mean_of, mean_sums, paired_sums
+
+RAW = "raw"
+SIZES = (1, 2, 5, 10, 20, 50, 100)
+
+
+@dataclass(frozen=True)
+class RawCurve:
+    """The mean CRPS of the raw ensemble by its number of members.
+
+    Attributes:
+        name: of the run.
+        units: of the CRPS.
+        held: members that were scored.
+        plain: their CRPS.
+        fair: the limit of ever more members.
+        measured: CRPS of the first members alone, by their number, where that was measured.
+    """
+
+    name: str
+    units: str
+    held: int
+    plain: float
+    fair: float
+    measured: dict[int, float]
+
+    def crps(self, members: float) -> float:
+        """Expected CRPS of so many members; infinity gives the limit."""
+        return expected_crps(self.plain, self.fair, self.held, members)
+
+    def members(self, crps: float) -> float:
+        """The number of members with that CRPS; infinity where no number has it."""
+        return equal_members(crps, self.plain, self.fair, self.held)
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What one forecast is worth.
+
+    Attributes:
+        name: of the run.
+        given: raw members that it was given; None for all that there are.
+        crps: its mean CRPS.
+        members: raw members with the same CRPS; infinite where no number has it. The bounds are
+            over dates, NaN where the CRPS of each date is not known.
+    """
+
+    name: str
+    given: int | None
+    crps: float
+    members: Interval
+
+
+def equal_members(crps: float, plain: float, fair: float, held: int) -> float:
+    """The number of members whose expected CRPS is `crps`.
+
+    Args:
+        crps: of the other forecast.
+        plain: CRPS of the members held.
+        fair: their fair CRPS.
+        held: how many there are.
+
+    Returns:
+        held (plain - fair) / (crps - fair); infinity where `crps` is not above `fair`.
+
+    Raises:
+        ArgumentError: members that are all the same, whose CRPS depends on no number.
+    """
+    if not plain > fair:
+        raise ArgumentError("raw", "its plain CRPS is not above its fair one", "Score it anew")
+    return held * (plain - fair) / (crps - fair) if crps > fair else float("inf")
+
+
+def raw_curve(raw: FinishedRun) -> RawCurve:
+    """The curve of a scored ensemble.
+
+    Raises:
+        ArgumentError: no ensemble of two or more members.
+    """
+    held = int(raw.states.attrs.get("members") or 0)
+    if held < 2 or "crps_fair_sum" not in raw.states:
+        told = f"{raw.name} is not scored as an ensemble of two or more members"
+        raise ArgumentError("raw", told, "Give the raw ensemble, with its fair CRPS")
+    plain, fair = (_mean(raw, name) for name in ("crps", "crps_fair"))
+    equal_members(plain, plain, fair, held)
+    return RawCurve(raw.name, raw.units, held, plain, fair, {})
+
+
+def worth_of(
+    run: FinishedRun, raw: FinishedRun, *, confidence: float = 0.95, seed: int = 0
+) -> Worth:
+    """How many raw members a run's CRPS equals, with bounds over dates.
+
+    Dates are resampled for both together, and the bounds are those of 1 / M, which passes through
+    0 where M passes through infinity.
+
+    Args:
+        run: scored on the dates of `raw`.
+        raw: scored ensemble.
+        confidence: of the bounds.
+        seed: of the bootstrap.
+
+    Raises:
+        ArgumentError: `raw` is no ensemble; runs scored on different points.
+        MissingDataError: runs scored on different dates.
+    """
+    held = raw_curve(raw).held
+    sums = paired_sums(run.states, raw.states, "crps")
+    fair = mean_sums(raw.states.sel(time=run.states["time"]), "crps_fair")
+    sums |= {f"fair_{part}": values for part, values in fair.items()}
+    order = np.argsort(run.states["time"].to_numpy(), kind="stable")
+    scored = order[sums["weight"][order] != 0]
+    method: Method = "student" if scored.size < FEW_DATES else "bootstrap"
+
+    def inverse(s: Sums) -> Floats:
+        crps, plain, limit = (
+            mean_of({"sum": s[f"{of}sum"], "weight": s[f"{of}weight"]})
+            for of in ("", "reference_", "fair_")
+        )
+        return mean_of({"sum": crps - limit, "weight": held * (plain - limit)})
+
+    parts = {name: values[scored] for name, values in sums.items()}
+    found = interval(parts, inverse, method=method, confidence=confidence, seed=seed)
+    bounds = Interval(_members(found.value), _members(found.upper), _members(found.lower))
+    return Worth(run.name, None, _mean(run, "crps"), bounds)
+
+
+def _members(inverse: float) -> float:
+    if np.isnan(inverse):
+        return float("nan")
+    return 1.0 / inverse if inverse > 0 else float("inf")
+
+
+def of_sizes(run: FinishedRun, curve: RawCurve) -> list[Worth]:
+    """What a model is worth that was given fewer members, as `sizes.csv` has it."""
+    none = float("nan")
+    return [
+        Worth(run.name, given, crps, Interval(curve.members(crps), none, none))
+        for given, crps in sorted(run.sizes.items())
+        if given < curve.held
+    ]
+
+
+def all_worths(
+    runs: Sequence[Path | str],
+    raw: Path | str | None = None,
+    *,
+    measure: Sequence[int] = (),
+) -> tuple[RawCurve, list[Worth]]:
+    """The raw curve, and what each run is worth, the worst CRPS first.
+
+    Args:
+        runs: folders of scored runs of the same dates and points.
+        raw: folder of the ensemble that is counted in; None for the run called "raw". A corrected
+            ensemble may stand here too (`member_by_member`), which tells how many corrected members
+            equal the raw ones; its members are taken for exchangeable then.
+        measure: numbers of members whose CRPS is measured as well, from the first members of the
+            predictions of `raw`.
+
+    Raises:
+        UnknownNameError: none is called "raw".
+        ArgumentError: runs that cannot be compared; no ensemble; no run beside it; a number to
+            measure that is not between 2 and the members held.
+        FileError, MissingDataError: as `read_runs`.
+    """
+    own = [] if raw is None else [Path(raw)]
+    kept = [Path(run) for run in runs if not own or Path(run).resolve() != own[0].resolve()]
+    folders = [*own, *kept]
+    finished = read_runs(folders)
+    names = [run.name for run in finished]
+    if raw is None and RAW not in names:
+        raise UnknownNameError("raw", RAW, names)
+    place = 0 if raw is not None else names.index(RAW)
+    basis, others = finished[place], [run for n, run in enumerate(finished) if n != place]
+    if not others:
+        raise ArgumentError("runs", "there is none beside the raw ensemble", "Give one or more")
+    curve = raw_curve(basis)
+    for size in sorted(set(measure)):
+        curve.measured[size] = _measured(folders[place], basis, size, curve.held)
+    found = [worth for run in others for worth in (worth_of(run, basis), *of_sizes(run, curve))]
+    return curve, sorted(found, key=lambda worth: -worth.crps)
+
+
+def _measured(folder: Path, raw: FinishedRun, size: int, held: int) -> float:
+    if not 2 <= size <= held:
+        raise ArgumentError("measure", f"{size} members of {held}", f"Give 2 to {held}")
+    forecast, truth = open_predictions(folder)
+    few = forecast.isel(number=slice(size)).assign_attrs(forecast.attrs)
+    states = score_states(few, truth, ["crps"], weights=raw.states.attrs.get("weights", "cell"))
+    return float(states["crps_sum"].sum() / states["crps_weight"].sum())
+
+
+def _mean(run: FinishedRun, name: str) -> float:
+    return float(mean_of({k: v.sum() for k, v in mean_sums(run.states, name).items()}))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; exit status 1 with one line on bad input."""
+    from ens10.experiments.members_worth_page import markdown, write_worths
+
+    parser = argparse.ArgumentParser(
+        prog="python -m ens10.experiments.members_worth", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="scored run folders")
+    parser.add_argument("--raw", type=Path, metavar="RUN", help='default: the run called "raw"')
+    parser.add_argument("--measure", type=int, nargs="+", default=[], metavar="M",
+                        help="score the first M raw members too, to check the curve")  # fmt: skip
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="for table.md, table.csv, worth.png"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        curve, worths = all_worths(options.runs, options.raw, measure=options.measure)
+        if options.out:
+            write_worths(curve, worths, options.out)
+    except Ens10Error as error:
+        print(f"ens10: {error}", file=sys.stderr)
+        return 1
+    print(markdown(curve, worths), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
