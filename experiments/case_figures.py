@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 # as on ECMWF's charts, where indices below 0.5 are left white
 EFI_BOUNDS = (-1, -0.9, -0.8, -0.7, -0.6, -0.5, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
 _PANEL, _HIGHEST = 1.9, 1.8  # least width and most height of a panel, inches
-_WIDE = 3  # columns whose maps are wide enough for every label
+_MOST_TICKS = 4  # what a narrow panel has room to name
 _GREY = "0.75"  # points without a value
 
 
@@ -134,12 +134,12 @@ def _event(figure: Any, event: Event, grid: Grid, mean: _Row, units: str) -> Non
     values = _finite([event.departure])
     limit = nice_limit(values, False)
     colours = _mappable(-limit, limit, "RdBu_r")
-    _map(axes[1], event.departure, grid, colours, "truth less model climate", event)
+    _map(axes[1], event.departure, grid, colours, "departure", event)
     extend = _extend(values, -limit, limit)
-    _bar(figure, colours, axes[1], f"departure from the median{units}", extend)
+    _bar(figure, colours, axes[1], f"truth less climate median{units}", extend)
     cmap = mpl.colormaps["PuOr_r"].with_extremes(bad=_GREY)
     index = ScalarMappable(BoundaryNorm(EFI_BOUNDS, cmap.N), cmap)
-    _map(axes[2], event.efi, grid, index, "EFI of the raw ensemble", event)
+    _map(axes[2], event.efi, grid, index, "EFI of raw", event)
     bar = _bar(figure, index, axes[2], "index (white: within ±0.5)", "neither")
     bar.set_ticks([-1, -0.8, -0.6, 0.6, 0.8, 1])
 
@@ -157,8 +157,6 @@ def _forecasts(figure: Any, event: Event, grid: Grid, rows: Sequence[_Row]) -> N
             # the raw ensemble has no gain, so that its column ends one row earlier
             ends = row is rows[-1] or (shown.gain is None and row is rows[-2])
             axes.tick_params(labelleft=n == 0, labelbottom=ends)
-            if len(event.forecasts) > _WIDE:  # every second label has room
-                axes.set_xticks(axes.get_xticks()[::2], axes.get_xticklabels()[::2])
         bar = figure.colorbar(
             row.colours, ax=list(line), location="right", aspect=14, extend=row.extend, pad=0.01
         )
@@ -182,6 +180,8 @@ def _map(
     axes.set_title(title, loc="left")
     axes.set_title(f"{area_mean(field, event.weights):.3g}", loc="right", color="0.35", fontsize=7)
     set_ticks(axes, grid.x, grid.y)
+    if len(axes.get_xticks()) > _MOST_TICKS:
+        axes.set_xticks(axes.get_xticks()[::2], axes.get_xticklabels()[::2])
     axes.spines[["top", "right"]].set_visible(True)
 
 

@@ -177,7 +177,7 @@ def _runs(axes: Axes, curve: RawCurve, worths: Sequence[Worth], high: float) -> 
         axes.plot(worth.crps, place, "o" if whole else "s", color=colour, markersize=5)
         if np.isfinite(worth.members.value):
             axes.annotate(
-                _number(worth.members.value), (worth.crps, place), (6, 0),
+                _number(worth.members.value), (np.nanmax([worth.crps, *bounds]), place), (6, 0),
                 textcoords="offset points", va="center", fontsize=8, color=INK,
             )  # fmt: skip
     axes.set_yticks(range(len(names)), names)

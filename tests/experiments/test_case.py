@@ -119,7 +119,7 @@ def test_the_index_is_of_the_raw_ensemble_against_its_climate(store, tmp_path):
     assert numbers_of(event)[1].crps_extreme == pytest.approx(by_index, rel=1e-5)
     assert event.forecasts[0].name == "raw"
     figure = case_figure(event)
-    assert {"EFI of the raw ensemble", "shifted"} <= {a.get_title(loc="left") for a in figure.axes}
+    assert {"EFI of raw", "departure", "shifted"} <= {a.get_title(loc="left") for a in figure.axes}
 
 
 def test_other_kinds_have_a_centre_and_a_spread(runs, made, tmp_path):
