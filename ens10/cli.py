@@ -92,6 +92,7 @@ def _parser() -> _Parser:
         lambda commands: add_case(commands, _case),
         _add_plan,
         _add_report,
+        _add_reproduce,
         _add_demo,
         _add_env,
     ):
@@ -142,6 +143,18 @@ def _add_report(commands: "Commands[_Parser]") -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--reference", default="raw", help="name of the run to compare with")
     parser.set_defaults(command=_report)
+
+
+def _add_reproduce(commands: "Commands[_Parser]") -> None:
+    from ens10.experiments.reproduce import arguments
+
+    parser = commands.add_parser(
+        "reproduce",
+        help="every model of the papers, beside the published values",
+        description=arguments.DESCRIPTION,
+    )
+    arguments.add_arguments(parser)
+    parser.set_defaults(command=arguments.run)
 
 
 def _add_demo(commands: "Commands[_Parser]") -> None:

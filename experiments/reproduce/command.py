@@ -9,6 +9,7 @@ from ens10.experiments.matrix.tasks import MEMBERS
 from ens10.experiments.matrix.work import Work, add_optimum
 from ens10.experiments.reproduce.pages import write_tables
 from ens10.experiments.reproduce.plan import Request, find_all
+from ens10.experiments.reproduce.skill import OPTIMUM
 
 
 def reproduce(request: Request, *, workers: int = 1, threads: int = 1, older: bool = False) -> int:
@@ -37,9 +38,13 @@ def reproduce(request: Request, *, workers: int = 1, threads: int = 1, older: bo
         _optima(cells)
     for name, lines in work.failed.items():
         print(f"{name} failed:\n{lines}\n", file=sys.stderr)
-    missing = {**refused, **{name: lines.splitlines()[-1] for name, lines in work.failed.items()}}
-    print(write_tables(request, missing | {n: f"left to {w}" for n, w in work.elsewhere.items()}))
-    return int(bool(missing))
+    why = {name: lines.splitlines()[-1] for name, lines in work.failed.items()}
+    missing = refused | why | {name: f"left to {who}" for name, who in work.elsewhere.items()}
+    counts = ("complete", "older") if older else ("complete",)
+    shown = {cell.kept for cell in cells if cell.status() in counts}
+    shown |= {kept.with_name(OPTIMUM) for kept in shown}
+    print(write_tables(request, missing, shown))
+    return int(bool(refused or why))
 
 
 def _optima(cells: Sequence[Cell]) -> None:

@@ -1,6 +1,7 @@
 """The tables as files: Markdown, CSV, LaTeX and one HTML page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from ens10.errors import MissingDataError
 from ens10.experiments import page
@@ -14,12 +15,17 @@ from ens10.experiments.writers import Column, latex_of, markdown_of
 Sections = dict[str, list[Column]]
 
 
-def write_tables(request: Request, missing: Mapping[str, str] | None = None) -> str:
+def write_tables(
+    request: Request,
+    missing: Mapping[str, str] | None = None,
+    shown: Collection[Path] | None = None,
+) -> str:
     """Writes `reproduce-PROTOCOL.md`, `.csv`, `.tex` and `.html` into the folder of the results.
 
     Args:
         request: what is asked for.
         missing: cells that are not there, and why.
+        shown: folders of the kept cells that count; None for all.
 
     Returns:
         The Markdown.
@@ -28,7 +34,7 @@ def write_tables(request: Request, missing: Mapping[str, str] | None = None) -> 
         MissingDataError: not a single cell is there.
     """
     rows = (*request.rows, *((skill.OPTIMUM,) if request.store is None else ()))
-    results = read_results(request.out, request.tasks, rows, range(request.seeds))
+    results = read_results(request.out, request.tasks, rows, range(request.seeds), shown)
     if not results:
         raise MissingDataError(request.out, list(request.rows), "Let at least one cell end")
     published = load_published()

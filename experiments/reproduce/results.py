@@ -1,6 +1,6 @@
 """The scores of the cells that are done: a mean over seeds for each model and task."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,7 +44,11 @@ class Result:
 
 
 def read_results(
-    out: Path, tasks: Sequence[Task], models: Sequence[str], seeds: Sequence[int]
+    out: Path,
+    tasks: Sequence[Task],
+    models: Sequence[str],
+    seeds: Sequence[int],
+    shown: Collection[Path] | None = None,
 ) -> list[Result]:
     """The results of the cells that are kept in a folder; those that are missing are left out.
 
@@ -53,6 +57,7 @@ def read_results(
         tasks: to look for.
         models: names of configurations, in the order of the table.
         seeds: to look for.
+        shown: folders of the cells that count, such as none of other code or data; None for all.
 
     Raises:
         FileError: a kept cell that cannot be read.
@@ -61,7 +66,11 @@ def read_results(
     for task in tasks:
         for model in models:
             places = {seed: out / task.folder / f"seed{seed}" / model for seed in seeds}
-            places = {seed: place for seed, place in places.items() if (place / SCORES).exists()}
+            places = {
+                seed: place
+                for seed, place in places.items()
+                if (place / SCORES).exists() and (shown is None or place in shown)
+            }
             if places:
                 found.append(_result(model, task, places))
     return found

@@ -128,6 +128,16 @@ def test_the_csv_holds_all_digits(out, files):
     assert lines["raw", "10", "eecrps"]["seeds"] == "2"
 
 
+def test_a_cell_of_other_code_or_data_is_not_shown(out):
+    shown = {out / "seed0" / "raw", out / "seed1" / "unet"}
+    text = write_tables(request(out), shown=shown)
+    rows = table(text, "CRPS")
+    assert rows["unet"]["T2m 10-ENS (K)"] == f"{crps(out, 'unet')[1]:.3f}"
+    assert rows["raw"]["T2m 10-ENS (K)"] == f"{crps(out, 'raw')[0]:.3f}"
+    assert list(rows) == ["raw", "unet"]
+    write_tables(request(out))
+
+
 def test_notes_tell_what_a_reader_has_to_know(out, files):
     text = files[".md"]
     assert "do not compare the numbers" in text

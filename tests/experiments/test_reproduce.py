@@ -1,0 +1,180 @@
+"""`ens10 reproduce`: what it asks for, which cells, and that one that fails stops no other."""
+
+import shutil
+
+import pytest
+
+from ens10.cli import main
+from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.experiments.matrix import work as works
+from ens10.experiments.matrix.claims import claim
+from ens10.experiments.matrix.running import run_cell
+from ens10.experiments.matrix.tasks import Task
+from ens10.experiments.matrix.worlds import WorldSize
+from ens10.experiments.reproduce import command, plan
+from ens10.experiments.reproduce.plan import MODELS, Request, find_all
+
+TINY = ["--grid", "6x8", "--years", "5", "--dates", "3"]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the command line asks for; nothing is done."""
+    found = []
+
+    def note(request, **rest):
+        found.append((request, rest))
+        return 0
+
+    monkeypatch.setattr(command, "reproduce", note)
+
+    def ask(*words):
+        assert main(["reproduce", *map(str, words)]) == 0
+        return found[-1]
+
+    return ask
+
+
+def test_the_paper_in_full_is_the_default(asked, tmp_path):
+    request, rest = asked("--out", tmp_path)
+    assert (request.seeds, request.store, request.budget) == (3, None, None)
+    assert request.rows == MODELS["clean"]
+    assert request.work == tmp_path / "work"
+    assert request.size == WorldSize()
+    sizes = [(target, n) for target in ("z500", "t850", "t2m") for n in (5, 10)]
+    assert request.tasks == [Task("clean", *pair) for pair in sizes]
+    assert rest == {"workers": 1, "threads": 1, "older": False}
+
+
+def test_all_options_reach_the_work(asked, tmp_path):
+    words = ["--protocol", "paper", "--targets", "t2m", "--members", 10, 5, "--seeds", 1]
+    words += ["--models", "raw", "lenet", "raw", "--budget", "five_minutes", "--work", tmp_path]
+    words += ["--workers", 2, "--threads", 3, "--keep-older"]
+    request, rest = asked(*words, *TINY)
+    assert request.tasks == [Task("paper", "t2m", 5), Task("paper", "t2m", 10)]
+    assert request.rows == ("raw", "lenet")
+    assert (request.seeds, request.budget, request.work) == (1, "five_minutes", tmp_path)
+    assert (request.size.grid, len(request.size.years), request.size.dates) == ("6x8", 5, 3)
+    assert rest == {"workers": 2, "threads": 3, "older": True}
+    request, _ = asked("--store", "mine.zarr", "--protocol", "paper")
+    assert (str(request.store), request.rows) == ("mine.zarr", MODELS["paper"])
+
+
+def test_what_cannot_be_is_told_in_one_line(tmp_path, capsys):
+    def says(*words):
+        assert main(["reproduce", "--out", str(tmp_path), *words]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    assert "--grid: is of synthetic worlds" in says("--store", "s.zarr", "--grid", "6x8")
+    assert "no such store" in says("--store", str(tmp_path / "s.zarr"))
+    assert "unett.yaml: no such configuration" in says("--models", "unett")
+    assert "did you mean" in says("--budget", "five_minute")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"protocol": "papers"}, UnknownNameError),
+        ({"seeds": 0}, ArgumentError),
+        ({"members": (1,)}, ArgumentError),
+        ({"targets": ()}, ArgumentError),
+        ({"models": ("raw", "heat")}, FileError),
+    ],
+)
+def test_requests_that_cannot_be(tmp_path, changed, error):
+    with pytest.raises(error):
+        Request(tmp_path, tmp_path, **changed)
+
+
+def test_a_world_that_somebody_is_making_is_waited_for(tmp_path, monkeypatch):
+    waits = []
+
+    def somebody_ends(seconds):
+        waits.append(seconds)
+        (tmp_path / "seed0" / "store.zarr").mkdir()
+
+    monkeypatch.setattr(plan.time, "sleep", somebody_ends)
+    request = Request(tmp_path, tmp_path, models=("raw",), seeds=1)
+    with claim(tmp_path / "seed0" / "store.claim"):
+        cells, refused = find_all(request)  # the store holds nothing, which is told
+    assert waits == [plan.BEAT]
+    assert not cells
+    assert list(refused) == ["raw (clean, t2m, 10 members)"]
+
+
+def test_an_accident_stops_no_other_cell(capsys):
+    class Broken:
+        name = "broken"
+
+        def status(self):
+            raise OSError("no space left")
+
+    class Done:
+        name = "done"
+
+        def status(self):
+            return "complete"
+
+    work = works.Work([Broken(), Done()])
+    work.do_all()
+    assert work.failed == {"broken": "OSError: no space left"}
+    told = capsys.readouterr().out
+    assert "broken: FAILED: OSError: no space left (1 of 2)" in told
+    assert "done: complete (2 of 2)" in told
+
+
+def test_a_cell_that_was_done_meanwhile_is_not_done_again(tmp_path, monkeypatch, capsys):
+    class Cell:
+        name, claim = "raw", tmp_path / "claim"
+        looks = iter(["missing", "complete"])
+
+        def status(self):
+            return next(self.looks)
+
+    def not_at_all(cell, threads):
+        raise AssertionError("done again")
+
+    monkeypatch.setattr(works, "start_cell", not_at_all)
+    work = works.Work([Cell()])
+    work.do_all()
+    assert not work.failed
+    assert "raw: complete (1 of 1)" in capsys.readouterr().out
+
+
+def in_this_process(cell, threads=1):
+    if cell.model == "lenet":
+        return "a long way\nens10: out of memory"
+    run_cell(cell)
+    return None
+
+
+@pytest.mark.slow
+def test_the_whole_command_on_a_tiny_world_and_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(works, "start_cell", in_this_process)
+    out = tmp_path / "out"
+    words = ["reproduce", "--targets", "z500", "t2m", "--seeds", "1", *TINY, "--out", str(out)]
+    words += ["--models", "raw", "lenet", "emos_global", "groenquist", "--members", "10"]
+    assert main(words) == 1  # of four models one fails, and one is of five members
+    first = capsys.readouterr()
+    assert "lenet, seed 0 (clean, z500, 10 members): FAILED: ens10: out of memory" in first.out
+    assert "groenquist (clean, t2m, 10 members): left out" in first.err
+    table = (out / "reproduce-clean.md").read_text()
+    assert table in first.out
+    assert "| emos\\_global |" in table
+    assert "| optimum |" in table
+    assert "EECRPS" in table
+    assert "Missing: lenet, seed 0" in table
+    shutil.rmtree(out / "work" / "seed0" / "plain")  # kept cells count without their runs
+    monkeypatch.setattr(works, "start_cell", lambda cell, threads: f"{cell.name} again")
+    again = [word for word in words if word not in ("lenet", "groenquist")]
+    assert main(again) == 0
+    assert capsys.readouterr().out.count(": complete (") == 4
+    assert "optimum" in (out / "reproduce-clean.md").read_text()
+    key = out / "seed0" / "emos_global" / "cell.json"
+    key.write_text(key.read_text().replace('"data": "', '"data": "x'))
+    assert main(again) == 1  # it is of other data now, and cannot be done again
+    shown = (out / "reproduce-clean.csv").read_text()
+    assert "t2m,10,raw" in shown
+    assert "t2m,10,emos_global" not in shown
