@@ -57,6 +57,8 @@ def group_norm(
         fields = fields.float()
     by_group = fields.reshape(1, len(fields) * groups, -1, fields.shape[-1])
     mean, variance, count = moments(by_group, domain)
+    # torch wants parameters as precise as the moments, which are single at least
+    weight, bias = (None if p is None else p.to(mean.dtype) for p in (weight, bias))
     normalised: Tensor = NormaliseGroups.apply(  # type: ignore[no-untyped-call]
         fields, weight, bias, mean, variance, count, eps, domain
     )

@@ -26,8 +26,10 @@ class BatchNorm2d(nn.BatchNorm2d):
         mean, variance, count = moments(input, domain)
         if self.training and self.track_running_stats:
             self._remember(mean, variance * count / (count - 1).clamp(min=1))
+        # torch wants parameters as precise as the moments, which are single at least
+        weight, bias = (None if p is None else p.to(mean.dtype) for p in (self.weight, self.bias))
         normalised: Tensor = Normalise.apply(  # type: ignore[no-untyped-call]
-            input, self.weight, self.bias, mean, variance, count, self.eps, domain
+            input, weight, bias, mean, variance, count, self.eps, domain
         )
         return normalised
 

@@ -219,9 +219,9 @@ class SMoE2d(nn.Module):
         return self
 
     def _stamps(self) -> list[tuple[int, int]]:
-        """What changes with the gate's parameters."""
+        """What changes with the gate's parameters, and with the part of the grid."""
         tensors = chain(self.gate.parameters(), self.gate.buffers())
-        return [(tensor.data_ptr(), tensor._version) for tensor in tensors]
+        return [(id(current()), 0), *((t.data_ptr(), t._version) for t in tensors)]
 
     def _routed(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """R and the choices."""

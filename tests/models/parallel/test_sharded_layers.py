@@ -9,7 +9,7 @@ from torch import nn
 
 from ens10.errors import ArgumentError
 from ens10.models.domain import use
-from ens10.models.layers import SameConv2d
+from ens10.models.layers import GroupNorm, SameConv2d
 from ens10.models.layers.norm import BatchNorm2d
 from ens10.models.layers.padding import upsample_twice
 from ens10.models.layers.smoe.conv import FreeConv2d
@@ -106,3 +106,23 @@ def test_a_stride_that_would_not_go_on_in_the_next_part_is_refused_by_all(ranks)
 def test_filters_higher_than_a_grid_whose_columns_are_split(ranks):
     make = partial(seeded, SameConv2d, 3, 4, 7)
     assert_as_serial(ranks, make, (2, 16), 1, 2, shape=(2, 3))
+
+
+def half_precision(grid):
+    """Whether norms of half precision give what they give in single precision."""
+    domain, found = shard(grid, 2), []
+    torch.manual_seed(0)
+    fields = own(domain, torch.randn(2, 4, *grid)).bfloat16()
+    with use(domain):
+        for layer in (BatchNorm2d(4), GroupNorm(2, 4)):
+            single = layer.float()(fields.float())
+            half = layer.bfloat16()(fields)
+            half.sum().backward()
+            found.append(float((half.float() - single).abs().max()))
+    return found, half.dtype, layer.weight.grad.dtype
+
+
+def test_norms_of_half_precision(ranks):
+    for found, *dtypes in ranks(2, half_precision, (9, 8)):
+        assert max(found) < 0.02
+        assert dtypes == [torch.bfloat16, torch.bfloat16]
