@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
-DIRECTIVE = re.compile(r"^::: ([\w.]+)$(?:\n    options:\n      members: \[(.+)\])?", re.MULTILINE)
+DIRECTIVE = re.compile(r"^::: ([\w.]+)$(?:\n    options:\n      members: \[(.*)\])?", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s#]+)")
 # what the commands are made of, and what others are built upon: not for import by users
 INTERNAL = re.compile(r"ens10\.(cli|\w*commands|compiled|progress|screen|streaming)")
@@ -56,6 +56,8 @@ def read(module):
             defined.append(node.name)
         elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             exported = ast.literal_eval(node.value)
+        elif isinstance(node, ast.Assign):
+            defined += [target.id for target in node.targets if isinstance(target, ast.Name)]
     names = defined if exported is None else exported
     return [name for name in names if not name.startswith("_")], homes
 
@@ -72,11 +74,12 @@ def documented():
     """Objects that the reference has, by the place where they are defined."""
     found = set()
     for page in (DOCS / "reference").glob("*.md"):
-        for module, members in DIRECTIVE.findall(page.read_text()):
+        for directive in DIRECTIVE.finditer(page.read_text()):
+            module, members = directive.groups()
             if source_of(module) is None:
                 found.add(home(*module.rsplit(".", 1)))
                 continue
-            chosen = members.split(", ") if members else read(module)[0]
+            chosen = read(module)[0] if members is None else members.split(", ")
             # griffe takes a submodule for the function of the same name: such need a line each
             chosen = [name for name in chosen if source_of(f"{module}.{name}") is None]
             found |= {home(module, name) for name in chosen}
@@ -97,11 +100,12 @@ def public_modules():
 
 
 def entry_points():
-    """What the commands take from the experiments, as (module, name)."""
+    """Functions that the commands take from the experiments, as (module, name)."""
     for path in (ROOT / "ens10").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and "ens10.experiments" in (node.module or ""):
-                yield from ((node.module, alias.name) for alias in node.names)
+                names = [alias.name for alias in node.names]
+                yield from ((node.module, n) for n in names if not source_of(f"{node.module}.{n}"))
 
 
 def test_every_page_is_in_the_navigation_and_the_other_way_round():
@@ -139,7 +143,7 @@ def test_what_the_commands_call_is_in_the_reference():
 def test_every_command_is_told(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])
-    commands = set(re.findall(r"^    (\w+)  ", capsys.readouterr().out, re.MULTILINE))
+    commands = set(re.findall(r"^    (\w+)(?:  |$)", capsys.readouterr().out, re.MULTILINE))
     page = (DOCS / "reference" / "commands.md").read_text()
     told = set(re.findall(r"^\| `ens10 (\w+)", page, re.MULTILINE))
     assert len(commands) > 10

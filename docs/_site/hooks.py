@@ -24,7 +24,7 @@ OUTSIDE = "repository"
 _LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?(\))")
 _NAMED_FENCE = re.compile(r"^```(\w+) ([\w./]+)$", re.MULTILINE)
 _UNTOUCHED = re.compile(r"(<a\b.*?</a>|<autoref\b.*?</autoref>|<h\d.*?</h\d>|<pre.*?</pre>)", re.S)
-_CODE = re.compile(r"<code>([A-Za-z]\w*)(\(\))?</code>")
+_CODE = re.compile(r"<code>([A-Za-z]\w*)(\([^<]*\))?</code>")
 _DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 
 
