@@ -181,7 +181,8 @@ def _map(
     axes.set_title(f"{area_mean(field, event.weights):.3g}", loc="right", color="0.35", fontsize=7)
     set_ticks(axes, grid.x, grid.y)
     if len(axes.get_xticks()) > _MOST_TICKS:
-        axes.set_xticks(axes.get_xticks()[::2], axes.get_xticklabels()[::2])
+        names = [label.get_text() for label in axes.get_xticklabels()]
+        axes.set_xticks(axes.get_xticks()[::2], names[::2])
     axes.spines[["top", "right"]].set_visible(True)
 
 
