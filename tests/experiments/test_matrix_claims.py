@@ -38,14 +38,14 @@ def test_it_is_given_back_after_an_error(tmp_path):
 
 
 def test_a_lost_one_is_taken_over_by_one(tmp_path):
-    path, barrier = tmp_path / "unet", threading.Barrier(8)
+    path, barrier = tmp_path / "unet", threading.Barrier(8, timeout=60)
     path.write_text("process 1 on another\n")
     os.utime(path, (0, 0))
 
     def attempt(_):
         barrier.wait()
         with claim(path, lost=60) as ours:
-            time.sleep(0.2)
+            barrier.wait()  # it is held until all have tried
             return ours
 
     with ThreadPoolExecutor(8) as pool:
