@@ -51,20 +51,30 @@ def _take(path: Path, lost: float) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
     if _create(path):
         return True
+    if not _lost(path, lost):
+        return False
+    # one alone takes it over, and looks again: it may be a new claim by now
+    lock = path.with_name(f"{path.name}.taking")
+    if not _create(lock):
+        if _lost(lock, lost):
+            lock.unlink(missing_ok=True)
+        return False
+    try:
+        if not _lost(path, lost):
+            return False
+        path.unlink(missing_ok=True)
+        return _create(path)
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def _lost(path: Path, lost: float) -> bool:
+    """Whether whoever made this file has not touched it for long, or is no more."""
     try:
         silent = time.time() - path.stat().st_mtime
     except FileNotFoundError:
-        return _create(path)
-    if silent < lost and not _has_ended(path):
         return False
-    # of those who see the lost claim one alone can rename it
-    aside = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.lost")
-    try:
-        path.rename(aside)
-    except FileNotFoundError:
-        return False
-    aside.unlink()
-    return _create(path)
+    return silent >= lost or _has_ended(path)
 
 
 def _create(path: Path) -> bool:
