@@ -97,13 +97,8 @@ class Cut:
         Raises:
             ArgumentError: there is none.
         """
-        if self.parts == 1:
-            return Level(size, 0, size, size)
         # a part has at least a unit, so that no two levels have the same size
-        for level in self.levels:
-            if level.size == size:
-                return level
-        raise self._no_level(size, [level.size for level in self.levels])
+        return self._level(size, [level.size for level in self.levels])
 
     def of_total(self, total: int) -> Level:
         """The level on which the whole grid has `total` rows or columns.
@@ -111,12 +106,7 @@ class Cut:
         Raises:
             ArgumentError: there is none.
         """
-        if self.parts == 1:
-            return Level(total, 0, total, total)
-        for level in self.levels:
-            if level.total == total:
-                return level
-        raise self._no_level(total, [level.total for level in self.levels])
+        return self._level(total, [level.total for level in self.levels])
 
     def room(self, size: int) -> int:
         """Fewest rows or columns that any process has on the level of about `size` here.
@@ -127,10 +117,15 @@ class Cut:
             return size
         return min(self.levels, key=lambda level: abs(level.size - size)).least
 
-    def _no_level(self, size: int, known: list[int]) -> ArgumentError:
-        return ArgumentError(
+    def _level(self, length: int, known: list[int]) -> Level:
+        """The level whose entry of `known` is `length`; any, where nothing is split."""
+        if self.parts == 1:
+            return Level(length, 0, length, length)
+        if length in known:
+            return self.levels[known.index(length)]
+        raise ArgumentError(
             "features",
-            f"{size} rows or columns, but the levels of the network have "
+            f"{length} rows or columns, but the levels of the network have "
             f"{', '.join(map(str, known))} in this process",
             "Set the network's `halvings` to the number of times that it halves the grid, and "
             "`odd` to what it does with the last of an odd number",

@@ -245,7 +245,7 @@ class SpatialStrategy(WatchedStrategy):
         """
         try:
             length = len(dataloader)  # type: ignore[arg-type]
-        except (TypeError, NotImplementedError):  # as Lightning finds out
+        except (TypeError, NotImplementedError):  # of a stream, whose length nobody knows
             length = -1
         lengths: list[Any] = [None] * self.world_size
         dist.all_gather_object(lengths, length)
