@@ -15,9 +15,10 @@ from ens10.errors import Ens10Error
 from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
 from ens10.experiments.finished import SIZES
-from ens10.experiments.matrix.cells import Cell, find_cells, keep, write_key
+from ens10.experiments.matrix.cells import EXTREMES, KEY, Cell, find_cells, keep, write_key
 from ens10.experiments.matrix.extremes import score_extremes
 from ens10.experiments.matrix.tasks import Task
+from ens10.experiments.reading import PREDICTIONS
 from ens10.experiments.run import run_stage
 from ens10.experiments.score import score_run
 from ens10.experiments.sizes import score_sizes, takes_members
@@ -52,12 +53,32 @@ def run_cell(cell: Cell) -> None:
     keep(cell)
 
 
-def start_cell(cell: Cell, threads: int = 1) -> str | None:
+def lacks_extremes(cell: Cell) -> bool:
+    """Whether a cell is kept without its EECRPS while the predictions that it is of are there."""
+    key, begun = cell.kept / KEY, cell.begun
+    same = key.is_file() and begun.is_file() and key.read_bytes() == begun.read_bytes()
+    return same and not (cell.kept / EXTREMES).exists() and (cell.run / PREDICTIONS).exists()
+
+
+def add_extremes(cell: Cell) -> None:
+    """Gives a kept cell the EECRPS that it lacks.
+
+    Raises:
+        Ens10Error: as `score_extremes`.
+    """
+    score_extremes(cell)
+    partial = cell.kept / f"{EXTREMES}.partial"
+    shutil.copyfile(cell.run / EXTREMES, partial)
+    partial.rename(cell.kept / EXTREMES)
+
+
+def start_cell(cell: Cell, threads: int = 1, *, extremes: bool = False) -> str | None:
     """Does a cell in a process of its own.
 
     Args:
         cell: to do.
         threads: of the process.
+        extremes: whether only to do `add_extremes`.
 
     Returns:
         None, or the last lines that it wrote if it failed.
@@ -69,6 +90,7 @@ def start_cell(cell: Cell, threads: int = 1) -> str | None:
     if cell.task is not None:
         options += ["--protocol", cell.task.protocol, "--target", cell.task.target]
         options += ["--members", str(cell.task.members)]
+    options += ["--only-extremes"] if extremes else []
     command = [sys.executable, "-m", "ens10.experiments.matrix.running", *options]
     count = str(threads)
     environment = {**os.environ, "OMP_NUM_THREADS": count, "NUMBA_NUM_THREADS": count}
@@ -95,13 +117,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--protocol", help="with target and members; else as configured")
     parser.add_argument("--target")
     parser.add_argument("--members", type=int)
+    parser.add_argument("--only-extremes", action="store_true", help="of a kept cell's predictions")
     given = parser.parse_args(arguments)
     configs = config_path("raw").parent
     try:
         task = Task(given.protocol, given.target, given.members) if given.protocol else None
         where = (given.work, given.out, configs, given.budget, task, given.store)
         (cell,) = find_cells([given.model], [given.seed], *where)
-        run_cell(cell)
+        add_extremes(cell) if given.only_extremes else run_cell(cell)
     except Ens10Error as error:
         print(f"ens10: {error}", file=sys.stderr)
         return 1

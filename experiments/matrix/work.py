@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from ens10.errors import listing
 from ens10.experiments.finished import SCORES
 from ens10.experiments.matrix.cells import Cell, keep_optimum
 from ens10.experiments.matrix.claims import claim, holder
-from ens10.experiments.matrix.running import start_cell
+from ens10.experiments.matrix.running import lacks_extremes, start_cell
 from ens10.experiments.optimum import score_optimum
 from ens10.synthetic import World
 
@@ -38,6 +39,18 @@ class Work:
         """Does the cells, some at a time; one that fails does not stop the others."""
         with ThreadPoolExecutor(workers) as pool:
             list(pool.map(self._try, self.cells))
+
+    def add_extremes(self, cells: Iterable[Cell], workers: int = 1) -> None:
+        """Gives kept cells the EECRPS that they lack, where their predictions are still there."""
+
+        def add(cell: Cell) -> None:
+            with claim(cell.claim) as ours:
+                if ours and lacks_extremes(cell):
+                    wrong = start_cell(cell, self.threads, extremes=True)
+                    print(f"{cell.name}: EECRPS {wrong or 'added'}", flush=True)
+
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(add, [cell for cell in cells if lacks_extremes(cell)]))
 
     def _try(self, cell: Cell) -> None:
         try:

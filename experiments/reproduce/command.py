@@ -41,7 +41,9 @@ def reproduce(request: Request, *, workers: int = 1, threads: int = 1, older: bo
     why = {name: lines.splitlines()[-1] for name, lines in work.failed.items()}
     missing = refused | why | {name: f"left to {who}" for name, who in work.elsewhere.items()}
     counts = ("complete", "older") if older else ("complete",)
-    shown = {cell.kept for cell in cells if cell.status() in counts}
+    counted = [cell for cell in cells if cell.status() in counts]
+    work.add_extremes(counted, workers)
+    shown = {cell.kept for cell in counted}
     shown |= {kept.with_name(OPTIMUM) for kept in shown}
     print(write_tables(request, missing, shown))
     return int(bool(refused or why))

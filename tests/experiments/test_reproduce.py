@@ -7,10 +7,12 @@ import pytest
 from ens10.cli import main
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.matrix import work as works
+from ens10.experiments.matrix.cells import EXTREMES, KEY, Cell
 from ens10.experiments.matrix.claims import claim
-from ens10.experiments.matrix.running import run_cell
+from ens10.experiments.matrix.running import add_extremes, lacks_extremes, run_cell
 from ens10.experiments.matrix.tasks import Task
 from ens10.experiments.matrix.worlds import WorldSize
+from ens10.experiments.reading import PREDICTIONS
 from ens10.experiments.reproduce import command, plan
 from ens10.experiments.reproduce.plan import MODELS, Request, find_all
 
@@ -126,7 +128,7 @@ def test_an_accident_stops_no_other_cell(capsys):
 
 
 def test_a_cell_that_was_done_meanwhile_is_not_done_again(tmp_path, monkeypatch, capsys):
-    class Cell:
+    class Waiting:
         name, claim = "raw", tmp_path / "claim"
         looks = iter(["missing", "complete"])
 
@@ -137,16 +139,31 @@ def test_a_cell_that_was_done_meanwhile_is_not_done_again(tmp_path, monkeypatch,
         raise AssertionError("done again")
 
     monkeypatch.setattr(works, "start_cell", not_at_all)
-    work = works.Work([Cell()])
+    work = works.Work([Waiting()])
     work.do_all()
     assert not work.failed
     assert "raw: complete (1 of 1)" in capsys.readouterr().out
 
 
-def in_this_process(cell, threads=1):
+def test_an_eecrps_is_added_only_from_the_run_that_was_kept(tmp_path):
+    cell = Cell("raw", 0, tmp_path / "raw.yaml", tmp_path / "work", tmp_path / "out")
+    for path in (cell.kept / KEY, cell.begun):
+        path.parent.mkdir(parents=True)
+        path.write_text("{}")
+    assert not lacks_extremes(cell)  # its predictions are gone
+    (cell.run / PREDICTIONS).mkdir(parents=True)
+    assert lacks_extremes(cell)
+    cell.begun.write_text('{"config": "other"}')
+    assert not lacks_extremes(cell)
+    cell.begun.write_text("{}")
+    (cell.kept / EXTREMES).touch()
+    assert not lacks_extremes(cell)
+
+
+def in_this_process(cell, threads=1, *, extremes=False):
     if cell.model == "lenet":
         return "a long way\nens10: out of memory"
-    run_cell(cell)
+    add_extremes(cell) if extremes else run_cell(cell)
     return None
 
 
@@ -166,9 +183,15 @@ def test_the_whole_command_on_a_tiny_world_and_again(tmp_path, monkeypatch, caps
     assert "| optimum |" in table
     assert "EECRPS" in table
     assert "Missing: lenet, seed 0" in table
+    kept = out / "seed0" / "emos_global" / EXTREMES
+    whole = kept.read_bytes()
+    kept.unlink()  # as of a cell that was made before there was the score
+    again = [word for word in words if word not in ("lenet", "groenquist")]
+    assert main(again) == 0
+    assert "emos_global, seed 0 (clean, t2m, 10 members): EECRPS added" in capsys.readouterr().out
+    assert kept.read_bytes() == whole
     shutil.rmtree(out / "work" / "seed0" / "plain")  # kept cells count without their runs
     monkeypatch.setattr(works, "start_cell", lambda cell, threads: f"{cell.name} again")
-    again = [word for word in words if word not in ("lenet", "groenquist")]
     assert main(again) == 0
     assert capsys.readouterr().out.count(": complete (") == 4
     assert "optimum" in (out / "reproduce-clean.md").read_text()
