@@ -94,6 +94,18 @@ class Cell:
         """The folder of its small results, as `ens10 report` reads it."""
         return self.out / self._folder_of_task / f"seed{self.seed}" / self.model
 
+    @property
+    def process(self) -> list[str]:
+        """Module and options of the process that does it."""
+        given = {"model": self.model, "seed": self.seed, "work": self.work, "out": self.out}
+        given |= {"budget": self.budget} if self.budget else {}
+        given |= {"store": self.data} if self.data else {}
+        if self.task is not None:
+            task = self.task
+            given |= {"protocol": task.protocol, "target": task.target, "members": task.members}
+        options = [part for name, value in given.items() for part in (f"--{name}", str(value))]
+        return ["ens10.experiments.matrix.running", *options]
+
     @cached_property
     def identity(self) -> Identity:
         """What its result depends on."""

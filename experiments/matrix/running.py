@@ -34,6 +34,16 @@ def run_cell(cell: Cell) -> None:
     Raises:
         Ens10Error: as `ens10 fit`, `predict` and `score`.
     """
+    fit_cell(cell)
+    finish_cell(cell)
+
+
+def fit_cell(cell: Cell) -> None:
+    """Trains a cell, or goes on with it; nothing if it is trained already.
+
+    Raises:
+        Ens10Error: as `ens10 fit`.
+    """
     if cell.changed_since_begun() or not (cell.run / "config.yaml").exists():
         shutil.rmtree(cell.run, ignore_errors=True)
         write_key(cell.begun, cell.identity)
@@ -42,6 +52,14 @@ def run_cell(cell: Cell) -> None:
         run_stage("fit", [*config, *options, "--run", str(cell.run), "--quiet"])
     elif "seconds" not in provenance.read(cell.run):
         run_stage("fit", ["--run", str(cell.run), "--resume", "--quiet"])
+
+
+def finish_cell(cell: Cell) -> None:
+    """Predicts, scores and keeps a trained cell.
+
+    Raises:
+        Ens10Error: as `ens10 predict` and `score`.
+    """
     run_stage("predict", ["--run", str(cell.run), "--quiet"])
     score_run(cell.run)
     if takes_members(cell.run) and not (cell.run / SIZES).exists():
@@ -83,15 +101,7 @@ def start_cell(cell: Cell, threads: int = 1, *, extremes: bool = False) -> str |
     Returns:
         None, or the last lines that it wrote if it failed.
     """
-    arguments = {"model": cell.model, "seed": cell.seed, "work": cell.work, "out": cell.out}
-    options = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
-    options += ["--budget", cell.budget] if cell.budget else []
-    options += ["--store", str(cell.data)] if cell.data else []
-    if cell.task is not None:
-        options += ["--protocol", cell.task.protocol, "--target", cell.task.target]
-        options += ["--members", str(cell.task.members)]
-    options += ["--only-extremes"] if extremes else []
-    command = [sys.executable, "-m", "ens10.experiments.matrix.running", *options]
+    command = [sys.executable, "-m", *cell.process, *(["--only-extremes"] if extremes else [])]
     count = str(threads)
     environment = {**os.environ, "OMP_NUM_THREADS": count, "NUMBA_NUM_THREADS": count}
     cell.log.parent.mkdir(parents=True, exist_ok=True)

@@ -65,8 +65,8 @@ def task_options(config: Path, task: Task, store: Path) -> tuple[str, ...]:
     data = _changed_data(content["data"], task, store)
     options = {f"data.{name}": value for name, value in data.items()}
     if "network" in content["model"]["init_args"]:
-        batches = _batches(store, {**content["data"], **data})
-        options |= _changed_network(content["model"], batches, "target" in data)
+        moved = "target" in data
+        options |= network_options(content["model"], {**content["data"], **data}, store, moved)
     return tuple(f"--{name}={_text(value)}" for name, value in options.items())
 
 
@@ -90,8 +90,25 @@ def _changed_data(data: dict[str, Any], task: Task, store: Path) -> dict[str, An
     return changed
 
 
-def _changed_network(model: dict[str, Any], batches: Batches, moved: bool) -> dict[str, Any]:
-    """Number of channels and grid, where they differ."""
+def network_options(
+    model: dict[str, Any], data: dict[str, Any], store: Path, moved: bool = False
+) -> dict[str, Any]:
+    """The number of channels and the grid of a network, where data have others.
+
+    Args:
+        model: of a configuration, with a network.
+        data: of the configuration.
+        store: prepared data.
+        moved: whether the target is another than the configuration was written for.
+
+    Returns:
+        Values by key of the configuration, such as "model.init_args.network.init_args.grid".
+
+    Raises:
+        ArgumentError: a network that cannot follow.
+        UnknownNameError: channels that the store has not.
+    """
+    batches = training_batches(data, store)
     arguments = model["init_args"]["network"]["init_args"]
     changed: dict[str, Any] = {}
     channels = len(batches.channels)
@@ -120,7 +137,12 @@ def _leaves(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, An
             yield f"{before}{name}", value
 
 
-def _batches(store: Path, data: dict[str, Any]) -> Batches:
+def training_batches(data: dict[str, Any], store: Path) -> Batches:
+    """The training batches of a configuration's `data` on a store.
+
+    Raises:
+        UnknownNameError: channels that the store has not.
+    """
     names = ("protocol", "extras", "kind", "ensemble")
     given = {name: data[name] for name in names if name in data}
     return Batches(store, data["target"], data.get("inputs"), "train", **given)
