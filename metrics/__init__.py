@@ -119,7 +119,12 @@ from ens10.metrics.uncertainty import (
     interval,
     paired_differences,
 )
-from ens10.metrics.verification import available_scores, score_states, summarise
+from ens10.metrics.verification import (
+    available_scores,
+    register_score,
+    score_states,
+    summarise,
+)
 from ens10.metrics.verification.verify import verify
 from ens10.metrics.weighted import owcrps_ensemble, twcrps_ensemble, twcrps_normal
 
@@ -212,6 +217,7 @@ __all__ = [
     "quantile_score_sums",
     "rank_histogram",
     "region_boxes",
+    "register_score",
     "relative_economic_value",
     "reliability_diagram",
     "rmse",

@@ -2,14 +2,17 @@
 
 import csv
 import re
+import runpy
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from ens10.cli import main
 from ens10.convert import prepare
+from ens10.grid import area_weights
 from ens10.synthetic import World
 
 PAGE = (Path(__file__).parents[1] / "docs" / "add_your_own.md").read_text()
@@ -36,7 +39,7 @@ def folder(tmp_path_factory):
 
 
 def test_every_block_has_a_name_and_the_network_is_short():
-    assert len(BLOCKS) == PAGE.count("```") / 2 == 5
+    assert len(BLOCKS) == PAGE.count("```") / 2 == 8
     assert len(COMMANDS) == 4
     lines = BLOCKS["my_network.py"].partition("def __init__")[2].splitlines()
     assert len(lines) <= 30
@@ -88,3 +91,28 @@ def test_the_loss_over_many_probabilities_is_half_the_crps(folder):
     many = [(n + 0.5) / 2000 for n in range(2000)]
     found = 2 * QuantileLoss(many)(forecast, target)
     torch.testing.assert_close(found, forecast.crps(target), rtol=1e-3, atol=0)
+
+
+def test_the_score_counts_the_medians_that_miss(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    found = runpy.run_path("score_mine.py")
+    forecast, truth = found["forecast"].load(), found["truth"].load()
+    off = abs(forecast["mu"] - truth) > 5
+    rows = np.broadcast_to(area_weights(truth["latitude"])[:, None], off.shape[1:])
+    for season, dates in off.groupby(truth["valid_time"].dt.season):
+        share = np.average(dates.mean("time"), weights=rows)
+        assert float(found["found"]["bust"].sel(season=season)) == pytest.approx(share)
+    assert 0 < float(off.mean()) < 1
+
+
+def test_the_dataset_gives_batches_of_its_values(folder):
+    from my_dataset import batches, forecast, truth
+
+    assert batches.channels == ("gust:mean", "gust:std")
+    batch = next(iter(batches))
+    start = batch["dates"][0].astype("M8[s]") - np.timedelta64(24, "h")
+    one = forecast["gust"].sel(time=start, step=24)
+    np.testing.assert_allclose(batch["raw_mean"][0], one.mean("number"), rtol=1e-5)
+    seen = truth["gust"].sel(time=batch["dates"][0].astype("M8[s]"))
+    np.testing.assert_array_equal(batch["target"][0], seen)
+    assert sum(len(batches.splits.index[s]) for s in ("train", "val", "test")) == 96

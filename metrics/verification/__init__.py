@@ -1,6 +1,7 @@
 """Forecast stores against truth: aligned, scored in blocks, kept as states, summarised."""
 
 from ens10.metrics.verification.alignment import LeftOutWarning, checked_forecast, matched
+from ens10.metrics.verification.own import register_score
 from ens10.metrics.verification.states import available_scores, score_states
 from ens10.metrics.verification.summary import summarise
 from ens10.metrics.verification.table import SCORES
@@ -15,6 +16,7 @@ __all__ = [
     "checked_forecast",
     "matched",
     "paired_states",
+    "register_score",
     "score_states",
     "summarise",
     "verify",

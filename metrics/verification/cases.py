@@ -4,8 +4,8 @@ A case offers fields by name; which, is said by `offers`. Fields are NaN where t
 observation is missing.
 """
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +20,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 BY_EFI = frozenset({"eecrps", "abs_efi"})
 OF_ALL = BY_EFI | {"brier", "coverage", "quantile_score", "width", "histogram"}
+OWN: "dict[str, Callable[[Case], Floats]]" = {}  # fields that `own.register_score` added
 
 
 class Case:
@@ -52,7 +53,8 @@ class Case:
     def field(self, name: str, number: float | None = None) -> Array:
         """The field called `name`, such as "crps", or "brier" with its threshold."""
         if (name, number) not in self.made:
-            method = getattr(self, name)
+            own = OWN.get(name)
+            method: Callable[..., Array] = partial(own, self) if own else getattr(self, name)
             self.made[name, number] = method() if number is None else method(number)
         return self.made[name, number]
 

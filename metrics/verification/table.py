@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics.calibration import spread_inflation
+from ens10.metrics.verification.cases import OWN
 from ens10.metrics.verification.distributions import case_of
 
 Floats = npt.NDArray[np.float64]
@@ -208,7 +209,7 @@ def named(name: str) -> Named:
 
 def undefined(score: str, kind: str, members: int | None) -> str:
     """Why a score is undefined for a forecast, or ""."""
-    offered = case_of(kind).offers
+    offered = case_of(kind).offers | OWN.keys()
     entry = SCORES.get(score)
     needed = {score} if entry is None else {*entry.means}
     if not needed <= offered:
