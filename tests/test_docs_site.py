@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from ens10 import __version__, catalog, cli
-from ens10.protocol import PROTOCOLS, split_dates
+from ens10.protocol import protocol_of, split_dates
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -188,7 +188,7 @@ def test_the_splits_of_the_data_card_are_those_of_the_protocols():
     starts = np.array([f"{y}-{day}" for y in catalog.HINDCAST_YEARS for day in days], "datetime64")
     for name, train, val, test in rows("data_card.md", "Splits"):
         key = name.partition("`")[0]
-        splits = split_dates(PROTOCOLS[key], starts, starts + np.timedelta64(48, "h"))
+        splits = split_dates(protocol_of(key), starts, starts + np.timedelta64(48, "h"))
         said = [[int(year) for year in re.findall(r"\d{4}", text)] for text in (train, val, test)]
         assert said[0] == [splits.years["train"][0], splits.years["train"][-1]]
         assert (said[1] or said[2]) == splits.years["val"]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.channels import resolve
-from ens10.climate import Normaliser, normaliser
+from ens10.climate import Normaliser, normaliser, years_of
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.samples import Moment, Samples, SumsOfYears
 from ens10.protocol import Protocol, Splits
@@ -71,6 +71,8 @@ def feature_statistics(
 ) -> Normaliser:
     """Mean and scale of every feature but the extras; masks are left as they are.
 
+    They are of the dates that are valid in the years of the split, whatever dates are split by.
+
     Args:
         samples: the data.
         inputs: from `parse_inputs`.
@@ -89,7 +91,7 @@ def feature_statistics(
         normaliser([f"{n}:std" for n in named], *deviations, protocol.epsilon),
     ]
     if protocol.masks:
-        dates = len(np.unique(np.concatenate([splits.index[name] for name in names])))
+        dates = int(np.isin(years_of(samples.valid_time), years).sum())
         gaps = (sums["mean"][0] < dates).any(axis=(1, 2))
         parts.append(_masks([f"{named[n]}{_MASK}" for n in np.flatnonzero(gaps)], samples))
     return Normaliser(

@@ -14,7 +14,7 @@ import zarr
 from ens10.channels import attributes_of, channel_names, resolve
 from ens10.climate import years_of
 from ens10.errors import FileError, UnknownNameError
-from ens10.protocol import protocol_of, split_dates
+from ens10.protocol import protocol_of, reference_of, split_dates
 from ens10.quantiles.members import StoreMembers
 from ens10.quantiles.options import ClimateOptions, quantile_levels
 from ens10.quantiles.window import Climatology
@@ -123,9 +123,13 @@ def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any
     """What the climate is: equal for equal options and dates."""
     some = arrays.climatologies[arrays.steps[0]]
     years = {int(y) for i in arrays.judged_years for y in years_of(_of(some, some.eligible(i)))}
-    rule = "the 19 years that end with judged_year" if some.of_paper else "the training years"
+    rules, rolling = protocol_of(options.protocol), some.rolling
+    rule = f"the {rolling} years that end with judged_year" if rolling else "the training years"
+    kept = reference_of(rules)
+    own = {} if isinstance(kept, str) else {"rules": kept}  # of a protocol of one's own
     return {
-        "protocol": options.protocol,
+        "protocol": rules.name,
+        **own,
         "years": sorted(years),
         "climate_years": rule,
         "window": options.window,
@@ -137,8 +141,8 @@ def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any
 
 
 def _of(climatology: Climatology, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.datetime64]:
-    """The dates by which a protocol counts years: valid ones, or the paper's start dates."""
-    return (climatology.time if climatology.of_paper else climatology.valid_time)[chosen]
+    """The dates by which climate years are counted: valid ones, or starts if they roll."""
+    return (climatology.time if climatology.rolling else climatology.valid_time)[chosen]
 
 
 def _create(arrays: ClimateArrays, attributes: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ def model_climate(
     dates: npt.ArrayLike | None = None,
     protocol: str | Protocol = "clean",
     levels: int | None = None,
-    window: int = 9,
+    window: int | None = None,
 ) -> xr.DataArray:
     """Quantiles of the model climate of start dates, by the rules of `ens10.quantiles.window`.
 
@@ -44,9 +44,9 @@ def model_climate(
         step: may be left out where there is only one.
         dates: start dates to judge, all of the data if None. They need not be in the data, but
             the data's calendar must have their month-days.
-        protocol: "clean", "paper", or a protocol of one's own.
-        levels: number of evenly spaced levels from 0 to 1; None for 101 (21 in `paper`).
-        window: dates of the calendar, an odd number.
+        protocol: "clean", "paper", a YAML file, or a `Protocol`.
+        levels: number of evenly spaced levels from 0 to 1; None for the protocol's.
+        window: dates of the calendar, an odd number; None for the protocol's.
 
     Returns:
         Over (time, quantile, latitude, longitude), float32, in the units of the members; members
@@ -58,7 +58,8 @@ def model_climate(
     """
     members = members_of(source, channel, step)
     rules = protocol_of(protocol)
-    each = quantile_levels(levels, "paper" if rules.normalise_on == "all" else "clean")
+    each = quantile_levels(levels, rules)
+    window = rules.efi.window if window is None else window
     check_window(window)
     about = members.about
     held, valid = (about[name].to_numpy().astype("M8[s]") for name in ("time", "valid_time"))

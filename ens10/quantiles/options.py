@@ -7,9 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.errors import ArgumentError
-from ens10.protocol import protocol_of
-
-_LEVELS = {"train": 101, "all": 21}  # by the years that a protocol takes: "all" is the authors'
+from ens10.protocol import Protocol, protocol_names, protocol_of
 
 
 @dataclass(frozen=True)
@@ -19,10 +17,10 @@ class ClimateOptions:
     Attributes:
         channels: such as "t2m" or "z500".
         steps: in the units of the store.
-        levels: number of evenly spaced quantile levels from 0 to 1; None for 101, or the authors'
-            21 (0, 0.05, ... 1) in the `paper` protocol.
+        levels: number of evenly spaced quantile levels from 0 to 1; None for the protocol's (101,
+            or the authors' 21 in `paper`).
         window: start dates of the calendar that make up the climate of one, itself in the middle.
-        protocol: "clean" or "paper"; see `ens10.quantiles.window`.
+        protocol: its name, or a protocol of one's own; see `ens10.quantiles.window`.
 
     Raises:
         ArgumentError: no channel or step, an even window, fewer than two levels.
@@ -33,7 +31,7 @@ class ClimateOptions:
     steps: tuple[int, ...]
     levels: int | None = None
     window: int = 9
-    protocol: str = "clean"
+    protocol: str | Protocol = "clean"
 
     def __post_init__(self) -> None:
         if not (self.channels and self.steps):
@@ -46,10 +44,10 @@ def parse_climate(
     words: Sequence[str],
     *,
     levels: int | None = None,
-    window: int = 9,
-    protocol: str = "clean",
+    window: int | None = None,
+    protocol: str | Protocol = "clean",
 ) -> ClimateOptions:
-    """Options from words such as "t2m@48" or "z500@24,48".
+    """Options from words such as "t2m@48" or "z500@24,48"; what is None is the protocol's.
 
     Raises:
         ArgumentError: another form, channels at different steps, or an option out of range.
@@ -67,17 +65,19 @@ def parse_climate(
         said = "; ".join(f"{channel} at {', '.join(map(str, s))}" for channel, s in each.items())
         raise ArgumentError("climate", f"different steps: {said}", "Give all the same steps")
     common = next(iter(each.values()), ())
-    return ClimateOptions(tuple(each), common, levels, window, protocol)
+    rules = protocol_of(protocol)
+    kept = protocol if protocol in protocol_names() else rules  # not the path of a file
+    return ClimateOptions(tuple(each), common, levels, window or rules.efi.window, kept)
 
 
-def quantile_levels(levels: int | None, protocol: str) -> npt.NDArray[np.float64]:
-    """Evenly spaced levels from 0 to 1.
+def quantile_levels(levels: int | None, protocol: str | Protocol) -> npt.NDArray[np.float64]:
+    """Evenly spaced levels from 0 to 1; None for as many as the protocol has.
 
     Raises:
         ArgumentError: fewer than two.
         UnknownNameError: no such protocol.
     """
-    count = _LEVELS[protocol_of(protocol).normalise_on] if levels is None else levels
+    count = protocol_of(protocol).efi.levels if levels is None else levels
     if count < 2:
         raise ArgumentError("levels", f"{count} quantile levels", "Give 2 or more, such as 101")
     return np.linspace(0.0, 1.0, count)

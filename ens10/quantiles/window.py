@@ -3,15 +3,18 @@
 The calendar is that of the data: its month-days, sorted. The window counts dates of the calendar,
 not days.
 
-`clean` (and every protocol that normalises on its training years): the climate years are the
-training years, by the valid date at the step concerned. The year is a circle: the window of 1
-January reaches back into December, unless the calendar leaves out a part of the year over New
-Year. Where the year judged is a climate year it is left out, with what else starts within half a
-year of the date judged (the same winter, where the window crosses New Year).
+A protocol says by its `efi` which years, how many dates and whether the year is a circle.
 
-`paper` (and every protocol that normalises on all years): the 19 years that end with the one
-judged, which is among them, as the ENS-10 authors had them; the window is cut at both ends of the
-year. The authors' files lack 31 December, so that two test dates fell out; here they are judged.
+Training years (`clean`): those with a valid date, at the step concerned, in a training year. Where
+the year judged is a climate year it is left out, with what else starts within half a year of the
+date judged (the same winter, where the window crosses New Year).
+
+A number of years (19 in `paper`): the years that end with the one judged, which is among them, as
+the ENS-10 authors had them. Their files lack 31 December, so that two test dates fell out; here
+they are judged.
+
+Where the year is a circle (`clean`) the window of 1 January reaches back into December, unless the
+calendar leaves out a part of the year over New Year. Otherwise (`paper`) it is cut at both ends.
 """
 
 from dataclasses import dataclass
@@ -25,7 +28,6 @@ from ens10.climate import years_of
 from ens10.errors import ArgumentError
 from ens10.protocol import Protocol, split_dates
 
-PAPER_YEARS = 19
 ANY_YEAR = 0  # one climate for all years but its own
 _HALF_A_YEAR = np.timedelta64(183, "D")
 _ANY_LEAP_YEAR = 2000
@@ -71,9 +73,10 @@ class Climatology:
         return chosen
 
     @property
-    def of_paper(self) -> bool:
-        """Whether the climate goes by the year judged, which it includes."""
-        return self.protocol.normalise_on == "all"
+    def rolling(self) -> int | None:
+        """How many years that end with the one judged make the climate; None: training years."""
+        years = self.protocol.efi.years
+        return years if isinstance(years, int) else None
 
     def around(self, month_day: str) -> list[str]:
         """The month-days of the window around one of the calendar's, from its first to its last.
@@ -86,7 +89,7 @@ class Climatology:
             held = f"It has {len(calendar)} month-days from {calendar[0]} to {calendar[-1]}"
             raise ArgumentError("dates", f"no date of the data starts on {month_day}", held)
         half, centre, count = self.window // 2, calendar.index(month_day), len(calendar)
-        if self.of_paper or not _is_round(calendar):
+        if not (self.protocol.efi.round and _is_round(calendar)):
             return calendar[max(centre - half, 0) : centre + half + 1]
         if self.window >= count:
             return calendar
@@ -96,17 +99,18 @@ class Climatology:
         """Which dates belong to the climate years; shape (n,).
 
         Args:
-            judged_year: of the valid date that is judged; the `paper` protocol needs it.
+            judged_year: of the valid date that is judged; years that roll with it need it.
         """
-        if not self.of_paper or judged_year == ANY_YEAR:
+        if self.rolling is None or judged_year == ANY_YEAR:
             return self.training
         years = years_of(self.time)
-        chosen: npt.NDArray[np.bool_] = (years > judged_year - PAPER_YEARS) & (years <= judged_year)
+        first = judged_year - self.rolling
+        chosen: npt.NDArray[np.bool_] = (years > first) & (years <= judged_year)
         return chosen
 
     def judged_years(self) -> list[int]:
         """The years that need a climate of their own to judge the test split; 0 for any."""
-        if not self.of_paper:
+        if self.rolling is None:
             return [ANY_YEAR]
         return list(split_dates(self.protocol, self.time, self.valid_time).years["test"])
 
@@ -128,7 +132,7 @@ class Climatology:
         year = int(years_of(np.array([valid]))[0])
         eligible = self.eligible(year)
         valid_years = years_of(self.valid_time)
-        if not self.of_paper and year in valid_years[eligible]:
+        if self.rolling is None and year in valid_years[eligible]:
             apart = np.abs(self.time - start) > _HALF_A_YEAR
             eligible = eligible & (valid_years != year) & apart
         found = self.positions(month_days_of(np.array([start]))[0], eligible)

@@ -6,7 +6,7 @@ from gribfiles import GRID, cube
 
 from ens10.catalog import HINDCAST_YEARS, month_days
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.protocol import PROTOCOLS, split_dates
+from ens10.protocol import protocol_of, split_dates
 from ens10.source import open_source
 from ens10.source.layout import tidy
 from ens10.source.names import Names
@@ -69,7 +69,7 @@ def test_the_pairs_of_the_paper():
     assert np.setdiff1d(starts, left).astype(str).tolist() == ["2017-12-31"]
     check(paired.sel(step=[48]))
     valid = paired.valid_time.sel(step=48).to_numpy()
-    splits = split_dates(PROTOCOLS["paper"], paired.time.to_numpy(), valid)
+    splits = split_dates(protocol_of("paper"), paired.time.to_numpy(), valid)
     assert splits.years == {
         "train": list(range(1998, 2016)),
         "val": [2016, 2017],

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ens10.catalog import HINDCAST_YEARS, month_days
 from ens10.errors import ArgumentError, OverlapError, UnknownNameError
-from ens10.protocol import PROTOCOLS, Protocol, protocol_of, split_dates
+from ens10.protocol import Protocol, protocol_of, split_dates
 
 STARTS = np.array(
     sorted(f"{year}-{md[:2]}-{md[2:]}" for year in HINDCAST_YEARS for md in month_days()),
@@ -25,7 +25,7 @@ def year_of(times):
 
 
 def test_clean_protocol_on_the_calendar_of_ens10():
-    splits = split(PROTOCOLS["clean"])
+    splits = split(protocol_of("clean"))
     assert splits.years == {"train": list(range(1998, 2015)), "val": [2015], "test": [2016, 2017]}
     valid = STARTS + AHEAD
     for name, index in splits.index.items():
@@ -39,7 +39,7 @@ def test_clean_protocol_on_the_calendar_of_ens10():
 
 
 def test_paper_protocol_on_the_calendar_of_ens10():
-    splits = split(PROTOCOLS["paper"])
+    splits = split(protocol_of("paper"))
     assert {name: len(index) for name, index in splits.index.items()} == {
         "train": 1889, "val": 210, "test": 210,
     }  # fmt: skip
@@ -116,4 +116,4 @@ def test_wrong_protocols():
         protocol_of("papper")
     own = Protocol(name="mine")
     assert protocol_of(own) is own
-    assert protocol_of("clean") is PROTOCOLS["clean"]
+    assert protocol_of("clean") is protocol_of("clean")
