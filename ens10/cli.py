@@ -11,10 +11,11 @@ from typing import NoReturn
 
 from ens10.datacommands import add_all as add_data_commands
 from ens10.errors import Ens10Error, suggestion
+from ens10.extras import telling_extras
 from ens10.runcommands import add_case, add_score
 
 _LIGHTNING = ("fit", "validate", "test", "predict")
-_NEEDED_BY_TRAIN = ("torch", "pytorch_lightning", "jsonargparse")
+_TRAIN_AND_DRAW = ("demo", "reproduce")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,20 +28,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    command = given[0] if given else ""
+    extras = ("train", "plot") if command in _TRAIN_AND_DRAW else ()
     try:
-        if given and given[0] in _LIGHTNING:
-            return _lightning(given[0], given[1:])
-        options = _parser().read(given)
-        return int(options.command(options) or 0)
+        with telling_extras(f"`ens10 {command}`", *extras):
+            if command in _LIGHTNING:
+                return _lightning(command, given[1:])
+            options = _parser().read(given)
+            return int(options.command(options) or 0)
     except Ens10Error as error:
         print(f"ens10: {error}", file=sys.stderr)
         return 1
-    except ModuleNotFoundError as error:
-        if error.name and error.name.split(".")[0] in (*_NEEDED_BY_TRAIN, "matplotlib"):
-            remedy = "Install it with: pip install 'ens10[all]'"
-            print(f"ens10: this command needs {error.name}. {remedy}", file=sys.stderr)
-            return 1
-        raise
     except KeyboardInterrupt:
         print("ens10: interrupted", file=sys.stderr)
         return 130

@@ -55,7 +55,7 @@ def _add_download(commands: "Commands[Any]") -> None:
 
 def _add_inspect(commands: "Commands[Any]") -> None:
     parser = commands.add_parser("inspect", help="what a file, folder or store holds")
-    parser.add_argument("path", type=Path, metavar="PATH")
+    parser.add_argument("path", metavar="PATH")
     parser.add_argument("--headers", action="store_true", help="do not decode the values")
     parser.set_defaults(command=_inspect)
 

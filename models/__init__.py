@@ -6,6 +6,8 @@ The names below are loaded on first use, so that the statistical methods need no
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ens10.extras import telling_extras
+
 if __name__ == "models":  # the bare name: two copies of every class would follow
     raise ImportError("import this package as ens10.models, not as models")
 
@@ -88,4 +90,5 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'ens10.models' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    with telling_extras(f"ens10.models.{name}"):
+        return getattr(import_module(_HOMES[name]), name)

@@ -160,7 +160,9 @@ def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, done: D
         distributed: Any = import_module("distributed")
     except ModuleNotFoundError as error:
         raise ArgumentError(
-            "scheduler", f"distributed cannot be imported ({error})", "pip install -U distributed"
+            "scheduler",
+            f"distributed cannot be imported ({error})",
+            "Install it with: pip install 'ens10[cluster]'",
         ) from error
     with _connected(distributed.Client, scheduler) as client:
         left = iter(groups)

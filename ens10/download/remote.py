@@ -181,10 +181,11 @@ def check_scheme(base: str, argument: str = "base") -> None:
     try:
         fsspec.get_filesystem_class(scheme)
     except ImportError as error:
+        needed = _PACKAGES.get(scheme, f"what fsspec names for {scheme}")
         raise ArgumentError(
             argument,
             f"{scheme}:// needs a package that is not installed ({error})",
-            f"pip install {_PACKAGES.get(scheme, f'what fsspec names for {scheme}')}",
+            f"Install it with: pip install {needed}",
         ) from error
     except ValueError as error:
         raise ArgumentError(
@@ -193,11 +194,11 @@ def check_scheme(base: str, argument: str = "base") -> None:
 
 
 _PACKAGES = {
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
+    "gs": "'ens10[cloud]'",
+    "gcs": "'ens10[cloud]'",
     "s3": "s3fs",
-    "http": "aiohttp requests",
-    "https": "aiohttp requests",
+    "http": "'ens10[cloud]'",
+    "https": "'ens10[cloud]'",
     "sftp": "paramiko",
 }
 

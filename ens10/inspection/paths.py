@@ -4,7 +4,7 @@ import mmap
 from collections.abc import Sequence
 from pathlib import Path
 
-from ens10.errors import Ens10Error, FileError
+from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.grib import MessageList, is_grib, survey
 from ens10.inspection.gribs import grib_rows
 from ens10.inspection.listed import is_partial, partial_rows
@@ -32,7 +32,14 @@ def inspect_path(path: Path | str, *, values: bool = True, progress: bool = Fals
 
     Raises:
         FileError: nothing is there, or a store of a newer version.
+        ArgumentError: the path is an address.
     """
+    if "://" in str(path):
+        raise ArgumentError(
+            "path",
+            f"{path} is an address; what lies on a disk is inspected",
+            "Open it with ens10.source.open_source, or make a store of it with `ens10 prepare`",
+        )
     path = Path(path)
     if not path.exists():
         partial = path.with_name(f"{path.name}.partial")

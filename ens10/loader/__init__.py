@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ens10.extras import telling_extras
 from ens10.loader.batch import Batch
 from ens10.loader.batches import Batches
 from ens10.loader.kinds import Fields, Kind, Slabs
@@ -30,4 +31,5 @@ _WITH_TORCH = {"EnsembleDataModule": "datamodule", "SampleDataset": "tensors"}
 def __getattr__(name: str) -> Any:
     if name not in _WITH_TORCH:
         raise AttributeError(f"module 'ens10.loader' has no attribute {name!r}")
-    return getattr(import_module(f"ens10.loader.{_WITH_TORCH[name]}"), name)
+    with telling_extras(f"ens10.loader.{name}"):
+        return getattr(import_module(f"ens10.loader.{_WITH_TORCH[name]}"), name)

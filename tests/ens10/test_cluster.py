@@ -72,7 +72,7 @@ def test_without_distributed(write, tmp_path, monkeypatch):
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(workers, "import_module", missing)
-    with pytest.raises(ArgumentError, match=r"cannot be imported.*pip install"):
+    with pytest.raises(ArgumentError, match=r"cannot be imported.*ens10\[cluster\]"):
         prepare(write(cube()), tmp_path / "s", scheduler="tcp://127.0.0.1:1")
 
 

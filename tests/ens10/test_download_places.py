@@ -115,9 +115,9 @@ def test_a_scheme_whose_package_is_not_installed(tmp_path, monkeypatch):
         raise ImportError("Please install gcsfs to access Google Storage")
 
     monkeypatch.setattr("fsspec.get_filesystem_class", lacking)
-    with pytest.raises(ArgumentError, match=r"gs:// needs .* pip install gcsfs"):
+    with pytest.raises(ArgumentError, match=r"gs:// needs .* pip install 'ens10\[cloud\]'"):
         get(tmp_path, "gs://bucket/x")
-    with pytest.raises(ArgumentError, match="pip install aiohttp"):
+    with pytest.raises(ArgumentError, match=r"pip install 'ens10\[cloud\]'"):
         download(tmp_path, "truth", "0104")
 
 
