@@ -72,16 +72,17 @@ class Place:
 
     def stations(self, cores: int) -> list[Station]:
         """All stations, in order."""
-        data = [_world(self), _prepare(self, cores), _verify(self), _free(self)]
+        data = [_world(self, cores), _prepare(self, cores), _verify(self), _free(self)]
         runs = [station for model in MODELS for station in _model(self, model)]
         return [*data, *runs, _report(self), _case(self)]
 
 
-def _world(place: Place) -> Station:
+def _world(place: Place, cores: int) -> Station:
     module = "ens10.experiments.full_size.world"
     dates = ("--dates", str(place.dates)) if place.dates else ()
     command = (sys.executable, "-m", module, str(place.world), "--grid", place.grid, *dates)
-    what = "synthetic forecasts and truth, as GRIB files"
+    what = f"synthetic forecasts and truth, as GRIB files, with {cores} processes"
+    command = (*command, "--workers", str(cores))
     return Station("synth", what, command, place.world, lambda: _disk(place.world))
 
 

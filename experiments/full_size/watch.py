@@ -56,7 +56,7 @@ def watched(
     most: float,
     environment: Mapping[str, str] | None = None,
     cores: int | None = None,
-    every: float = 0.5,
+    every: float = 1.0,
 ) -> Usage:
     """Runs a command in a session of its own.
 

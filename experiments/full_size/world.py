@@ -6,11 +6,14 @@ for training (79 dates of 1998) and for the test (26 dates of 1999).
 
 import argparse
 import datetime as dt
+import multiprocessing
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from ens10 import catalog
+from ens10.progress import track
 from ens10.synthetic import World
 
 YEARS = (1998, 1999)
@@ -36,16 +39,33 @@ def year(grid: str, dates: int | None = None) -> Year:
     return Year(grid, YEARS, dates, catalog.names_of_kind("sfc"), seed=0, steps=(TARGET_STEP,))
 
 
+def write(world: Year, folder: Path, workers: int) -> None:
+    """Writes the world's files, the forecasts of several days at a time."""
+    (folder / "truth").mkdir(parents=True)
+    days = world.month_days
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context) as pool:
+        done = pool.map(world._write_forecasts, [folder] * len(days), days)
+        for _ in track(done, "forecasts", len(days)):
+            pass
+    for day in track(days, "truth", len(days)):
+        world._write_truth(folder, day)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the world."""
     parser = argparse.ArgumentParser(prog="python -m ens10.experiments.full_size.world")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--grid", default="361x720")
     parser.add_argument("--dates", type=int)
+    parser.add_argument("--workers", type=int, default=1, help="processes")
     given = parser.parse_args(arguments)
-    year(given.grid, given.dates).write(given.folder, progress=True)
+    write(year(given.grid, given.dates), given.folder, given.workers)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # by its name, so that the processes find the class
+    from ens10.experiments.full_size.world import main as start
+
+    sys.exit(start())
