@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all lint format docs clean
+.PHONY: demo test test-all lint format notebooks docs clean
 
 demo: $(STAMP)
 	$(BIN)/ens10 demo --out demo
@@ -25,6 +25,11 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Strips the notebooks of outputs and runs them all, as `make test-all` does.
+notebooks: $(STAMP)
+	$(BIN)/python notebooks/tidy.py
+	$(BIN)/python -m pytest tests/test_notebooks.py
 
 # The pages of docs/ and the reference, into site/: warnings are errors. It needs no torch.
 docs: $(DOCS)
@@ -46,4 +51,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist demo site *.egg-info
+	rm -rf $(VENV) build dist demo site notebooks/work *.egg-info

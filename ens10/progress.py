@@ -48,6 +48,8 @@ def bar(
 
 
 def _progress(shown: bool, in_bytes: bool) -> "Progress":
+    from importlib.util import find_spec
+
     from rich.console import Console
     from rich.filesize import decimal
     from rich.progress import (
@@ -74,6 +76,10 @@ def _progress(shown: bool, in_bytes: bool) -> "Progress":
                 return Text(f"{decimal(int(speed))}/s")
             return Text(f"{speed:.1f}/s" if speed >= 1 else f"{1 / speed:.1f} s each")
 
+    console = Console(stderr=True)
+    if console.is_jupyter and find_spec("ipywidgets") is None:
+        shown = False  # rich would warn in place of each bar
+
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -82,6 +88,6 @@ def _progress(shown: bool, in_bytes: bool) -> "Progress":
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
         disable=not shown,
     )

@@ -47,7 +47,7 @@ def run_demo(
         prepare(out / "world", store, truth=out / "world" / "truth", progress=not quiet)
     runs = [out / "runs" / name for name in models]
     for run in runs:
-        _run(run, store, seed, quiet)
+        make_run(run, store, seed, quiet=quiet)
     optimum = out / "runs" / "optimum"
     if not (optimum / STATES).exists():
         score_optimum(world, runs[0], optimum, progress=not quiet)
@@ -82,8 +82,18 @@ def _world(out: Path, seed: int, quiet: bool) -> World:
     return world
 
 
-def _run(run: Path, store: Path, seed: int, quiet: bool) -> None:
-    """Fits, predicts and scores one model; goes on where an earlier call was interrupted."""
+def make_run(
+    run: Path, store: Path, seed: int = 0, *, options: Sequence[str] = (), quiet: bool = False
+) -> None:
+    """Fits, predicts and scores one model; goes on where an earlier call was interrupted.
+
+    Args:
+        run: folder of the run, called like a configuration in `experiments/configs`.
+        store: to fit on.
+        seed: of the training.
+        options: further ones of `ens10 fit`.
+        quiet: no progress bars.
+    """
     if (run / STATES).exists():
         return
     if not quiet:
@@ -91,9 +101,9 @@ def _run(run: Path, store: Path, seed: int, quiet: bool) -> None:
     silent = ["--quiet"] if quiet else []
     begun = run.exists() and (run / "config.yaml").exists()
     if not begun:
-        options = ["--data.store", str(store), "--seed_everything", str(seed)]
-        config = ["--config", str(config_path(run.name))]
-        run_stage("fit", [*config, *options, "--run", str(run), *silent])
+        fixed = ["--config", str(config_path(run.name)), "--data.store", str(store)]
+        seeded = ["--seed_everything", str(seed), *options]
+        run_stage("fit", [*fixed, *seeded, "--run", str(run), *silent])
     elif "seconds" not in provenance.read(run):
         run_stage("fit", ["--run", str(run), "--resume", *silent])
     run_stage("predict", ["--run", str(run), *silent])

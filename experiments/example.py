@@ -1,0 +1,175 @@
+"""A small world, its store and finished runs, for notebooks and first tries: made once, then kept.
+
+Everything lies in the folder `work` of the working directory (`notebooks/work` for the notebooks)
+and can be deleted at any time. With the environment variable `ENS10_STORE` the same code takes
+that store instead of the synthetic one.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ens10.convert import prepare
+from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.experiments import provenance
+from ens10.experiments.demo import make_run
+from ens10.experiments.optimum import score_optimum
+from ens10.experiments.score import STATES
+from ens10.quantiles import parse_climate
+from ens10.synthetic import World
+
+STORE = "ENS10_STORE"
+WORK = Path("work")
+OPTIMUM = "optimum"
+MODELS = ("raw", "emos_local", "unet", OPTIMUM)
+EPOCHS: Mapping[str, int] = {"mlp": 4, "unet": 10}  # seconds; more on a store of one's own
+_YEARS, _DATES = range(2000, 2008), 18
+_WINDOW = 3  # start dates of a climate: two months of the 18 dates of a year
+
+
+def command(*words: object) -> None:
+    """Runs `ens10 WORDS...` in this process, for code that must not go on when it fails.
+
+    Args:
+        words: of the command line, such as "score", a path and "--by", "season".
+
+    Raises:
+        ArgumentError: the command failed; what it says stands above.
+    """
+    from ens10.cli import main
+
+    line = [str(word) for word in words]
+    try:
+        status = main(line)
+    except SystemExit as stop:  # bad usage
+        status = int(stop.code or 0) if isinstance(stop.code, int | None) else 1
+    if status:
+        raise ArgumentError(f"ens10 {' '.join(line)}", f"exit status {status}")
+
+
+def example_world(work: Path | str = WORK) -> World:
+    """The world of the example, written as GRIB files: 24 x 48 points, 144 dates, 10 members.
+
+    Args:
+        work: folder for everything.
+    """
+    folder = _example(work) / "world"
+
+    def make(partial: Path) -> None:
+        World("24x48", _YEARS, _DATES, seed=0).write(partial)
+
+    _once(folder, make, "world")
+    return World.load(folder)
+
+
+def example_store(work: Path | str = WORK) -> Path:
+    """The store in `ENS10_STORE`, or else one of the synthetic world (half a minute, once).
+
+    Args:
+        work: folder for everything.
+
+    Returns:
+        Its path. That of the example has all surface variables at 0, 24 and 48 h, 10 members, the
+        truth of t2m at 48 h and the climate of t2m for the extreme forecast index.
+
+    Raises:
+        FileError: `ENS10_STORE` is no folder.
+    """
+    if os.environ.get(STORE):
+        store = Path(os.environ[STORE])
+        if not store.is_dir():
+            raise FileError(store, "no such folder", f"Give {STORE} the path of a store")
+        return store
+    store = _example(work) / "store.zarr"
+    if not store.exists():
+        source = example_world(work).folder
+        climate = parse_climate(["t2m@48"], window=_WINDOW)
+
+        def make(partial: Path) -> None:
+            prepare(source, partial, truth=f"{source}/truth", climate=climate)
+
+        _once(store, make, "store")
+    return store
+
+
+def example_runs(*models: str, work: Path | str = WORK) -> dict[str, Path]:
+    """Finished runs on the store of `example_store`: fitted, predicted and scored, each once.
+
+    Args:
+        models: names of configurations in `experiments/configs`, and "optimum", the best possible
+            forecast, which a store in `ENS10_STORE` lacks and is left out there; those of
+            `MODELS` if none is given. Networks learn on the synthetic world for `EPOCHS`.
+        work: folder for everything.
+
+    Returns:
+        The run folders by name, in the order asked for.
+
+    Raises:
+        Ens10Error: a model that is not known, or does not fit the store.
+    """
+    given = bool(os.environ.get(STORE))
+    store = example_store(work)
+    folder = _runs(work, store, given)
+    wanted = [name for name in models or MODELS if not (given and name == OPTIMUM)]
+    for name in wanted:
+        if not (folder / name / STATES).exists():
+            begun = time.perf_counter()
+            _finish(name, folder, store, work, given)
+            print(f"{folder / name} in {time.perf_counter() - begun:.0f} s")
+    return {name: folder / name for name in wanted}
+
+
+def figure_style() -> None:
+    """Quiet axes, and colours for any colour vision, for the figures that a notebook draws."""
+    import matplotlib.pyplot as plt
+
+    from ens10.metrics.figures.style import COLOURS, STYLE, WIDTH
+
+    plt.rcParams.update(STYLE)
+    plt.rcParams["axes.prop_cycle"] = plt.cycler(color=COLOURS)
+    plt.rcParams.update({"figure.figsize": (WIDTH, 2.9), "figure.constrained_layout.use": True})
+    plt.rcParams.update({"figure.dpi": 110, "figure.facecolor": "white"})
+
+
+def _example(work: Path | str) -> Path:
+    return Path(work) / "example"
+
+
+def _runs(work: Path | str, store: Path, given: bool) -> Path:
+    """A folder for each store, so that another one never gives the runs of the first."""
+    if not given:
+        return _example(work) / "runs"
+    return Path(work) / f"runs-{store.stem}-{provenance.checksum(store)}"
+
+
+def _finish(name: str, folder: Path, store: Path, work: Path | str, given: bool) -> None:
+    if name == OPTIMUM:
+        raw = example_runs("raw", work=work)["raw"]
+        score_optimum(example_world(work), raw, folder / name)
+        return
+    epochs = [] if given or name not in EPOCHS else ["--trainer.max_epochs", str(EPOCHS[name])]
+    try:
+        make_run(folder / name, store, options=epochs, quiet=True)
+    except Ens10Error as error:
+        error.add_note(f"while {folder / name} was made")
+        raise
+
+
+def _once(path: Path, make: Callable[[Path], None], what: str) -> None:
+    """Makes a folder under another name first: one that is there is whole."""
+    if path.exists():
+        return
+    begun = time.perf_counter()
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    make(partial)
+    try:
+        partial.rename(path)
+    except OSError:  # another notebook was faster
+        shutil.rmtree(partial)
+        if not path.exists():
+            raise
+    print(f"{what} {path} in {time.perf_counter() - begun:.0f} s")
