@@ -1,0 +1,135 @@
+"""The command: the variants of an ablation as cells, each done once, then their table."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError
+from ens10.experiments.ablation.cells import Place, find_cells_of, fitted_overlay, write_overlay
+from ens10.experiments.ablation.given import write_given
+from ens10.experiments.ablation.pages import write_pages
+from ens10.experiments.ablation.results import Line, read_lines
+from ens10.experiments.ablation.spec import Ablation, known_ablations, load_ablation
+from ens10.experiments.matrix.work import Work
+from ens10.experiments.matrix.worlds import WorldSize, store_of
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; exit status 1 if a cell failed, or with one line on bad input."""
+    options = _parse(arguments)
+    try:
+        ablation = load_ablation(options.ablation)
+        if options.overlays is not None:
+            _write_overlays(ablation, options)
+            return 0
+        return _ask(ablation, options)
+    except Ens10Error as error:
+        print(f"ens10: {error}", file=sys.stderr)
+        return 1
+
+
+def _ask(ablation: Ablation, options: argparse.Namespace) -> int:
+    if options.work is None or options.out is None or options.seeds < 1:
+        raise ArgumentError("WORK", "a folder for data and runs, --out and a seed are needed")
+    place, size = _prepared(ablation, options)
+    seeds = range(options.seeds)
+    cells, refused = find_cells_of(ablation, seeds, place)
+    print(f"{len(cells)} cells: {len(ablation.variants)} variants, {options.seeds} seeds")
+    work = Work(list(cells), options.keep_older, options.threads)
+    work.do_all(options.workers)
+    for name, words in work.failed.items():
+        print(f"{name} failed:\n{words}\n", file=sys.stderr)
+    wrong = refused | {name: words.splitlines()[-1] for name, words in work.failed.items()}
+    missing = wrong | {name: f"left to {who}" for name, who in work.elsewhere.items()}
+    counts = ("complete", "older") if options.keep_older else ("complete",)
+    shown = {cell.kept for cell in cells if cell.status() in counts}
+    same = options.store is not None
+    lines = read_lines(ablation, place.out, seeds, same_data=same, shown=shown)
+    if not lines:
+        raise MissingDataError(place.out, [v.name for v in ablation.variants], "See above")
+    print(write_pages(ablation, lines, place.out, [_about(lines, options, size)], missing))
+    if ablation.worth:
+        print(write_given(ablation, lines, place.out))
+    return int(bool(wrong))
+
+
+def _prepared(ablation: Ablation, options: argparse.Namespace) -> tuple[Place, WorldSize]:
+    """Where the cells are; synthetic worlds are made."""
+    size, out = _size(ablation, options), options.out / ablation.name
+    if options.store is not None:
+        if not options.store.is_dir():
+            raise FileError(options.store, "no such store", "Make it with `ens10 prepare`")
+        return Place(options.work, out, options.budget, options.store), size
+    place = Place(options.work / size.folder, out, options.budget)
+    for seed in range(options.seeds):
+        store_of(place.work / f"seed{seed}", seed, size, wait=True)
+    return place, size
+
+
+def _about(lines: Sequence[Line], options: argparse.Namespace, size: WorldSize) -> str:
+    """Data, seeds and budget in a sentence."""
+    known = next(iter(lines[0].kept.values())).run.provenance
+    dates = known.get("dates") or {}
+    counts = ", ".join(f"{dates.get(s, '?')} {s}" for s in ("train", "val", "test"))
+    data = f"`{options.store.name}`" if options.store else f"synthetic worlds of {size.grid} points"
+    each = "a training each" if options.store else "each a world and a training of its own"
+    length = f"budget `{options.budget}`" if options.budget else "as long as configured"
+    return (
+        f"{known.get('target')}, protocol {known.get('protocol')}, {data}, dates: {counts}; "
+        f"{options.seeds} seed{'s' if options.seeds > 1 else ''}, {each}; trained {length}."
+    )
+
+
+def _write_overlays(ablation: Ablation, options: argparse.Namespace) -> None:
+    """Each variant as a YAML to lay over its configuration, and the commands that do it."""
+    for variant in ablation.variants:
+        path = options.overlays / f"{variant.name}.yaml"
+        overlay = variant.overlay
+        if options.store is not None:
+            overlay = fitted_overlay(variant, options.store)
+        write_overlay(path, overlay)
+        store = options.store or "STORE"
+        print(f"ens10 fit --config {variant.config} --config {path} --data.store {store} "
+              f"--run runs/{variant.name}")  # fmt: skip
+
+
+def _size(ablation: Ablation, options: argparse.Namespace) -> WorldSize:
+    asked = {name: getattr(options, name) for name in ("grid", "years", "dates")}
+    given = [name for name, value in asked.items() if value is not None]
+    if options.store is not None and given:
+        raise ArgumentError(f"--{given[0]}", "is of synthetic worlds", "Leave it out, or --store")
+    return ablation.size(**asked)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m ens10.experiments.ablation",
+        description="What one part of a model or of its data is worth: variants as cells, and the "
+        "table of their paired differences. Resumable; several processes can share WORK.",
+        epilog=f"Ablations: {', '.join(known_ablations())}.",
+    )
+    parser.add_argument("ablation", metavar="NAME", help="of the package, or a YAML of your own")
+    parser.add_argument("work", type=Path, nargs="?", metavar="WORK", help="for data and runs")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="results go to DIR/NAME")
+    parser.add_argument("--store", type=Path, help="prepared data (default: synthetic worlds)")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="default: 1")
+    parser.add_argument("--budget", metavar="NAME", help="how long to train, as five_minutes")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="cells at a time")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each cell")
+    parser.add_argument(
+        "--keep-older", action="store_true", help="cells made by other code or data count as well"
+    )
+    parser.add_argument(
+        "--overlays", type=Path, metavar="DIR",
+        help="only write each variant as a YAML for `ens10 fit` (with --store: fitted to it)",
+    )  # fmt: skip
+    world = parser.add_argument_group("synthetic worlds")
+    world.add_argument("--grid", metavar="HxW")
+    world.add_argument("--years", type=int, metavar="N")
+    world.add_argument("--dates", type=int, metavar="N", help="in each year")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

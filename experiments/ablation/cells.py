@@ -1,0 +1,167 @@
+"""The cells of an ablation: a variant and a seed each, done by `ens10.experiments.matrix`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ens10.errors import ArgumentError, Ens10Error
+from ens10.experiments import provenance
+from ens10.experiments.ablation.spec import Ablation, Variant
+from ens10.experiments.ablation.thinned import thinned_store
+from ens10.experiments.matrix.budgets import load_budget
+from ens10.experiments.matrix.cells import Cell
+from ens10.experiments.matrix.identity import Identity, identity_of
+from ens10.experiments.matrix.tasks import network_options
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the cells of a call are, and how long they train.
+
+    Attributes:
+        work: folder of data and runs.
+        out: folder of the ablation's results.
+        budget: see `load_budget`.
+        store: prepared data of all seeds; None for a synthetic world of each.
+    """
+
+    work: Path
+    out: Path
+    budget: str | None = None
+    store: Path | None = None
+
+
+@dataclass(frozen=True)
+class VariantCell(Cell):
+    """A variant with one seed.
+
+    Args:
+        source: name or path of the ablation.
+        group: the ablation's name.
+        overlay: what is laid over the configuration, by keys with dots.
+        training: the cell whose training is used; None for its own.
+    """
+
+    source: str = ""
+    group: str = ""
+    overlay: Mapping[str, Any] = field(default_factory=dict)
+    training: "VariantCell | None" = None
+
+    @property
+    def _runs(self) -> Path:
+        return self.folder / (self.budget or "plain") / f"ablation-{self.group}"
+
+    @property
+    def overlay_file(self) -> Path:
+        """The overlay as a file that `ens10 fit` takes behind the configuration."""
+        return self._runs / "overlays" / f"{self.model}.yaml"
+
+    @property
+    def process(self) -> list[str]:
+        """Module and options of the process that does it."""
+        given = {"variant": self.model, "seed": self.seed, "work": self.work, "out": self.out}
+        given |= {"budget": self.budget} if self.budget else {}
+        given |= {"store": self.data} if self.data else {}
+        options = [part for name, value in given.items() for part in (f"--{name}", str(value))]
+        return ["ens10.experiments.ablation.running", self.source, *options]
+
+    @cached_property
+    def identity(self) -> Identity:
+        """What its result depends on."""
+        content = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+        whole = {"config": content, "overlay": dict(self.overlay), "seed": self.seed}
+        whole["overrides"] = list(self.options)
+        data = provenance.checksum(self.store)
+        if self.training is not None:
+            other = self.training
+            whole["training"] = {"overlay": dict(other.overlay), "overrides": list(other.options)}
+            own = provenance.checksum(other.store)
+            data = data if own == data else f"{own}-{data}"
+        return identity_of(whole, data)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Of its budget."""
+        return load_budget(self.budget).get(self.config.stem, ())
+
+
+def write_overlay(path: Path, overlay: Mapping[str, Any]) -> None:
+    """Writes an overlay for `ens10 fit --config BASE --config OVERLAY`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(dict(overlay), sort_keys=False), encoding="utf-8")
+
+
+def fitted_overlay(variant: Variant, store: Path) -> dict[str, Any]:
+    """The variant's overlay, and the channels and grid that its network then has on a store.
+
+    Raises:
+        ArgumentError: a network that cannot follow.
+        UnknownNameError: channels that the store has not.
+    """
+    model, data = variant.content["model"], variant.content["data"]
+    overlay = dict(variant.overlay)
+    if isinstance(model.get("init_args", {}).get("network"), dict):
+        try:
+            follows = network_options(model, data, store)
+        except Ens10Error as error:
+            raise ArgumentError(f"variant {variant.name}", str(error)) from error
+        overlay = {**follows, **overlay}
+    return overlay
+
+
+def find_cell(ablation: Ablation, name: str, seed: int, place: Place) -> VariantCell:
+    """The cell of a variant and seed; data of fewer points are made where they are needed.
+
+    Args:
+        ablation: that asks for it.
+        name: of the variant.
+        seed: of the training, and of the synthetic world.
+        place: where everything is.
+
+    Raises:
+        UnknownNameError: no such variant, or channels that the data have not.
+        ArgumentError: a variant that does not fit the data.
+    """
+    variant = ablation.variant(name)
+    cell = VariantCell(
+        variant.name, seed, variant.config, place.work, place.out, (), place.budget,
+        data=place.store, source=ablation.source, group=ablation.name,
+    )  # fmt: skip
+    if variant.trained is not None:
+        training = find_cell(ablation, variant.trained, seed, place)
+        return _settled(replace(cell, training=training), fitted_overlay(variant, cell.store))
+    if variant.thin == 1:
+        return _settled(cell, fitted_overlay(variant, cell.store))
+    folder = place.work if place.store else cell.folder
+    few = thinned_store(cell.store, variant.thin, folder)
+    overlay = fitted_overlay(variant, few)
+    training = _settled(replace(cell, model=f"{name}.training", data=few), overlay)
+    return _settled(replace(cell, training=training), overlay)
+
+
+def _settled(cell: VariantCell, overlay: Mapping[str, Any]) -> VariantCell:
+    options = (*cell.options, "--config", str(cell.overlay_file))
+    return replace(cell, overlay=overlay, overrides=options)
+
+
+def find_cells_of(
+    ablation: Ablation, seeds: Sequence[int], place: Place
+) -> tuple[list[VariantCell], dict[str, str]]:
+    """All cells, those of the first seed first, and why others cannot be.
+
+    Trainings come before the variants that use them.
+    """
+    cells: list[VariantCell] = []
+    refused: dict[str, str] = {}
+    ordered = sorted(ablation.variants, key=lambda v: v.trained is not None)
+    for seed in seeds:
+        for variant in ordered:
+            try:
+                cells.append(find_cell(ablation, variant.name, seed, place))
+            except ArgumentError as error:
+                refused[f"{variant.name}, seed {seed}"] = str(error)
+    return cells, refused

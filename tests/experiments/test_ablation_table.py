@@ -1,0 +1,132 @@
+"""The table of an ablation: paired differences over dates and seeds, on runs of known scores."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakeruns import write_world
+
+from ens10.errors import MissingDataError
+from ens10.experiments.ablation.pages import difference_figure, table, write_pages
+from ens10.experiments.ablation.results import difference, read_lines
+from ens10.experiments.ablation.spec import Ablation, Variant
+
+NAMES = ("raw", "emos", "unet")
+ABLATION = Ablation(
+    "own", "own", "Which is best?",
+    (
+        Variant("raw", Path("raw.yaml")),
+        Variant("emos", Path("emos.yaml"), against="raw"),
+        Variant("unet", Path("unet.yaml"), against="emos"),
+        Variant("gone", Path("unet.yaml"), against="raw"),
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """Kept cells of two seeds, each a world of its own."""
+    folder = tmp_path_factory.mktemp("ablation")
+    for seed in (0, 1):
+        write_world(folder / f"seed{seed}", NAMES, seed=seed)
+    return folder
+
+
+def lines_of(out, seeds=(0, 1), *, same_data=False, **rest):
+    return {
+        line.name: line for line in read_lines(ABLATION, out, seeds, same_data=same_data, **rest)
+    }
+
+
+def daily(line, seed):
+    states = line.kept[seed].run.states
+    return (states["crps_sum"] / states["crps_weight"]).to_numpy()
+
+
+def test_differences_are_paired_over_the_dates_of_all_seeds(out):
+    lines = lines_of(out)
+    assert list(lines) == [*NAMES]
+    assert lines["raw"].differences == {}
+    made = lines["unet"].differences["crps"]
+    by_date = {s: daily(lines["unet"], s) - daily(lines["emos"], s) for s in (0, 1)}
+    both = np.concatenate(list(by_date.values()))
+    assert made.over_dates.value == pytest.approx(both.mean(), rel=1e-6)
+    assert made.each == pytest.approx({s: d.mean() for s, d in by_date.items()}, rel=1e-6)
+    half = 1.96 * both.std(ddof=1) / np.sqrt(both.size)  # dates are independent in these worlds
+    bounds = (made.over_dates.upper - made.over_dates.lower) / 2
+    assert bounds == pytest.approx(half, rel=0.35)
+    assert made.clear
+    assert made.other == pytest.approx(lines["emos"].crps, rel=1e-6)
+
+
+def test_trainings_on_the_same_data_are_no_more_dates(out):
+    one = lines_of(out, [0])["unet"]
+    other = lines_of(out, [0])["emos"]
+    twice = {0: one.kept[0], 1: one.kept[0]}, {0: other.kept[0], 1: other.kept[0]}
+    alone = difference(one.kept, other.kept, "crps", same_data=True).over_dates
+    same = difference(*twice, "crps", same_data=True).over_dates
+    assert (same.value, same.lower, same.upper) == pytest.approx(
+        (alone.value, alone.lower, alone.upper)
+    )
+    worlds = difference(*twice, "crps", same_data=False).over_dates
+    ratio = (worlds.upper - worlds.lower) / (alone.upper - alone.lower)
+    assert ratio == pytest.approx(1 / np.sqrt(2), rel=0.2)
+
+
+def test_seeds_that_disagree_make_no_clear_difference(out):
+    lines = lines_of(out)
+    unet, emos = lines["unet"].kept, lines["emos"].kept
+    swapped = difference(
+        {0: unet[0], 1: emos[1]}, {0: emos[0], 1: unet[1]}, "crps", same_data=False
+    )
+    assert {np.sign(value) for value in swapped.each.values()} == {-1.0, 1.0}
+    assert not swapped.clear
+    assert difference(unet, {2: emos[0]}, "crps", same_data=False) is None
+    assert difference(unet, emos, "eecrps", same_data=False) is None
+
+
+def test_runs_of_other_dates_are_refused(out, tmp_path):
+    runs = write_world(tmp_path / "seed0", ("raw",))
+    write_world(tmp_path / "later" / "seed0", ("emos",), start="2010-01-01")
+    (tmp_path / "later" / "seed0" / "emos").rename(runs["raw"].with_name("emos"))
+    with pytest.raises(MissingDataError, match="paired dates"):
+        lines_of(tmp_path, [0])
+
+
+def test_the_pages(out, tmp_path):
+    lines = list(lines_of(out).values())
+    text = write_pages(ABLATION, lines, tmp_path / "new", ["Two seeds."], {"gone, seed 0": "broke"})
+    assert text == (tmp_path / "new" / "table.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) == 2 + 3
+    assert "Which is best?" in text
+    assert "Missing: gone, seed 0: broke" in text
+    made = lines[2].differences["crps"]
+    assert f"−{-made.over_dates.value:.4f}"[:7] in rows[4]
+    with (tmp_path / "new" / "table.csv").open() as file:
+        held = {(row["variant"], row["seed"]): row for row in csv.DictReader(file)}
+    assert set(held) == {(name, seed) for name in NAMES for seed in ("0", "1", "")}
+    row = held["unet", ""]
+    assert float(row["difference"]) == pytest.approx(made.over_dates.value)
+    assert float(row["difference_upper"]) == pytest.approx(made.over_dates.upper)
+    assert float(held["unet", "1"]["difference"]) == pytest.approx(made.each[1])
+    assert float(held["unet", "1"]["crps"]) == pytest.approx(daily(lines[2], 1).mean(), rel=1e-6)
+    assert (tmp_path / "new" / "differences.png").stat().st_size > 10_000
+
+
+def test_what_a_table_has_nothing_of_is_no_column(out):
+    lines = [line for line in lines_of(out, [0]).values() if line.name != "unet"]
+    heads = [column.heading for column in table(lines)]
+    assert heads[:3] == ["Variant", "CRPS (K)", "Δ CRPS (K)"]
+    assert not {"Against", "By seed (K)", "Δ EECRPS (K)"} & set(heads)
+    axes = difference_figure(lines).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["emos"]
+    assert "less that of raw" in axes.get_xlabel()
+
+
+def test_only_cells_that_count_are_shown(out):
+    shown = {out / f"seed{seed}" / name for seed in (0, 1) for name in ("raw", "unet")}
+    lines = lines_of(out, shown=shown)
+    assert list(lines) == ["raw", "unet"]
+    assert lines["unet"].differences == {}  # emos does not count
