@@ -37,18 +37,23 @@ class MissingExtraError(Ens10Error, ModuleNotFoundError):
 def telling_extras(what: str, *besides: str) -> Iterator[None]:
     """Names the extra to install where a package of one is not found.
 
+    Libraries may say that in words of their own, as fsspec does, with the first error as cause.
+
     Args:
         what: what needs it, for the error.
         besides: extras that will be needed as well.
 
     Raises:
-        MissingExtraError: instead of a `ModuleNotFoundError`, if an extra brings the package.
+        MissingExtraError: instead of an `ImportError`, if an extra brings the package.
     """
     try:
         yield
-    except ModuleNotFoundError as error:
-        module = (error.name or "").partition(".")[0]
-        if isinstance(error, MissingExtraError) or module not in EXTRAS:
+    except ImportError as error:
+        first = error.__cause__ if error.name is None else error
+        module = str(getattr(first, "name", "")).partition(".")[0]
+        if not isinstance(first, ModuleNotFoundError) or module not in EXTRAS:
+            raise
+        if isinstance(error, MissingExtraError):
             raise
         extras = dict.fromkeys([*besides, EXTRAS[module]])
         raise MissingExtraError(what, module, *extras) from error

@@ -1,20 +1,18 @@
-"""What README.md tells a newcomer to type works, in the order of the page."""
+"""What README.md tells a newcomer to type works, in its order; docs/scores.md after it."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
+from docblocks import commands, python
 
 from ens10.cli import main
+from ens10.quantiles import parse_climate, write_climate
 
 TOP = Path(__file__).parents[1]
 TEXT = (TOP / "README.md").read_text()
-COMMANDS = [
-    shlex.split(line.split("#")[0])[1:]
-    for line in re.findall(r"^    (ens10 .+)$", TEXT, re.MULTILINE)
-]
-BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+COMMANDS = commands("README.md")
+BLOCKS = python("README.md")
 
 
 def test_the_readme_holds_what_is_tested_here():
@@ -35,8 +33,7 @@ def test_commands_and_code_of_the_readme_run(tmp_path, monkeypatch, capsys):
         (tmp_path / folder).symlink_to(TOP / folder)
     monkeypatch.chdir(tmp_path)
     for command in COMMANDS:
-        if not any("seas5" in word for word in command):  # its data are not in the repository
-            assert main(command) == 0, command
+        assert main(command) == 0, command
     capsys.readouterr()
     names: dict[str, object] = {}
     for block in BLOCKS:
@@ -44,3 +41,18 @@ def test_commands_and_code_of_the_readme_run(tmp_path, monkeypatch, capsys):
     assert names["score"].dims == ("time", "step", "latitude", "longitude")
     assert float(names["score"].mean()) > 0
     assert (tmp_path / "report" / "index.html").exists()
+    the_scores_page_runs(capsys)
+
+
+def the_scores_page_runs(capsys):
+    """docs/scores.md, on the runs and the store of the README, to which it asks for a climate."""
+    (imports,) = python("docs/scores.md")
+    exec(imports)
+    write_climate("store.zarr", parse_climate(["t2m@48"]))
+    page = commands("docs/scores.md")
+    assert len(page) == 2
+    for command in page:
+        assert main(command) == 0, command
+    told = capsys.readouterr().out
+    assert "latitude_band" in told
+    assert "eecrps" in told

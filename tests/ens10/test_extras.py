@@ -30,6 +30,19 @@ def test_one_line_names_the_extra():
     assert raised.value.name == "matplotlib"
 
 
+def test_a_cause_is_told():
+    """fsspec's own words."""
+    told = ImportError("Please install gcsfs to access Google Storage")
+    told.__cause__ = ModuleNotFoundError("No module named 'gcsfs'", name="gcsfs")
+    with pytest.raises(MissingExtraError, match=r"needs gcsfs.*cloud"), telling_extras("this"):
+        raise told
+
+
+def test_other_import_errors_are_bugs():
+    with pytest.raises(ImportError, match="cannot import name"), telling_extras("this"):
+        raise ImportError("cannot import name 'x' from 'torch'", name="torch")
+
+
 def test_what_was_told_is_not_told_again():
     with pytest.raises(MissingExtraError, match=r"^inner needs"), telling_extras("outer"):
         raise MissingExtraError("inner", "torch", "train")

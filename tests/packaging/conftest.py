@@ -1,7 +1,7 @@
 import sys
 
 import pytest
-from environments import Environment, copy_of_the_project, run
+from environments import Environment, copy_of_the_project, removed, run
 
 
 @pytest.fixture(scope="session")
@@ -25,8 +25,15 @@ def wheel(distributions):
 
 
 @pytest.fixture(scope="session")
-def with_torch(tmp_path_factory, wheel):
-    """An environment with a regular install of the wheel, and torch."""
-    environment = Environment(tmp_path_factory.mktemp("regular"), behind=True)
-    environment.install("--no-deps", wheel)
-    return environment
+def sdist(distributions):
+    (path,) = distributions.glob("*.tar.gz")
+    return path
+
+
+@pytest.fixture(scope="module")
+def with_torch(tmp_path_factory, sdist):
+    """An environment with a regular install of the source distribution, and torch."""
+    folder = tmp_path_factory.mktemp("regular")
+    with removed(Environment(folder, behind=True)) as environment:
+        environment.install("--no-deps", sdist)
+        yield environment

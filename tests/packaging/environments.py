@@ -6,6 +6,7 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,25 +41,34 @@ def copy_of_the_project(folder):
 
 
 class Environment:
-    """A virtual environment.
+    """A virtual environment. It has no pip of its own: that of the running environment installs.
+
+    Nothing is downloaded into a cache, and only what is imported is compiled: an environment of the
+    data path alone is 0.7 GB, and it is to be removed when its tests are done (`removed`).
 
     Args:
         folder: where it is made.
-        behind: whether the libraries of the running environment are found after its own, which
-            saves installing torch again; this project is not among them (see below).
+        behind: whether the libraries of the running environment are found after its own.
     """
 
     def __init__(self, folder, behind=False):
-        run(sys.executable, "-m", "venv", folder)
-        self.bin = folder / "bin"
+        self.folder = Path(folder)
+        run(sys.executable, "-m", "venv", "--without-pip", folder)
+        self.bin = self.folder / "bin"
         self.site = Path(
             self.python("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
         )
         if behind:
-            # .pth files inside a folder named by a .pth file are not read, so an editable
-            # install of this project in the running environment is not seen.
-            running = sysconfig.get_path("purelib")
-            (self.site / "zz_behind.pth").write_text(f"{running}\n")
+            self.put_running_behind()
+
+    def put_running_behind(self):
+        """Finds the libraries of the running environment too, which saves installing torch again.
+
+        This project is not among them: .pth files inside a folder that is named by a .pth file are
+        not read, so an editable install in the running environment is not seen.
+        """
+        running = sysconfig.get_path("purelib")
+        (self.site / "zz_behind.pth").write_text(f"{running}\n")
 
     def python(self, *arguments, **options):
         return run(self.bin / "python", *arguments, **options)
@@ -66,9 +76,21 @@ class Environment:
     def command(self, *arguments, **options):
         return run(self.bin / "ens10", *arguments, **options)
 
+    def pip(self, *arguments, **options):
+        pip = ("-m", "pip", "--python", self.bin / "python", "--disable-pip-version-check")
+        return run(sys.executable, *pip, *arguments, **options)
+
     def install(self, *arguments, **options):
-        pip = ("-m", "pip", "install", "-q", "--disable-pip-version-check")
-        return self.python(*pip, *arguments, **options)
+        return self.pip("install", "-q", "--no-cache-dir", "--no-compile", *arguments, **options)
+
+
+@contextmanager
+def removed(environment):
+    """Gives an environment and removes it from the disk, whatever became of its tests."""
+    try:
+        yield environment
+    finally:
+        shutil.rmtree(environment.folder)
 
 
 def lowest(*extras):

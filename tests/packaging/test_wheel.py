@@ -1,12 +1,23 @@
 """What is in the wheel and in the source distribution."""
 
+import re
+import sys
 import tarfile
+import tomllib
 import zipfile
+from importlib.metadata import distributions
 
 import pytest
-from environments import Environment, run
+from environments import ROOT, run
+from mypy.modulefinder import FindModuleCache, SearchPaths
+from packaging.requirements import Requirement
 
 pytestmark = pytest.mark.slow
+
+
+def project_table():
+    """What pyproject.toml says of the project."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def packaged(project):
@@ -15,7 +26,9 @@ def packaged(project):
     for folder in ("ens10", "metrics", "models", "experiments"):
         for path in (project / folder).rglob("*"):
             name = path.relative_to(project).as_posix()
-            if path.suffix in (".py", ".yaml") and not name.startswith("experiments/results/"):
+            if path.suffix in (".py", ".yaml", ".css", ".js") and not name.startswith(
+                "experiments/results/"
+            ):
                 names.add(name if folder == "ens10" else f"ens10/{name}")
     return names
 
@@ -35,9 +48,8 @@ def test_the_wheel_holds_ens10_and_nothing_else(wheel, project):
     assert all(name.split("/")[0] in ("ens10", metadata.split("/")[0]) for name in names)
 
 
-def test_the_sdist_holds_the_tests_and_each_file_once(distributions, project):
-    (path,) = distributions.glob("*.tar.gz")
-    with tarfile.open(path) as archive:
+def test_the_sdist_holds_the_tests_and_each_file_once(sdist, project):
+    with tarfile.open(sdist) as archive:
         files = [m.name.split("/", 1)[1] for m in archive.getmembers() if not m.isdir()]
     assert len(files) == len(set(files))
     for folder in ("metrics", "models", "experiments"):
@@ -47,9 +59,46 @@ def test_the_sdist_holds_the_tests_and_each_file_once(distributions, project):
         assert (project / name).is_file()
 
 
+def contents(wheel):
+    """Size and checksum of each file; RECORD is the list of them."""
+    with zipfile.ZipFile(wheel) as archive:
+        infos = [i for i in archive.infolist() if not i.filename.endswith(("/", "/RECORD"))]
+        return {info.filename: (info.file_size, info.CRC) for info in infos}
+
+
 def test_a_wheel_from_the_checkout_is_the_same(wheel, project, tmp_path):
-    environment = Environment(tmp_path / "environment")
-    run(environment.bin / "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, project)
+    """The one from the source distribution has the same files, byte by byte."""
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, project)
     (made,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(made) as ours, zipfile.ZipFile(wheel) as theirs:
-        assert sorted(ours.namelist()) == sorted(theirs.namelist())
+    assert contents(made) == contents(wheel)
+
+
+def test_what_pip_is_told(wheel):
+    """Dependencies, extras and entry points are those of pyproject.toml."""
+    told = project_table()
+    (found,) = distributions(path=[str(wheel)])  # a wheel is a zip file that can be imported from
+    needs = {str(need) for need in map(Requirement, found.requires)}
+    assert {str(Requirement(need)) for need in told["dependencies"]} <= needs
+    assert set(found.metadata.get_all("Provides-Extra")) == set(told["optional-dependencies"])
+    for extra, brought in told["optional-dependencies"].items():
+        for need in brought:
+            assert str(Requirement(f"{need}; extra == {extra!r}")) in needs
+    points = {(point.group, point.name, point.value) for point in found.entry_points}
+    assert points == {
+        ("console_scripts", "ens10", told["scripts"]["ens10"]),
+        ("zarr.codecs", "packed16", told["entry-points"]["zarr.codecs"]["packed16"]),
+    }
+
+
+def test_what_the_entry_points_name_is_there(with_torch, tmp_path):
+    assert re.fullmatch(r"ens10 [\d.]+\n", with_torch.command("--version", cwd=tmp_path))
+    ask = "from importlib.metadata import entry_points as e; (p,) = e(group='zarr.codecs', name="
+    said = with_torch.python("-c", f"{ask}'packed16'); print(p.load().__name__)", cwd=tmp_path)
+    assert said == "Packed16\n"
+
+
+def test_type_checkers_take_the_hints(with_torch):
+    """mypy's own search finds the installed modules, which it does with py.typed alone."""
+    paths = SearchPaths((), (), (str(with_torch.site),), ())
+    found = FindModuleCache(paths, None, None).find_module("ens10.metrics.crps")
+    assert found == str(with_torch.site / "ens10" / "metrics" / "crps.py")

@@ -1,0 +1,128 @@
+"""The code on the pages: what README.md and docs/ show, and what of it is not run, and why."""
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", *sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md"))]
+
+# Page -> the tests that run its code, in the order of the page, but for what is named below.
+RUN_BY = {
+    "README.md": "tests/test_readme.py",
+    "docs/add_your_own.md": "tests/test_docs_code.py",
+    "docs/data.md": "tests/ens10/test_data_page.py",
+    "docs/scores.md": "tests/test_readme.py",
+}
+
+# Page -> what its lines begin with, and why they are not run. Their words are parsed.
+NOT_RUN = {
+    "README.md": {
+        "make demo": "installs anew; tests/experiments/test_demo.py runs the demonstration",
+        "make test": "these are the tests",
+        "pip install": "tests/packaging install",
+        "ens10 prepare seas5_era5_t2m.nc": "its data are not in the repository",
+    },
+    "docs/data.md": {
+        "ens10 download era5 --kind truth --dates all --fields": "20 years of ERA5; "
+        "tests/ens10/test_download_truth.py fetches some of a small one",
+    },
+    "docs/heat.md": {
+        "python -m ens10.experiments.heat": "minutes; tests/experiments/test_heat.py",
+    },
+    "docs/index.md": {
+        "pip install": "tests/packaging install",
+        "ens10 demo": "minutes; tests/experiments/test_demo.py",
+    },
+    "docs/many_devices.md": {
+        "ens10 plan": "tests/experiments/test_plan.py plans smaller ones",
+        "ens10 fit": "four devices; tests/experiments/test_many_devices_page.py, with what follows",
+        "torchrun": "two nodes; tests/models/parallel/test_torchrun.py runs it on one",
+        "#SBATCH": "SLURM reads it",
+        "srun ens10 fit": "a cluster",
+    },
+    "docs/scores.md": {
+        "python -m ens10.experiments.score_figures": "needs the runs of the demonstration; "
+        "tests/experiments/test_score_figures_of_runs.py draws those of others",
+    },
+}
+NOT_CODE = {  # page -> what such blocks begin with
+    "docs/architecture.md": ("GRIB, netCDF, Zarr --prepare-->", "STORE/sfc, pl"),
+    "docs/heat.md": ("u' = u + a",),
+}
+_FENCE = re.compile(r"```(\w*) ?([\w.]*)$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block: where it is, its language ("" if indented), its file name if it has one."""
+
+    page: str
+    line: int
+    language: str
+    name: str
+    text: str
+
+    @property
+    def lines(self):
+        """Its lines, those that end in a backslash joined with the next, without comments."""
+        joined = self.text.replace("\\\n", " ").splitlines()
+        return [re.split(r" {2,}# ", line)[0].strip() for line in joined if line.strip()]
+
+
+def blocks(page):
+    """All blocks of a page, fenced or indented after an empty line."""
+    found, fence, start, held = [], None, 0, []
+    lines = (ROOT / page).read_text().splitlines()
+    for number, line in enumerate([*lines, "end"], 1):
+        if fence is not None:
+            if line == "```":
+                found.append(Block(page, start, *fence.groups(), "\n".join(held) + "\n"))
+                fence, held = None, []
+            else:
+                held.append(line)
+        elif line.startswith("    ") and (held or not lines[number - 2].strip()):
+            start = start if held else number
+            held.append(line[4:])
+        elif line.strip() or not held:
+            if held:
+                found.append(Block(page, start, "", "", "\n".join(held).rstrip() + "\n"))
+            fence, start, held = _FENCE.fullmatch(line), number, []
+        else:
+            held.append("")
+    return found
+
+
+def code(page):
+    """The blocks of a page that are code."""
+    names = NOT_CODE.get(page, ())
+    return [
+        b for b in blocks(page) if b.language != "bibtex" and not b.text.startswith(names or "\0")
+    ]
+
+
+def is_run(page, line):
+    """Whether a line is run, and not among the exceptions."""
+    return not line.startswith(tuple(NOT_RUN.get(page, ("\0",))))
+
+
+def commands(page, *, run=True):
+    """Words of the `ens10` commands on a page, those that are run or the others."""
+    found = [line for block in code(page) if not block.language for line in block.lines]
+    chosen = [line for line in found if is_run(page, line) is run]
+    return [
+        shlex.split(line.partition("ens10 ")[2])
+        for line in chosen
+        if " -m " not in line and "ens10 " in line
+    ]
+
+
+def python(page):
+    """The Python on a page that is not a file."""
+    return [
+        block.text
+        for block in code(page)
+        if (block.language == "python" and not block.name)
+        or (not block.language and block.text.startswith(("from ", "import ")))
+    ]

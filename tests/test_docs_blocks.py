@@ -1,0 +1,173 @@
+"""All code on the pages is run by a test, or named with the reason and parsed by what would run it.
+
+Which tests run which page stands in docblocks.py.
+"""
+
+import argparse
+import re
+import shlex
+import tomllib
+from importlib import import_module
+from itertools import pairwise
+
+import pytest
+import pytorch_lightning as pl
+import yaml
+from docblocks import NOT_CODE, NOT_RUN, PAGES, ROOT, RUN_BY, blocks, code, commands, is_run, python
+from packaging.requirements import Requirement
+
+from ens10 import cli
+from ens10.models.parallel import SpatialStrategy
+
+LIGHTNING = ("fit", "validate", "test", "predict")
+SPANS = [
+    (page, " ".join(span.split()))
+    for page in PAGES
+    for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", (ROOT / page).read_text())
+]
+TOLD = sorted({(page, span) for page, span in SPANS if span.startswith("ens10 ")})
+ALL = [(page, line) for page in PAGES for block in code(page) for line in block.lines]
+
+
+def test_each_page_with_code_is_run_or_named():
+    for page in PAGES:
+        held = [line for block in code(page) for line in block.lines]
+        reasons = set(NOT_RUN.get(page, ()))
+        if page == "docs/many_devices.md":  # its Python is run below
+            held = [line for line in held if not line.startswith("trainer = ")]
+        assert page in RUN_BY or not [line for line in held if is_run(page, line)], page
+        unused = {start for start in reasons if not any(line.startswith(start) for line in held)}
+        assert not unused, f"{page} no longer has {unused}"
+
+
+@pytest.mark.parametrize("page", RUN_BY)
+def test_the_tests_that_run_a_page_read_it(page):
+    text = (ROOT / RUN_BY[page]).read_text()
+    assert page in text or page.rsplit("/", 1)[-1] in text
+
+
+def test_what_is_no_code_is_still_there():
+    for page, starts in NOT_CODE.items():
+        found = [block.text for block in blocks(page)]
+        assert [start for start in starts if not any(t.startswith(start) for t in found)] == []
+
+
+def test_blocks_are_found():
+    readme = code("README.md")
+    assert {block.language for block in readme} == {"", "python"}
+    assert len(commands("README.md")) >= 13
+    assert len(python("README.md")) == (ROOT / "README.md").read_text().count("```python")
+    (torchrun,) = [b for b in code("docs/many_devices.md") if b.text.startswith("torchrun")]
+    assert len(torchrun.lines) == 1  # joined at its backslashes
+    assert "--trainer.strategy.lat 4" in torchrun.lines[0]
+
+
+def parsed(command):
+    """What `ens10` makes of the words of a command, which is not run."""
+    return cli._parser().read(command)
+
+
+COMMANDS = [words for page in PAGES for run in (True, False) for words in commands(page, run=run)]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_commands_of_all_blocks_are_understood(command):
+    if command[0] in LIGHTNING:  # their options: where they are run, and test_many_devices_page.py
+        assert {"--run"} <= set(command)
+        configs = [b for a, b in pairwise(command) if a == "--config"]
+        shipped = [path for path in configs if path.startswith("experiments/")]
+        assert all((ROOT / path).is_file() for path in shipped)
+    else:
+        assert callable(parsed(command).command)
+
+
+MODULES = [line for _, line in ALL if " -m ens10" in line]
+
+
+@pytest.mark.parametrize("line", MODULES)
+def test_the_modules_of_all_blocks_are_understood(line, monkeypatch):
+    """Their own parsers take every word; what follows is not done."""
+    understood = argparse.ArgumentParser.parse_known_args
+
+    def parse(self, *arguments, **options):
+        namespace, unknown = understood(self, *arguments, **options)
+        assert not unknown
+        raise KeyboardInterrupt(namespace)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", parse)
+    words = shlex.split(line)
+    start = words.index("-m") + 1
+    module = import_module(words[start])
+    if hasattr(module, "__path__"):
+        module = import_module(f"{words[start]}.__main__")
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        module.main(words[start + 1 :])
+    assert vars(stopped.value.args[0])["out"]
+
+
+def test_there_are_modules():
+    assert len(MODULES) == 4
+
+
+@pytest.mark.parametrize(("page", "line"), [x for x in ALL if x[1].startswith("pip ")])
+def test_what_pip_is_to_install(page, line):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = Requirement(shlex.split(line)[2])
+    assert shlex.split(line)[:2] == ["pip", "install"]
+    assert wanted.name == project["name"]
+    assert wanted.extras <= set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize(("page", "line"), [x for x in ALL if x[1].startswith("make ")])
+def test_what_make_is_to_do(page, line):
+    assert re.search(rf"^{line.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.filterwarnings("ignore:.*tensorboardX:UserWarning")  # Lightning's, of its own logger
+def test_the_trainer_of_many_devices():
+    (block,) = [b for b in code("docs/many_devices.md") if b.text.startswith("trainer = ")]
+    names = {"pl": pl, "SpatialStrategy": SpatialStrategy}
+    exec(block.text, names)
+    assert isinstance(names["trainer"].strategy, SpatialStrategy)
+
+
+@pytest.mark.parametrize("block", [b for b in code("docs/add_your_own.md") if b.language == "yaml"])
+def test_yaml_is_a_configuration(block):
+    assert set(yaml.safe_load(block.text)) <= {"model", "data", "trainer"}
+
+
+@pytest.mark.parametrize("block", blocks("docs/cite.md"), ids=lambda block: str(block.line))
+def test_bibtex_is_well_formed(block):
+    assert block.language == "bibtex"
+    kind, fields = re.fullmatch(r"@(\w+)\{\w+,\n(.*)\n\}\n", block.text, re.DOTALL).groups()
+    text = re.sub(r"\n {4,}", " ", fields)
+    held = dict(re.fullmatch(r"  (\w+) += \{(.*)\},?", line).groups() for line in text.splitlines())
+    assert all(value.count("{") == value.count("}") for value in held.values())
+    needed = {"inproceedings": {"author", "title", "booktitle", "year"}}
+    assert needed.get(kind, {"author", "title", "version"}) <= set(held)
+
+
+@pytest.mark.parametrize(("page", "span"), TOLD)
+def test_commands_within_a_line_exist(page, span):
+    """`ens10 fit ... --data.store STORE`: the command, and each option that is named."""
+    words = span.replace("|", " ").split()[1:]
+    known = next(a.choices for a in cli._parser()._actions if a.choices)
+    if words[0].isupper() or words[0] == "...":
+        return
+    names = words[0].split("/")
+    assert set(names) <= set(known)
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    if names[0] in LIGHTNING:
+        own = re.compile(r"--(config|run|resume|quiet|help|data\..*|trainer\..*|model\..*)")
+        assert all(own.fullmatch(option) for option in options)
+    else:
+        taken = {text for action in known[names[0]]._actions for text in action.option_strings}
+        assert set(options) <= taken
+
+
+def test_options_within_a_line_are_somebody_s():
+    sources = [*ROOT.glob("ens10/*.py"), *(ROOT / "experiments").rglob("*.py")]
+    text = "".join(path.read_text() for path in sources)
+    found = {m[0] for _, span in SPANS if (m := re.match(r"--[a-z][a-z-]+(?= |$)", span))}
+    assert len(found) > 20
+    assert [option for option in sorted(found) if f'"{option}"' not in text] == []
