@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ens10.convert import prepare
-from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.errors import ArgumentError, Ens10Error, FileError, UnknownNameError
 from ens10.experiments import provenance
-from ens10.experiments.demo import make_run
+from ens10.experiments.demo import config_path, make_run
 from ens10.experiments.optimum import score_optimum
 from ens10.experiments.score import STATES
 from ens10.quantiles import parse_climate
@@ -25,7 +25,7 @@ WORK = Path("work")
 OPTIMUM = "optimum"
 MODELS = ("raw", "emos_local", "unet", OPTIMUM)
 EPOCHS: Mapping[str, int] = {"mlp": 4, "unet": 10}  # seconds; more on a store of one's own
-_YEARS, _DATES = range(2000, 2008), 18
+_GRID, _YEARS, _DATES = "24x48", range(2000, 2008), 18
 _WINDOW = 3  # start dates of a climate: two months of the 18 dates of a year
 
 
@@ -58,7 +58,7 @@ def example_world(work: Path | str = WORK) -> World:
     folder = _example(work) / "world"
 
     def make(partial: Path) -> None:
-        World("24x48", _YEARS, _DATES, seed=0).write(partial)
+        World(_GRID, _YEARS, _DATES, seed=0).write(partial)
 
     _once(folder, make, "world")
     return World.load(folder)
@@ -107,9 +107,14 @@ def example_runs(*models: str, work: Path | str = WORK) -> dict[str, Path]:
         The run folders by name, in the order asked for.
 
     Raises:
-        Ens10Error: a model that is not known, or does not fit the store.
+        UnknownNameError: no such configuration.
+        Ens10Error: a model that does not fit the store.
     """
     given = bool(os.environ.get(STORE))
+    known = [*(path.stem for path in config_path("raw").parent.glob("*.yaml")), OPTIMUM]
+    for name in models:
+        if name not in known:
+            raise UnknownNameError("models", name, sorted(known))
     store = example_store(work)
     folder = _runs(work, store, given)
     wanted = [name for name in models or MODELS if not (given and name == OPTIMUM)]

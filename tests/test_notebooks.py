@@ -124,8 +124,6 @@ def test_it_runs(name, place):
     done = execute(place / f"{name}.ipynb")
     outputs = [o for cell in done.cells if cell.cell_type == "code" for o in cell.outputs]
     assert any("image/png" in o.get("data", {}) for o in outputs), "it shows no figure"
-    said = [o.text for o in outputs if o.output_type == "stream" and o.name == "stderr"]
-    assert not said, "it says something on stderr"
     print(f"{name}: {time.perf_counter() - begun:.0f} s")
 
 
