@@ -1,9 +1,12 @@
 """Geometry of regular latitude-longitude grids: exact cell areas and location features."""
 
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 
@@ -11,7 +14,13 @@ Weighting = Literal["cell", "cos", "none"]
 Floats = npt.NDArray[np.floating[Any]]
 
 
-def area_weights(latitude: npt.ArrayLike, weighting: Weighting = "cell") -> npt.NDArray[np.float64]:
+@overload
+def area_weights(latitude: "xr.DataArray", weighting: Weighting = "cell") -> "xr.DataArray": ...
+@overload
+def area_weights(
+    latitude: npt.ArrayLike, weighting: Weighting = "cell"
+) -> npt.NDArray[np.float64]: ...
+def area_weights(latitude: Any, weighting: Weighting = "cell") -> Any:
     """Weights of the rows of a grid, normalised to mean 1.
 
     "cell" is the exact area of each row's cells, sin(north edge) - sin(south edge), with edges
@@ -23,7 +32,7 @@ def area_weights(latitude: npt.ArrayLike, weighting: Weighting = "cell") -> npt.
         weighting: "cell", "cos" or "none".
 
     Returns:
-        Shape (H,), float64, mean 1.
+        Shape (H,), float64, mean 1; of a DataArray a DataArray, as scores of DataArrays take it.
 
     Raises:
         UnknownNameError: another weighting.
@@ -33,6 +42,14 @@ def area_weights(latitude: npt.ArrayLike, weighting: Weighting = "cell") -> npt.
         raise UnknownNameError("weighting", weighting, get_args(Weighting))
     lat = np.asarray(latitude, dtype=np.float64)
     _check_latitude(lat)
+    weights = _weights(lat, weighting)
+    if type(latitude).__name__ != "DataArray":  # xarray need not be imported to ask
+        return weights
+    bare = latitude.reset_coords(drop=True).copy(data=weights)
+    return bare.drop_attrs(deep=False).rename("area_weights")
+
+
+def _weights(lat: npt.NDArray[np.float64], weighting: Weighting) -> npt.NDArray[np.float64]:
     if weighting == "none" or lat.size == 1:
         return np.ones_like(lat)
     weights = np.cos(np.deg2rad(lat)) if weighting == "cos" else _cell_areas(lat)

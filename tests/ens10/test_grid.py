@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grid import area_weights, is_global, location_features
@@ -37,6 +38,16 @@ def test_named_weightings():
     np.testing.assert_array_equal(area_weights(lat, "none"), 1.0)
     with pytest.raises(UnknownNameError, match="did you mean 'cell'"):
         area_weights(lat, "cells")
+
+
+def test_weights_of_a_labelled_latitude_are_labelled():
+    lat = np.array([50.0, 47.0, 46.0])
+    told = {"units": "degrees_north"}
+    labelled = xr.DataArray(lat, {"latitude": ("latitude", lat, told), "step": 48}, "latitude")
+    expected = xr.DataArray(area_weights(lat), {"latitude": ("latitude", lat, told)}, "latitude")
+    expected = expected.rename("area_weights")
+    for one in (labelled, labelled["latitude"]):
+        xr.testing.assert_identical(area_weights(one), expected)
 
 
 @pytest.mark.parametrize("lat", [[], [[1.0, 2.0]], [10, 20, 15], [100, 80], [1, 1]])

@@ -26,7 +26,7 @@ def median_error(case):
 
 
 def weighted(values, latitude):
-    rows = np.broadcast_to(area_weights(latitude)[:, None], values.shape)
+    rows = np.broadcast_to(area_weights(latitude.to_numpy())[:, None], values.shape)
     there = ~np.isnan(values)
     return (rows * np.where(there, values, 0)).sum() / (rows * there).sum()
 

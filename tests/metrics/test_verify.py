@@ -18,7 +18,7 @@ LAG = np.timedelta64(48, "h")
 
 def by_hand(fields, y, latitude):
     """Area-weighted means over the points that have truth, in plain loops."""
-    rows = area_weights(latitude)
+    rows = area_weights(latitude.to_numpy())
     totals, weight = dict.fromkeys(fields, 0.0), 0.0
     for n, i, j in np.ndindex(y.shape):
         if not np.isnan(y[n, i, j]):

@@ -81,4 +81,4 @@ def named_area(name: str, rows: int | None) -> Tensor | None:
             f"{name!r} needs the rows of the grid, which this gate does not know",
             "Give the weights of the rows, from ens10.grid.area_weights",
         )
-    return mean_one(area_weights(np.linspace(90, -90, rows), name).tolist())  # type: ignore[arg-type]
+    return mean_one(area_weights(np.linspace(90, -90, rows), name).tolist())  # type: ignore[call-overload]
