@@ -89,6 +89,17 @@ def read_runs(folders: Sequence[Path | str]) -> list[FinishedRun]:
     if not folders:
         raise ArgumentError("runs", "there are none", "Give the folders of one or more runs")
     runs = [read_run(folder) for folder in folders]
+    check_names(runs, folders)
+    check_comparable(runs)
+    return runs
+
+
+def check_names(runs: Sequence[FinishedRun], folders: Sequence[Path | str]) -> None:
+    """Refuses two runs of one name.
+
+    Raises:
+        ArgumentError: a name twice; it tells both folders.
+    """
     places: dict[str, Path | str] = {}
     for run, folder in zip(runs, folders, strict=True):
         if run.name in places:
@@ -98,8 +109,6 @@ def read_runs(folders: Sequence[Path | str]) -> list[FinishedRun]:
                 f"Give each its own name in {PROVENANCE}",
             )
         places[run.name] = folder
-    check_comparable(runs)
-    return runs
 
 
 def check_comparable(runs: Sequence[FinishedRun]) -> None:
@@ -128,7 +137,10 @@ def check_comparable(runs: Sequence[FinishedRun]) -> None:
 
 
 def _settings(run: FinishedRun) -> tuple[Any, ...]:
-    step = run.states["step"].item() if "step" in run.states.coords else None
+    step = None
+    if "step" in run.states.coords:
+        values = run.states["step"]
+        step = values.item() if values.size == 1 else tuple(values.to_numpy().tolist())
     weights = run.states.attrs.get("weights")
     return run.provenance.get("target"), run.units or None, step, weights
 

@@ -1,48 +1,16 @@
 """Parts of a self-contained HTML page: everything inline, nothing loaded, all text escaped."""
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
+from functools import cache
+from hashlib import sha256
 from html import escape
+from importlib.resources import files
 
 from ens10.experiments.writers import Column
 
-_CSS = """
-:root { color-scheme: light dark; --ink: #1d2733; --soft: #55606c; --line: #d5dbe1;
-  --paper: #ffffff; --shade: #f3f5f7; --link: #005a9c; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e8ec; --soft: #a3adb8; --line: #3a444f;
-  --paper: #151a20; --shade: #1f262e; --link: #7dbdf0; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 74rem; padding: 1rem 1rem 4rem; color: var(--ink);
-  background: var(--paper); font: 1rem/1.55 system-ui, sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 1rem 0 .5rem; }
-h2 { font-size: 1.25rem; margin: 2.5rem 0 .75rem; padding-top: .75rem;
-  border-top: 1px solid var(--line); }
-a { color: var(--link); }
-nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; list-style: none; padding: 0; }
-p, li, dd { max-width: 46rem; overflow-wrap: anywhere; }
-.lead { font-size: 1.1rem; }
-.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
-table { border-collapse: collapse; width: 100%; font-size: .875rem;
-  font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding: .6rem .75rem; color: var(--soft); }
-th, td { padding: .4rem .5rem; text-align: left; white-space: nowrap;
-  border-top: 1px solid var(--line); vertical-align: top; }
-.scroll + dl, .scroll + p { margin-top: 1rem; }
-thead th { background: var(--shade); white-space: normal; }
-td small { display: block; color: var(--soft); }
-tbody th { position: sticky; left: 0; background: var(--paper); font-weight: 600; }
-.number { text-align: right; }
-dl { display: grid; grid-template-columns: minmax(7rem, max-content) 1fr; gap: .3rem 1.25rem;
-  margin: 0; }
-dt { color: var(--soft); }
-dd { margin: 0; }
-figure { margin: 1.25rem 0 0; max-width: 60rem; }
-figure img { display: block; width: 100%; min-width: 34rem; background: #ffffff; }
-figcaption { margin-top: .5rem; color: var(--soft); font-size: .9rem; max-width: 46rem; }
-@media (max-width: 30rem) { dl { grid-template-columns: 1fr; gap: 0; }
-  dd { margin-bottom: .5rem; } }
-@media print { .scroll { overflow: visible; } }
-""".strip()
+_PARTS = "reporting"  # folder of the style and the script
 
 
 def page(title: str, lead: str, sections: Mapping[str, str]) -> str:
@@ -53,7 +21,7 @@ def page(title: str, lead: str, sections: Mapping[str, str]) -> str:
         lead: plain text of the first paragraph.
         sections: from heading (plain text) to content (HTML), in order.
     """
-    ids = {heading: f"part-{n}" for n, heading in enumerate(sections, 1)}
+    ids = _anchors(list(sections))
     links = "\n".join(
         f'<li><a href="#{ids[heading]}">{escape(heading)}</a></li>' for heading in sections
     )
@@ -62,19 +30,25 @@ def page(title: str, lead: str, sections: Mapping[str, str]) -> str:
         f"</h2>\n{content}\n</section>"
         for heading, content in sections.items()
     )
+    script = _file("script.js") if "data-choice=" in parts else ""
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    if script:  # this one script and no other
+        digest = base64.b64encode(sha256(script.encode()).digest()).decode("ascii")
+        policy += f"; script-src 'sha256-{digest}'"
+    end = f"<script>{script}</script>\n" if script else ""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; \
-style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{escape(title)}</title>
 <style>
-{_CSS}
+{_file("style.css")}
 </style>
 </head>
 <body>
+<a class="skip" href="#content">Skip to the content</a>
 <header>
 <h1>{escape(title)}</h1>
 <p class="lead">{escape(lead)}</p>
@@ -84,17 +58,45 @@ style-src 'unsafe-inline'">
 </ul>
 </nav>
 </header>
-<main>
+<main id="content" tabindex="-1">
 {parts}
 </main>
-</body>
+{end}</body>
 </html>
 """
 
 
-def paragraphs(*texts: str) -> str:
-    """Paragraphs of plain text."""
-    return "\n".join(f"<p>{escape(text)}</p>" for text in texts)
+@cache
+def _file(name: str) -> str:
+    """A file that comes with the package, with the line ends that a browser sees."""
+    text = (files("ens10.experiments") / _PARTS / name).read_text(encoding="utf-8")
+    return text.replace("\r\n", "\n").strip()
+
+
+def _anchors(headings: Sequence[str]) -> dict[str, str]:
+    """What stands behind # in a link to each heading."""
+    found: dict[str, str] = {}
+    for n, heading in enumerate(headings, 1):
+        name = "part-" + (re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or str(n))
+        found[heading] = f"{name}-{n}" if name in found.values() else name
+    return found
+
+
+def paragraphs(*texts: str, kind: str = "") -> str:
+    """Paragraphs of plain text.
+
+    Args:
+        texts: one each.
+        kind: class of the paragraphs, such as "note".
+    """
+    attribute = f' class="{kind}"' if kind else ""
+    return "\n".join(f"<p{attribute}>{escape(text)}</p>" for text in texts)
+
+
+def points(texts: Sequence[str]) -> str:
+    """A list of sentences in plain text."""
+    items = "\n".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f"<ul>\n{items}\n</ul>"
 
 
 def facts(pairs: Mapping[str, str]) -> str:
@@ -105,25 +107,61 @@ def facts(pairs: Mapping[str, str]) -> str:
     return f"<dl>\n{items}\n</dl>"
 
 
+def details(summary: str, inside: str) -> str:
+    """What is shown on demand.
+
+    Args:
+        summary: plain text.
+        inside: HTML.
+    """
+    return f"<details>\n<summary>{escape(summary)}</summary>\n{inside}\n</details>"
+
+
+def preformatted(text: str) -> str:
+    """Plain text with its lines as they are, in a box that scrolls."""
+    return _scrolling(f"<pre>{escape(text)}</pre>", "Text")
+
+
 def table(columns: Sequence[Column], caption: str) -> str:
     """A table whose first column names the rows; it scrolls inside its box on a narrow screen.
 
     Intervals stand below their values, which keeps the columns narrow.
     """
-    head = "".join(
-        f'<th scope="col"{_number(column)}>{escape(column.heading)}</th>' for column in columns
-    )
     lines = []
     for cells in zip(*(column.cells for column in columns), strict=True):
         first = f'<th scope="row">{escape(cells[0])}</th>'
         rest = "".join(
-            f"<td{_number(column)}>{_cell(cell) if column.numeric else escape(cell)}</td>"
+            f"<td{_number(column.numeric)}>{_cell(cell) if column.numeric else escape(cell)}</td>"
             for column, cell in zip(columns[1:], cells[1:], strict=True)
         )
         lines.append(f"<tr>{first}{rest}</tr>")
+    return table_of(
+        [column.heading for column in columns],
+        lines,
+        caption,
+        numeric=[column.numeric for column in columns],
+    )
+
+
+def table_of(
+    headings: Sequence[str], lines: Sequence[str], caption: str, *, numeric: Sequence[bool] = ()
+) -> str:
+    """A table of rows that are HTML already, in a box that scrolls.
+
+    Args:
+        headings: plain text.
+        lines: the rows, as `<tr>` elements.
+        caption: plain text.
+        numeric: which columns are set to the right; all but the first if not given.
+    """
+    right = numeric or [n > 0 for n in range(len(headings))]
+    head = "".join(
+        f'<th scope="col"{_number(one)}>{escape(text)}</th>'
+        for text, one in zip(headings, right, strict=True)
+    )
     body = "\n".join(lines)
     inside = (
-        f"<table>\n<caption>{escape(caption)}</caption>\n<thead>\n<tr>{head}</tr>\n</thead>\n"
+        f"<table>\n<caption><span>{escape(caption)}</span></caption>\n<thead>\n<tr>{head}</tr>\n</thead>\n"
         f"<tbody>\n{body}\n</tbody>\n</table>"
     )
     return _scrolling(inside, caption)
@@ -148,5 +186,5 @@ def _scrolling(inside: str, label: str) -> str:
     return f"<div {attributes}>\n{inside}\n</div>"
 
 
-def _number(column: Column) -> str:
-    return ' class="number"' if column.numeric else ""
+def _number(numeric: bool) -> str:
+    return ' class="number"' if numeric else ""

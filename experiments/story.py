@@ -1,11 +1,12 @@
 """The words of a report: what was compared, what came out, how to read it."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ens10.experiments.finished import FinishedRun
+from ens10.experiments.reporting.groups import step_of
 from ens10.experiments.tables import Row
 from ens10.experiments.writers import ABSENT, Column, columns
 from ens10.grid import is_global
@@ -13,13 +14,6 @@ from ens10.metrics.figures.geometry import degrees
 
 _SPLITS = {"train": "Training dates", "val": "Validation dates", "test": "Test dates"}
 _WEIGHTS = {"cell": "exact cell areas", "cos": "cosine of latitude", "none": "none"}
-
-
-class Texts(NamedTuple):
-    """What stands in place of a figure, and what stands below it."""
-
-    alt: str
-    caption: str
 
 
 def lead(rows: Sequence[Row], reference: str) -> str:
@@ -41,7 +35,7 @@ def lead(rows: Sequence[Row], reference: str) -> str:
 def compared(runs: Sequence[FinishedRun]) -> dict[str, str]:
     """Target, lead, dates, grid, weights and protocol; what is not known is shown as –."""
     first = runs[0].states
-    told = {"Target": _target(runs), "Lead time": _lead(runs)}
+    told = {"Target": _target(runs), "Lead time": _agreed(runs, step_of)}
     told |= {
         label: _agreed(runs, lambda run, split=split: _split(run, split))  # type: ignore[misc]
         for split, label in _SPLITS.items()
@@ -57,17 +51,6 @@ def _target(runs: Sequence[FinishedRun]) -> str:
     name = _agreed(runs, lambda run: run.provenance.get("target"))
     units = _agreed(runs, lambda run: run.provenance.get("target_units") or run.units or None)
     return name if units == ABSENT else f"{name} ({units})"
-
-
-def _lead(runs: Sequence[FinishedRun]) -> str:
-    def told(run: FinishedRun) -> str | None:
-        step, units = run.provenance.get("step"), run.provenance.get("step_units")
-        if step is None and "step" in run.states.coords:
-            coordinate = run.states["step"]
-            step, units = coordinate.item(), coordinate.attrs.get("units")
-        return None if step is None else f"{step} {units or ''}".strip()
-
-    return _agreed(runs, told)
 
 
 def _split(run: FinishedRun, split: str) -> str | None:
@@ -152,53 +135,6 @@ def _text(value: Any) -> str:
     return ABSENT if value is None else str(value)
 
 
-def captions(runs: Sequence[FinishedRun], rows: Sequence[Row], reference: str) -> dict[str, Texts]:
-    """Alternative text and caption of each figure, by its name."""
-    made = {c.heading.split(" (")[0]: c.cells for c in columns(rows)}
-    names = made["Model"]
-
-    def listed(heading: str) -> str:
-        cells = made.get(heading, ())
-        pairs = zip(names, cells, strict=False)
-        return "; ".join(f"{n} {c.split(' [')[0]}" for n, c in pairs if c != ABSENT)
-
-    before = f"Before ({reference}, orange) and after. " * any(r.name == reference for r in runs)
-    learned = ", ".join(run.name for run in runs if len(run.log) > 1)
-    pits = ", ".join(run.name for run in runs if "pit_count" in run.states)
-    return {
-        "crps": Texts(
-            f"CRPS{_in(rows[0].units)} of each forecast: {listed('CRPS')}",
-            "CRPS with its interval; lower is better. These intervals hold what all forecasts "
-            "find hard alike, so they may overlap where the paired differences of the table are "
-            "clear.",
-        ),
-        "crpss-maps": Texts(
-            f"Maps of the CRPSS in percent against {reference}; over all points: {listed('CRPSS')}",
-            f"Blue: better than {reference}; red: worse; grey: no truth. One point has only "
-            f"{rows[0].dates} dates, so small patches of colour are chance.",
-        ),
-        "calibration": Texts(
-            f"Histograms of where the truth falls in the forecast: {pits}; 1 is calibrated",
-            f"{before}Calibrated forecasts follow the dashed "
-            "line; a U has too little spread, a dome too much, a slope a bias. No band of chance "
-            "is drawn: neighbouring points err together, so the number of points does not tell it.",
-        ),
-        "learning-curves": Texts(
-            f"Loss by epoch in training and validation: {learned}",
-            "The dot is the epoch with the lowest validation loss.",
-        ),
-    }
-
-
-def absent(name: str, reference: str) -> str:
-    """Why a figure is not there."""
-    if name == "crpss-maps":
-        return f"No maps: they need a run called {reference} beside another, both with maps."
-    if name == "calibration":
-        return "No histograms: these runs were scored without them."
-    return "No curves: no run here was trained for more than one epoch."
-
-
 def no_reference(reference: str) -> str:
     """Why there is no skill in the table."""
     return (
@@ -236,7 +172,3 @@ def reading(rows: Sequence[Row], reference: str) -> list[str]:
             "data are synthetic.",
         )
     return told
-
-
-def _in(units: str) -> str:
-    return f" ({units})" if units else ""

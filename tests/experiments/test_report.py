@@ -1,15 +1,13 @@
-import json
 import shutil
 import struct
 import subprocess
 import sys
-from base64 import b64decode
-from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
+from fakereports import Page, page_of, write_target
 from fakeruns import write_run, write_world
 
+from ens10.cli import main
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.experiments.finished import read_run, read_runs
 from ens10.experiments.report import write_report
@@ -17,46 +15,12 @@ from ens10.experiments.tables import score_table
 from ens10.experiments.writers import columns, markdown
 from ens10.metrics import summarise
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-VOID = {"meta", "img", "br", "link", "input", "hr"}
 FIGURES = ("crps", "crpss-maps", "calibration", "learning-curves")
-
-
-class Page(HTMLParser):
-    """Checks nesting, and collects what a test asks for."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.cells, self.text = [], [], [], ""
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "tr":
-            self.cells.append([])
-        if tag in ("td", "th"):
-            self.cells[-1].append("")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if "style" not in self.open:
-            self.text += data
-        if {"td", "th"} & set(self.open):
-            self.cells[-1][-1] += data
-
-    def all(self, tag):
-        return [attrs for name, attrs in self.tags if name == tag]
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    return write_world(tmp_path_factory.mktemp("runs"))
+    return write_target(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
@@ -75,62 +39,28 @@ def test_all_files_are_written(out):
     found = {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()}
     tables = {"index.html", "table.md", "table.csv", "table.tex"}
     assert found == tables | {f"figures/{name}.png" for name in FIGURES}
-    assert (out / "index.html").stat().st_size < 3e6
-
-
-def test_every_figure_is_inside_the_page_with_words_in_its_place(page, out):
-    images = page.all("img")
-    assert len(images) == len(page.all("figcaption")) == len(FIGURES)
-    for image, name in zip(images, FIGURES, strict=True):
-        assert len(image["alt"]) > 20
-        head, data = image["src"].split(",")
-        assert head == "data:image/png;base64"
-        png = b64decode(data)
-        assert png == (out / "figures" / f"{name}.png").read_bytes()
+    assert (out / "index.html").stat().st_size < 3e5
+    for name in FIGURES:
+        png = (out / "figures" / f"{name}.png").read_bytes()
         assert struct.unpack(">I", png[16:20])[0] > 900  # pixels of width
-
-
-def test_nothing_is_loaded(page, out):
-    text = (out / "index.html").read_text(encoding="utf-8")
-    assert "http:" not in text
-    assert "https:" not in text
-    assert "url(" not in text
-    assert not page.all("script")
-    assert not page.all("link")
-    assert all(a["href"].startswith("#") for a in page.all("a"))
-
-
-def test_links_lead_to_headings(page):
-    ids = {attrs["id"] for attrs in page.all("h2")}
-    assert {a["href"][1:] for a in page.all("a")} == ids
-    assert len(ids) == 8
-    assert len(page.all("h1")) == 1
 
 
 def test_the_tables_numbers_are_those_of_summarise(page, folders):
     states = {name: read_run(folder).states for name, folder in folders.items()}
-    head, *lines = page.cells[:5]
-    assert [line[0] for line in lines] == ["raw", "emos", "unet", "optimum"]
-    for line in lines:
-        own = summarise(states[line[0]], states["raw"])
+    head, lines = page.table(("Model", "Forecast"))
+    assert list(lines) == ["raw", "emos", "unet", "optimum"]
+    for name, line in lines.items():
+        own = summarise(states[name], states["raw"])
         crps = [float(own[f"crps{part}"]) for part in ("", "_lower", "_upper")]
         assert line[head.index("CRPS (K)")] == "{:.4f} [{:.4f}, {:.4f}]".format(*crps)
         assert line[head.index("RMSE (K)")] == f"{float(own['rmse']):.4f}"
-        if line[0] != "raw":
+        if name != "raw":
             skill = line[head.index("CRPSS (%)")].split(" [")[0]
             assert skill == f"{100 * float(own['crpss']):.1f}"
-    assert lines[2][head.index("Parameters")] == "636,002"
-    assert lines[2][head.index("Fit (s)")] == "12.3"
+    assert lines["unet"][head.index("Parameters")] == "636,002"
 
 
-def test_tables_tell_their_heads(page):
-    assert len(page.all("caption")) == len(page.all("table")) == 3
-    scopes = [attrs["scope"] for attrs in page.all("th")]
-    assert scopes.count("row") == 9
-    assert set(scopes) == {"row", "col"}
-
-
-def test_the_page_tells_what_was_compared(page):
+def test_the_page_tells_what_was_compared_and_what_came_out(page):
     for told in (
         "t2m (K)",
         "48 h",
@@ -140,6 +70,10 @@ def test_the_page_tells_what_was_compared(page):
         "clean",
         "6 × 12 (latitude × longitude), 75°N to 75°S, global",
         "Lowest CRPS of 2 models: unet",
+        "The model with the lowest CRPS is unet",
+        "It is clearly better than the next best, emos.",
+        "Clearly better than raw: 2 of 2 models.",
+        "that of raw is smaller than its error",
         "2.13.0",
         "0011aabb",
         "abc123",
@@ -147,10 +81,14 @@ def test_the_page_tells_what_was_compared(page):
         assert told in page.text
 
 
-def test_it_can_be_read_on_a_phone(page):
-    names = {attrs.get("name"): attrs.get("content") for attrs in page.all("meta")}
-    assert names["viewport"] == "width=device-width, initial-scale=1"
-    assert page.all("html")[0]["lang"] == "en"
+def test_cost_and_configuration_are_told(page):
+    head, lines = page.table(("Model", "Time of the fit (s)"))
+    assert lines["unet"] == ["unet", "12.3", "636,002"]
+    assert head == ["Model", "Time of the fit (s)", "Parameters"]
+    assert lines["optimum"] == ["optimum", "12.3", "–"]
+    assert "Configuration of unet" in page.text
+    assert "store: world.zarr" in page.text  # without the folders of somebody's machine
+    assert "cache" not in page.text
 
 
 def test_the_same_runs_give_the_same_files(folders, out, tmp_path):
@@ -167,31 +105,30 @@ def test_table_md_is_the_table(folders, out):
 def test_names_and_title_are_escaped(folders, tmp_path):
     name = "<script>alert('x')</script> & \"y\""
     odd = write_run(tmp_path / "odd", read_run(folders["emos"]).states, {"name": name})
-    out = write_report([folders["raw"], odd], tmp_path / "out", "<b>bold</b>")
-    text = out.read_text(encoding="utf-8")
-    assert "<script" not in text
+    text = page_of([folders["raw"], odd], title="<b>bold</b>")
+    assert "<script>alert" not in text
     assert "<b>" not in text
     page = Page(text)
     assert "<b>bold</b>" in page.text
-    assert page.cells[2][0] == name
+    assert name in page.table(("Forecast", "Against raw"))[1]
 
 
-def test_without_raw_the_page_says_why_columns_are_missing(folders, tmp_path):
+def test_one_run_alone_is_a_report(folders, tmp_path):
     shutil.copytree(folders["emos"], tmp_path / "emos")
     stale = tmp_path / "out" / "figures" / "crpss-maps.png"
     stale.parent.mkdir(parents=True)
     stale.write_bytes(b"of an earlier report")
     page = Page(write_report([tmp_path / "emos"], tmp_path / "out").read_text(encoding="utf-8"))
     assert "No run is called raw" in page.text
-    assert "No maps" in page.text
     assert "No curves" in page.text
     assert not any("CRPSS" in cell for line in page.cells for cell in line)
+    assert ["Forecast"] not in page.cells  # a score card of nothing
     assert not stale.exists()
 
 
 def test_what_is_not_known_is_shown_as_a_dash(folders, tmp_path):
     bare = write_run(tmp_path / "bare", read_run(folders["emos"]).states)
-    page = Page(write_report([bare], tmp_path / "out").read_text(encoding="utf-8"))
+    page = Page(page_of([bare]))
     assert ["bare", "model", "–", "–", "–", "–"] in page.cells
     assert "Training dates–" in page.text.replace("\n", "")
 
@@ -199,11 +136,12 @@ def test_what_is_not_known_is_shown_as_a_dash(folders, tmp_path):
 def test_runs_that_disagree_are_told_apart(folders, tmp_path):
     other = {"name": "other", "protocol": "paper", "target": "t2m"}
     odd = write_run(tmp_path / "odd", read_run(folders["emos"]).states, other)
-    text = write_report([folders["raw"], odd], tmp_path / "out").read_text(encoding="utf-8")
+    text = page_of([folders["raw"], odd])
     assert "clean (raw); paper (other)" in text
+    assert "of different protocols (clean, paper)" in text
 
 
-def test_bad_runs_are_refused_before_anything_is_written(folders, tmp_path):
+def test_bad_runs_are_refused_before_anything_is_written(folders, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     twin = write_run(tmp_path / "twin", read_run(folders["emos"]).states, {"name": "emos"})
     late = write_world(tmp_path / "late", ("unet",), start="2004-01-04")["unet"]
@@ -215,6 +153,11 @@ def test_bad_runs_are_refused_before_anything_is_written(folders, tmp_path):
     ):
         with pytest.raises(error, match=told):
             write_report(runs, tmp_path / "out")
+    given = [str(folders["raw"]), str(tmp_path / "empty"), "--out", str(tmp_path / "out")]
+    assert main(["report", *given]) == 1
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert "not scored yet" in said[0]
     assert not (tmp_path / "out").exists()
 
 
@@ -227,41 +170,7 @@ def test_reports_need_no_torch():
     assert (made.returncode, made.stdout) == (0, "False\n"), made.stderr
 
 
-def test_seconds_are_in_the_page_alone(folders):
+def test_seconds_are_no_part_of_the_table(folders):
     rows = score_table(read_runs(list(folders.values())))
     assert "Fit (s)" not in [c.heading for c in columns(rows)]
     assert "Fit (s)" in [c.heading for c in columns(rows, seconds=True)]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium to look at the page with")
-@pytest.mark.parametrize("width", [1200, 400])
-def test_a_browser_shows_the_page_without_complaint(out, tmp_path, width):
-    # headless windows are 500 wide at least, so the narrow page sits in a frame
-    text = json.dumps((out / "index.html").read_text("utf-8")).replace("</", "<\\/")
-    frame = tmp_path / "frame.html"
-    frame.write_text(
-        f"<!DOCTYPE html><title>wait</title><iframe width={width} height=900 srcdoc></iframe>"
-        "<script>const text = " + text + ";"
-        "const frame = document.querySelector('iframe'); frame.srcdoc = text;"
-        "frame.onload = () => { const d = frame.contentDocument;"
-        "if (!d.querySelector('h1')) return;"
-        "const r = d.documentElement; const images = [...d.images];"
-        "document.title = [r.scrollWidth <= r.clientWidth, images.length,"
-        "images.every(i => i.complete && i.naturalWidth > 900)].join(' '); };</script>"
-    )
-    made = subprocess.run(
-        [
-            *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
-            *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-            *("--enable-logging=stderr", "--v=0", f"--user-data-dir={tmp_path / 'profile'}"),
-            *("--virtual-time-budget=5000", "--window-size=1400,1000", "--dump-dom"),
-            Path(frame).as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert "<title>true 4 true</title>" in made.stdout
-    assert "CONSOLE" not in made.stderr

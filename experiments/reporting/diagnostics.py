@@ -1,0 +1,134 @@
+"""What the scores of a run do not keep: maps of bias and spread, and reliability.
+
+They are made of the run's predictions, read in blocks of dates; a run without them does without.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import Ens10Error
+from ens10.experiments.reading import PREDICTIONS, open_forecast
+from ens10.grid import area_weights
+from ens10.metrics import event_sums, merge_states
+from ens10.metrics.verification.cases import Case
+from ens10.metrics.verification.distributions import case_of
+from ens10.metrics.verification.kinds import kind_of
+
+Floats = npt.NDArray[np.float64]
+BINS = 10  # of probability
+QUANTILE = 0.9  # of the truth at each grid point, above which an event begins
+_DIMS = ("time", "latitude", "longitude")
+_BLOCK = 2**24  # numbers of a forecast that are read at once
+_CENTRE, _LOW, _HIGH = 0.5, 0.1587, 0.8413  # of quantiles: median, and half the width of 1 sigma
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What a run's predictions tell.
+
+    Attributes:
+        bias: mean of the forecast less the truth, over latitude and longitude.
+        spread: root of the mean variance.
+        ratio: spread over the root mean squared error of the mean; 1 is calibrated.
+        events: sums for `ens10.metrics.reliability_diagram` of truth above its quantile.
+    """
+
+    bias: xr.DataArray
+    spread: xr.DataArray
+    ratio: xr.DataArray
+    events: xr.Dataset
+
+
+def diagnose(folder: Path, dates: npt.NDArray[np.datetime64]) -> Diagnosis | None:
+    """Reads the predictions of a run.
+
+    Args:
+        folder: of the run.
+        dates: that were scored: predictions of others are not those of the scores.
+
+    Returns:
+        None without predictions of these dates on one grid, beside their truth.
+    """
+    if not (folder / PREDICTIONS).exists():
+        return None
+    try:
+        forecast, truth = open_forecast(folder)
+        kind = kind_of(forecast)
+    except (Ens10Error, OSError, ValueError):
+        return None
+    if truth is None or set(truth.dims) != set(_DIMS) or not np.isin(dates, truth["time"]).all():
+        return None
+    chosen = {"time": dates}
+    return _summed(forecast.sel(chosen), truth.sel(chosen).transpose(*_DIMS).load(), kind.core)
+
+
+def _summed(forecast: xr.Dataset, truth: xr.DataArray, core: tuple[str, ...]) -> Diagnosis:
+    threshold: Any = truth.quantile(QUANTILE, "time").to_numpy().astype(truth.dtype)
+    totals = np.zeros((4, *truth.shape[1:]))  # error, its square, variance, number
+    parts = []
+    for dates in _blocks(forecast):
+        block, probabilities = forecast.isel(time=dates).load(), []
+        for n in range(block.sizes["time"]):
+            case = _case(block.isel(time=n), truth[dates.start + n].to_numpy(), core)
+            totals += _moments(case)
+            probabilities.append(case.above(threshold))
+        parts.append(_events(probabilities, truth[dates], threshold))
+    error, error2, variance, count = totals
+    there = np.where(count > 0, count, np.nan)
+    members = forecast.sizes.get("number")
+    inflation = 1.0 if members is None else (members + 1) / members
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.sqrt(inflation * variance / error2)
+    like = truth.isel(time=0, drop=True)
+    return Diagnosis(
+        bias=like.copy(data=error / there),
+        spread=like.copy(data=np.sqrt(variance / there)),
+        ratio=like.copy(data=ratio),
+        events=merge_states(parts),
+    )
+
+
+def _blocks(forecast: xr.Dataset) -> list[slice]:
+    dates = forecast.sizes["time"]
+    size = sum(v.size for v in forecast.data_vars.values()) // max(1, dates)
+    step = max(1, _BLOCK // max(1, size))
+    return [slice(first, first + step) for first in range(0, dates, step)]
+
+
+def _case(one: xr.Dataset, y: Any, core: tuple[str, ...]) -> Case:
+    """A date's forecast, core dimension first, beside its truth."""
+    order = (*core, "latitude", "longitude")
+    arrays = {
+        str(name): v.transpose(*(d for d in order if d in v.dims)).to_numpy()
+        for name, v in one.data_vars.items()
+    }
+    levels = one["quantile"].to_numpy() if "quantile" in one.dims else None
+    return case_of(str(one.attrs["forecast_kind"]))(arrays, y, np.uint64(0), levels)
+
+
+def _moments(case: Case) -> Floats:
+    """Error of the centre, its square, variance and 1; all 0 where one is missing."""
+    try:
+        if {"error", "variance"} <= case.offers:
+            error, variance = case.field("error"), case.field("variance")
+        else:
+            middle, low, high = (case.quantile(level) for level in (_CENTRE, _LOW, _HIGH))
+            error, variance = middle - case.y, ((high - low) / 2) ** 2
+    except NotImplementedError:  # a family whose moments have no closed form
+        return np.zeros((4, *case.y.shape))
+    fields = np.stack([error, np.square(error, dtype=np.float64), variance, np.ones(error.shape)])
+    return np.where(np.isfinite(fields).all(axis=0), fields, 0.0)
+
+
+def _events(probabilities: list[Any], truth: xr.DataArray, threshold: Floats) -> xr.Dataset:
+    happened = (truth > threshold).where(truth.notnull() & np.isfinite(threshold))
+    probability = truth.copy(data=np.stack(probabilities).astype(np.float64))
+    rows = xr.DataArray(area_weights(truth["latitude"].to_numpy()), dims="latitude")
+    rows = rows.assign_coords(latitude=truth["latitude"])
+    given = [array.reset_coords(drop=True) for array in (probability, happened)]
+    return event_sums(*given, dim="all", weights=rows, nan="omit", bins=BINS)

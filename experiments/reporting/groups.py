@@ -1,0 +1,108 @@
+"""Runs of a report by target and lead time: within a group they are compared with each other."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ens10.errors import ArgumentError
+from ens10.experiments.finished import FinishedRun, check_comparable, check_names, read_run
+from ens10.experiments.tables import Row, score_table
+from ens10.experiments.writers import ABSENT
+
+_Key = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs of one target and lead time.
+
+    Attributes:
+        target: as the runs call it; None if none of them tells.
+        step: lead time with its units; None if none of them tells.
+        runs: the reference, then from worst to best CRPS, the optimum last.
+        rows: of `score_table`, in the same order.
+        folders: of the runs, by their names.
+        reference: name of the run that skill is measured against.
+    """
+
+    target: str | None
+    step: str | None
+    runs: tuple[FinishedRun, ...]
+    rows: tuple[Row, ...]
+    folders: Mapping[str, Path]
+    reference: str
+
+    @property
+    def title(self) -> str:
+        """Target and lead time."""
+        return ", ".join(part for part in (self.target, self.step) if part) or ABSENT
+
+    @property
+    def slug(self) -> str:
+        """The title as the name of a folder."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "unknown"
+
+    @property
+    def against(self) -> FinishedRun | None:
+        """The reference, if it is among the runs."""
+        return next((run for run in self.runs if run.name == self.reference), None)
+
+
+def read_groups(folders: Sequence[Path | str], reference: str) -> list[Group]:
+    """The finished runs in folders, by target and lead time, in that order.
+
+    A run that does not tell its target or lead time joins the others if they are of one alone.
+
+    Raises:
+        FileError: a folder that holds no scored run, or files that cannot be read.
+        ArgumentError: no folders, two runs of a group with one name, or that cannot be compared.
+        UnknownNameError: another reference than "raw" that a group does not have.
+        MissingDataError: runs of a group on different dates.
+    """
+    if not folders:
+        raise ArgumentError("runs", "there are none", "Give the folders of one or more runs")
+    read = [(read_run(folder), Path(folder)) for folder in folders]
+    keys = [(run.provenance.get("target"), step_of(run)) for run, _ in read]
+    found: dict[_Key, list[tuple[FinishedRun, Path]]] = {}
+    for key, held in zip(_completed(keys), read, strict=True):
+        found.setdefault(key, []).append(held)
+    return [_group(key, found[key], reference) for key in sorted(found, key=_place)]
+
+
+def step_of(run: FinishedRun) -> str | None:
+    """Lead time of a run in words, or several; None if it is not known."""
+    step, units = run.provenance.get("step"), run.provenance.get("step_units")
+    if step is not None and "step" not in run.states.dims:
+        return f"{step} {units or ''}".strip()
+    if "step" not in run.states.coords:
+        return None
+    coordinate = run.states["step"]
+    units = coordinate.attrs.get("units") or ""
+    values = ", ".join(f"{value:g}" for value in coordinate.to_numpy().ravel())
+    return f"{values} {units}".strip()
+
+
+def _completed(keys: Sequence[_Key]) -> list[_Key]:
+    """The keys with what is missing filled in where all who tell it tell the same."""
+    only: list[str | None] = []
+    for part in range(2):
+        told = {key[part] for key in keys} - {None}
+        only.append(told.pop() if len(told) == 1 else None)
+    return [(target or only[0], step or only[1]) for target, step in keys]
+
+
+def _place(key: _Key) -> tuple[str, float, str]:
+    number = re.match(r"-?[\d.]+", key[1] or "")
+    return key[0] or "", float(number.group()) if number else -1.0, key[1] or ""
+
+
+def _group(key: _Key, held: Sequence[tuple[FinishedRun, Path]], reference: str) -> Group:
+    runs, folders = [run for run, _ in held], [folder for _, folder in held]
+    check_names(runs, folders)
+    check_comparable(runs)
+    rows = score_table(runs, reference)
+    named = {run.name: run for run in runs}
+    places = {run.name: folder for run, folder in held}
+    ordered = tuple(named[row.model] for row in rows)
+    return Group(*key, ordered, tuple(rows), places, reference)
