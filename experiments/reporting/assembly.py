@@ -11,7 +11,7 @@ from ens10.experiments.reporting import sections, summary
 from ens10.experiments.reporting.choices import choice
 from ens10.experiments.reporting.diagnostics import Diagnosis
 from ens10.experiments.reporting.groups import Group
-from ens10.experiments.reporting.scorecard import card_table, score_card
+from ens10.experiments.reporting.scorecard import Line, card_table, overview, score_card
 from ens10.experiments.writers import ABSENT, Column, columns, notes
 
 CONFIG = "config.yaml"
@@ -36,7 +36,7 @@ def assemble(
     parts = {
         "In short": each(lambda g, n: page.points(summary.in_short(g, cards[n]))),
         "What was compared": each(lambda g, _: page.facts(story.compared(g.runs))),
-        "Score card": each(lambda g, n: card_table(cards[n], g.reference)),
+        "Score card": _card(groups, cards),
         "Scores": each(lambda g, _: _scores(g)),
         "Maps": each(lambda g, n: sections.maps(g, diagnoses[n], n)),
         "Calibration": each(lambda g, n: sections.calibration(g, diagnoses[n])),
@@ -44,7 +44,9 @@ def assemble(
         "Learning curves": each(lambda g, _: sections.learning([g])),
         "Cost": each(lambda g, _: page.table(_cost(g), "What each fit took, on its machine")),
         "Where the numbers come from": each(lambda g, _: _provenance(g)),
-        "How to read this": page.paragraphs(*story.reading(groups[0].rows, groups[0].reference)),
+        "How to read this": page.paragraphs(
+            *story.reading([row for g in groups for row in g.rows], groups[0].reference)
+        ),
     }
     return page.page(title, summary.lead(groups), {k: v for k, v in parts.items() if v})
 
@@ -59,6 +61,16 @@ def by_group(groups: Sequence[Group], part: Callable[[Group], str]) -> str:
         for target, steps in targets.items()
     }
     return choice(inner, "Target", name="target")
+
+
+def _card(groups: Sequence[Group], cards: Sequence[Sequence[Line]]) -> str:
+    """All groups beside each other if there are several, then each with its seasons."""
+    number = {group.title: n for n, group in enumerate(groups)}
+    single = by_group(groups, lambda g: card_table(cards[number[g.title]], g.reference))
+    if len(groups) == 1 or not any(group.against for group in groups):
+        return single
+    titles = [group.title for group in groups]
+    return f"{overview(titles, cards, groups[0].reference)}\n{single}"
 
 
 def _scores(group: Group) -> str:

@@ -139,8 +139,29 @@ def card_table(lines: Sequence[Line], reference: str) -> str:
         cells += line.seasons or [None] * len(seasons)
         told = "".join(_cell(cell, named=cell is line.best) for cell in cells)
         body.append(f'<tr><th scope="row">{escape(line.name)}</th>{told}</tr>')
-    table = page.table_of(heads, body, "CRPS skill in percent: how much lower the CRPS is")
+    caption = "CRPS skill: how much lower the CRPS is than that of another forecast, in percent"
+    if seasons:
+        caption += "; then by season of the valid dates (DJF is December to February)"
+    table = page.table_of(heads, body, caption)
     return f"{table}\n{page.paragraphs(_LEGEND, kind='note')}"
+
+
+def overview(titles: Sequence[str], cards: Sequence[Sequence[Line]], reference: str) -> str:
+    """The skill of every forecast against the reference, a column for each group.
+
+    Args:
+        titles: of the groups.
+        cards: their score cards.
+        reference: name of the run that skill is measured against.
+    """
+    named = [{line.name: line.reference for line in card} for card in cards]
+    names = dict.fromkeys(name for held in named for name in held if name != reference)
+    body = []
+    for name in names:
+        told = "".join(_cell(held.get(name), named=False) for held in named)
+        body.append(f'<tr><th scope="row">{escape(name)}</th>{told}</tr>')
+    caption = f"CRPS skill against {reference} in percent, by target and lead time"
+    return page.table_of(["Forecast", *titles], body, caption)
 
 
 def _cell(cell: Compared | None, *, named: bool) -> str:

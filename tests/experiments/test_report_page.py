@@ -83,12 +83,20 @@ def test_targets_and_lead_times_can_be_chosen(page):
     sections = [name for name in SECTIONS if name != "How to read this"]
     for name, slider in (("target", False), ("step", True)):
         found = [attrs for attrs in choices if attrs["data-choice"] == name]
-        assert len(found) == len(sections)
+        assert len(found) == len(sections)  # and no more
         assert all(("data-slider" in attrs) == slider for attrs in found)
     titles = re.findall(r'class="panel" data-title="([^"]*)"', page.section("Score card"))
     assert titles == ["t2m", "24 h", "48 h", "z500"]
     quantities = re.findall(r'class="panel" data-title="([^"]*)"', page.section("Maps"))
     assert quantities[:7] == ["t2m", "24 h", "Skill", "CRPS", "Bias", "Spread", "Spread/error"]
+
+
+def test_all_groups_stand_beside_each_other_in_the_score_card(page):
+    head, lines = page.table(("Forecast", "t2m, 24 h"))
+    assert head == ["Forecast", "t2m, 24 h", "t2m, 48 h", "z500, 24 h"]
+    assert set(lines) == {"emos", "unet"}
+    assert lines["unet"][3] == lines["emos"][2] == "–"
+    assert lines["unet"][1].startswith("▲ ")
 
 
 def test_the_first_paragraph_names_all_groups(page):
