@@ -77,8 +77,8 @@ def _add_prepare(commands: "Commands[Any]") -> None:
     )
     parser.add_argument("--climate-levels", type=int, choices=(21, 101), help="default: protocol's")
     parser.add_argument(
-        "--climate-protocol", choices=("clean", "paper"), default="clean",
-        help="whose years make the climate (default: clean)",
+        "--climate-protocol", default="clean", metavar="NAME",
+        help="whose years make the climate: clean (default), paper, or a YAML file",
     )  # fmt: skip
     parser.add_argument(
         "--codec", choices=("none", "lz4"), default="none",

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, Ens10Error
+from ens10.experiments import provenance
 from ens10.experiments.case_inputs import Source, open_sources, place_of
 from ens10.experiments.case_regions import part_of_grid
 from ens10.grid import area_weights
@@ -25,6 +26,7 @@ from ens10.metrics import efi
 from ens10.metrics.families import FAMILIES, registry
 from ens10.metrics.verification.distributions import Quantiles, case_of
 from ens10.metrics.verification.kinds import kind_of
+from ens10.protocol import Protocol
 
 Floats = npt.NDArray[np.float64]
 _LEVELS = 101  # of a climate that is made here
@@ -208,10 +210,11 @@ def _extreme(
     channel = basis.known.get("target") or others[0].known.get("target")
     if store is None or channel is None:
         return None, None, "none: the runs do not say from which store; give it with --climate"
-    protocol = str(basis.known.get("protocol") or others[0].known.get("protocol") or "clean")
+    told_by = basis if basis.known.get("protocol") else others[0]
+    rules = provenance.rules_of(told_by.known)
     forecast = basis.forecast.isel(time=[place])
     try:
-        quantiles, told = _climate(store, str(channel), forecast, protocol)
+        quantiles, told = _climate(store, str(channel), forecast, rules)
         own = quantiles.isel(time=0, **part).load().reset_coords(drop=True)
     except Ens10Error as error:
         if climate is not None:
@@ -227,9 +230,9 @@ def _extreme(
 
 
 def _climate(
-    store: Path | str, channel: str, forecast: xr.Dataset, protocol: str
+    store: Path | str, channel: str, forecast: xr.Dataset, rules: Protocol
 ) -> tuple[xr.DataArray, str]:
-    """That which the store keeps, or one of its training years."""
+    """That which the store keeps, or one of the protocol's climate years."""
     from ens10.experiments.raw_ensemble import open_climate
     from ens10.quantiles import model_climate
 
@@ -238,9 +241,9 @@ def _climate(
     except Ens10Error:  # none for this channel, step or date
         step = round(float(forecast["step"])) if "step" in forecast.coords else None
         dates = forecast["time"].to_numpy()
-        made = model_climate(
-            store, channel, step=step, dates=dates, protocol=protocol, levels=_LEVELS
-        )
+        made = model_climate(store, channel, step=step, dates=dates, protocol=rules, levels=_LEVELS)
         count = int(made["members"].to_numpy()[0])
-        told = f"{count:,} members of the training years, from a window of 9 start dates"
-        return made, f"{told} (protocol {protocol})"
+        years = rules.efi.years
+        whose = "the training years" if years == "train" else f"{years} years"
+        told = f"{count:,} members of {whose}, from a window of {rules.efi.window} start dates"
+        return made, f"{told} (protocol {rules.name})"

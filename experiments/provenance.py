@@ -5,11 +5,13 @@ import json
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ens10.errors import FileError
+from ens10.protocol import Protocol, protocol_of
 
 FILE = "provenance.json"
 _PACKAGES = ("ens10", "torch", "pytorch-lightning", "numpy", "xarray", "zarr", "eccodes")
@@ -86,6 +88,18 @@ def read(run: Path) -> dict[str, Any]:
         raise FileError(run, f"no run (it has no {FILE})", "Give a folder that `ens10 fit` wrote")
     content: dict[str, Any] = json.loads(path.read_text())
     return content
+
+
+def rules_of(known: Mapping[str, Any]) -> Protocol:
+    """The protocol of a run: as it was when the run was made, or by its name in older runs.
+
+    Args:
+        known: its provenance.
+
+    Raises:
+        UnknownNameError: the name of a protocol of one's own, without its content.
+    """
+    return protocol_of(known.get("rules") or str(known.get("protocol") or "clean"))
 
 
 def _git(top: Path, *arguments: str) -> str:

@@ -31,18 +31,18 @@ from ens10.experiments.checkpoints import (
     other_architecture,
     shapes,
 )
+from ens10.experiments.options import name_after_its_file, with_strategy
 from ens10.experiments.predictions import PredictionWriter
 from ens10.experiments.quiet import few_words
 from ens10.experiments.reading import PREDICTIONS
 from ens10.experiments.runlog import RunLog
 from ens10.experiments.usage import parser_class
 from ens10.loader.datamodule import EnsembleDataModule
-from ens10.models.parallel import SpatialStrategy
+from ens10.protocol import content_of, reference_of
 
 Stage = Literal["fit", "validate", "test", "predict"]
 STAGES: tuple[Stage, ...] = ("fit", "validate", "test", "predict")
 CONFIG = "config.yaml"
-_SPATIAL = "ddp_spatial"
 _KEPT = ("seed_everything", "trainer", "model", "data")
 # A null may stand where the default is none; jsonargparse 4.49 renamed the option.
 _RENAMED = tuple(int(n) for n in version("jsonargparse").split(".")[:2]) >= (4, 49)
@@ -64,7 +64,7 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
         SystemExit: an option or key that is not known.
         KeyboardInterrupt: the user stopped it; `fit --resume` goes on.
     """
-    arguments = _with_strategy(arguments)
+    arguments = with_strategy(arguments)
     run = _run_folder(arguments)
     begins = stage == "fit" and "--resume" not in arguments
     config, checkpoint = run / CONFIG, None
@@ -125,8 +125,9 @@ class RunCLI(LightningCLI):
             raise _of_a_part(error) from error.__cause__
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parses, and looks at the checkpoint before anyone else loads it."""
+        """Parses, names the protocol, and looks at the checkpoint before anyone else loads it."""
         super().parse_arguments(parser, args)
+        name_after_its_file(self.config[self.config.subcommand].get("data.protocol"))
         given = self.config[self.config.subcommand].get("ckpt_path")
         if given:
             path = Path(given)
@@ -188,6 +189,8 @@ class RunCLI(LightningCLI):
         text = parser.dump(self._options, **_KEEP_NULLS)
         kept = {key: value for key, value in yaml.safe_load(text).items() if key in _KEPT}
         kept["data"].pop("seed", None)  # it is the seed of everything
+        # a file of the user's may change or move: its content is kept, not its path
+        kept["data"]["protocol"] = reference_of(self.datamodule.protocol)
         (self.run_folder / CONFIG).write_text(yaml.safe_dump(kept, sort_keys=False))
         self._note()
 
@@ -235,6 +238,7 @@ class RunCLI(LightningCLI):
             "step": samples.step,
             "step_units": samples.step_units,
             "protocol": batches.protocol.name,
+            "rules": content_of(batches.protocol),
             "weights": batches.protocol.weighting,
             "channels": list(batches.channels),
             "years": splits.years,
@@ -261,20 +265,6 @@ def _of_a_part(error: ValueError) -> ValueError:
     while cause is not None and not isinstance(cause, Ens10Error):
         cause = cause.__cause__
     return cause if isinstance(cause, ValueError) else error
-
-
-def _with_strategy(arguments: Sequence[str]) -> list[str]:
-    """`ddp_spatial` by its class, so that options such as `--trainer.strategy.lat` go with it."""
-    found, flag = [str(argument) for argument in arguments], "--trainer.strategy"
-    if not any(argument.startswith(f"{flag}.") for argument in found):
-        return found  # Lightning knows the name
-    path = f"{SpatialStrategy.__module__.rpartition('.')[0]}.{SpatialStrategy.__name__}"
-    for n, argument in enumerate(found):
-        if argument == f"{flag}={_SPATIAL}":
-            found[n] = f"{flag}={path}"
-        elif argument == _SPATIAL and n and found[n - 1] == flag:
-            found[n] = path
-    return found
 
 
 def _run_folder(arguments: Sequence[str]) -> Path:

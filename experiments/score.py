@@ -16,7 +16,7 @@ from ens10.experiments.raw_ensemble import open_climate, open_raw, with_name
 from ens10.experiments.reading import open_forecast, open_truth
 from ens10.grid import Weighting
 from ens10.metrics import summarise
-from ens10.metrics.verification import paired_states
+from ens10.metrics.verification import available_scores, paired_states
 from ens10.metrics.verification.alignment import Join
 from ens10.metrics.verification.crosscheck import CrossCheck, cross_check
 
@@ -108,7 +108,8 @@ def score_forecast(
         path: a run folder, or a forecast store of any kind.
         truth: store or file of the truth; None for the one beside the forecast.
         variable: its name there; the run's target if None and it is there.
-        scores: as for `score_states`.
+        scores: as for `score_states`; if None, without the fair CRPS where the run's protocol
+            does without it.
         by: groups, as for `verify`.
         weights: None for those of the run's protocol ("cell" without a run).
         reference: run folder or forecast store to compare with.
@@ -138,6 +139,8 @@ def score_forecast(
         raise FileError(path, "holds no truth", "Give it with --truth STORE")
     checked = None if points is None else cross_check(forecast, observed, points, join=join)
     name = channel or known.get("target") or variable or _own_name(observed)
+    if scores is None and not provenance.rules_of(known).fair_crps:
+        scores = [score for score in available_scores(forecast) if score != "crps_fair"]
     states, other = paired_states(
         with_name(forecast, path),
         observed,

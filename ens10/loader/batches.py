@@ -53,7 +53,7 @@ class Batches:
         split: "train", "val" or "test". Dates without any truth are left out of "train".
         kind: what a batch is made of: "fields", "members", "slabs", "patches", "points", or one
             of the classes of these names with settings of its own, such as `Patches((64, 64))`.
-        protocol: "clean", "paper", or a `Protocol`.
+        protocol: "clean", "paper", the path of a YAML file, or a `Protocol`.
         truth: of a lazy dataset.
         ensemble: members that make the ensemble, counted from the first; None for all.
         extras: "location" and "day_of_year" features.

@@ -35,7 +35,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         target: channel to correct, such as "t2m" or "z500".
         inputs: channels whose ensemble mean and deviation are features, "t2m@24" for another
             step than the target's; None for all on the target's level.
-        protocol: "clean", "paper", or a protocol's own settings.
+        protocol: "clean", "paper", the path of a YAML file, or a protocol's own settings.
         extras: "location" and "day_of_year" features.
         members: whether batches carry the members of the target.
         batch_size: dates in a batch.

@@ -15,8 +15,14 @@ from ens10.errors import FileError
 from ens10.experiments import provenance
 from ens10.experiments.finished import LOG, PROVENANCE, SCORES, SIZES
 from ens10.experiments.matrix.budgets import load_budget
-from ens10.experiments.matrix.identity import Identity, differences, identity_of
+from ens10.experiments.matrix.identity import (
+    Identity,
+    differences,
+    digest_of_content,
+    identity_of,
+)
 from ens10.experiments.matrix.tasks import Task, task_options
+from ens10.protocol import Protocol, content_of, protocol_of
 
 KEY = "cell.json"
 EXTREMES = "eecrps.nc"
@@ -111,7 +117,16 @@ class Cell:
         """What its result depends on."""
         content = yaml.safe_load(self.config.read_text(encoding="utf-8"))
         whole = {"config": content, "overrides": list(self.overrides), "seed": self.seed}
-        return identity_of(whole, provenance.checksum(self.store))
+        identity = identity_of(whole, provenance.checksum(self.store))
+        # the protocols are data, so that their content is in no module
+        identity["code"]["protocol"] = digest_of_content(content_of(self._rules(content)))
+        return identity
+
+    def _rules(self, config: dict[str, Any]) -> Protocol:
+        """The protocol, by the last that is said of it."""
+        flag = "--data.protocol="
+        said = [word.removeprefix(flag) for word in self.overrides if word.startswith(flag)]
+        return protocol_of([config.get("data", {}).get("protocol", "clean"), *said][-1])
 
     def changed(self) -> list[str] | None:
         """What has changed since the kept result was made; None if there is none."""

@@ -11,7 +11,7 @@ from ens10.experiments.matrix.cells import EXTREMES, Cell
 from ens10.experiments.raw_ensemble import open_raw, with_name
 from ens10.experiments.reading import open_predictions
 from ens10.metrics import score_states
-from ens10.protocol import protocol_of
+from ens10.protocol import Protocol, reference_of
 
 SCORE = "eecrps"
 
@@ -21,7 +21,7 @@ def score_extremes(cell: Cell) -> None:
 
     The index is that of all raw members, also for an ensemble of fewer, so that forecasts are
     weighted alike. The climate is the store's if it has that of the cell's protocol, and is made
-    from the members otherwise; `paper` takes the authors' climate and integral.
+    from the members otherwise, which also says by which method the index is made.
 
     Args:
         cell: predicted.
@@ -31,27 +31,30 @@ def score_extremes(cell: Cell) -> None:
     """
     known = provenance.read(cell.run)
     forecast, truth = open_predictions(cell.run)
-    paper = protocol_of(known["protocol"]).normalise_on == "all"
+    rules = provenance.rules_of(known)
     states = score_states(
         with_name(forecast, cell.run),
         truth,
         [SCORE],
         weights=known["weights"],
         raw=open_raw(cell.store, known["target"], forecast),
-        climate=_climate(cell.store, known, forecast["time"].to_numpy()),
-        efi_method="ens10-paper" if paper else "exact",
+        climate=_climate(cell.store, known, rules, forecast["time"].to_numpy()),
+        efi_method=rules.efi.method,
         scores_raw=cell.model == "raw",
     )
     states.to_netcdf(cell.run / EXTREMES, engine="netcdf4", format="NETCDF3_64BIT")
 
 
-def _climate(store: Path, known: dict[str, Any], dates: npt.NDArray[Any]) -> xr.DataArray:
+def _climate(
+    store: Path, known: dict[str, Any], rules: Protocol, dates: npt.NDArray[Any]
+) -> xr.DataArray:
     from ens10.quantiles import model_climate, stored_climate
     from ens10.store import open_store, store_kinds
 
-    channel, step, protocol = known["target"], int(known["step"]), known["protocol"]
+    channel, step = known["target"], int(known["step"])
     if "climate" in store_kinds(store):
         held = open_store(store, "climate")
-        if held.attrs.get("protocol") == protocol and channel in held:
+        kept = held.attrs.get("rules") or held.attrs.get("protocol")
+        if kept == reference_of(rules) and channel in held:
             return stored_climate(store, channel, dates, step=step)
-    return model_climate(store, channel, step=step, dates=dates, protocol=protocol)
+    return model_climate(store, channel, step=step, dates=dates, protocol=rules)

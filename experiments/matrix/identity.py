@@ -53,6 +53,11 @@ def differences(old: Identity, new: Identity) -> list[str]:
     return parts + [name for name in names if before.get(name) != after.get(name)]
 
 
+def digest_of_content(content: dict[str, Any]) -> str:
+    """Digest of data that a result depends on beside configuration and code."""
+    return _digest(json.dumps(content, sort_keys=True))
+
+
 def class_paths(config: Any) -> Iterator[str]:
     """Every name in a configuration that is a class of ens10."""
     if isinstance(config, dict):

@@ -10,6 +10,7 @@ import yaml
 
 from ens10.errors import ArgumentError
 from ens10.loader.batches import Batches
+from ens10.protocol import Protocol, protocol_of
 
 MEMBERS = 10  # of ENS-10
 _NETWORK = "model.init_args.network.init_args"
@@ -20,7 +21,7 @@ class Task:
     """What is to be corrected, and by which rules.
 
     Attributes:
-        protocol: "clean" or "paper".
+        protocol: "clean", "paper", or the path of a YAML file.
         target: channel, such as "t2m" or "z500".
         members: of the ensemble, counted from the first.
     """
@@ -32,12 +33,17 @@ class Task:
     @property
     def folder(self) -> str:
         """Of its runs and results; none for the usual task, whose cells came first."""
-        return "" if self == USUAL else f"{self.protocol}-{self.target}-{self.members}"
+        return "" if self == USUAL else f"{self.rules.name}-{self.target}-{self.members}"
 
     @property
     def name(self) -> str:
         """As messages call it."""
-        return f"{self.protocol}, {self.target}, {self.members} members"
+        return f"{self.rules.name}, {self.target}, {self.members} members"
+
+    @property
+    def rules(self) -> Protocol:
+        """The protocol itself."""
+        return protocol_of(self.protocol)
 
 
 USUAL = Task()
@@ -144,7 +150,7 @@ def training_batches(data: dict[str, Any], store: Path) -> Batches:
         UnknownNameError: channels that the store has not.
     """
     names = ("protocol", "extras", "kind", "ensemble")
-    given = {name: data[name] for name in names if name in data}
+    given = {name: data[name] for name in names if data.get(name) is not None}
     return Batches(store, data["target"], data.get("inputs"), "train", **given)
 
 

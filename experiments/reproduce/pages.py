@@ -43,7 +43,7 @@ def write_tables(
     sections |= _skills(results)
     told = papertable.notes(results, published, synthetic=request.store is None)
     told += [f"Missing: {name}: {why}" for name, why in (missing or {}).items()]
-    heading = f"The papers' tables, protocol {request.protocol}"
+    heading = f"The papers' tables, protocol {request.rules.name}"
     texts = {
         "md": _markdown(heading, sections, told),
         "csv": papertable.paper_csv(results, published),
@@ -51,7 +51,7 @@ def write_tables(
         "html": _html(heading, sections, told),
     }
     for ending, text in texts.items():
-        path = request.out / f"reproduce-{request.protocol}.{ending}"
+        path = request.out / f"reproduce-{request.rules.name}.{ending}"
         path.write_text(text, encoding="utf-8", newline="\n")
     return texts["md"]
 

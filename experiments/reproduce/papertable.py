@@ -109,6 +109,6 @@ def paper_csv(results: Sequence[Result], published: Published) -> str:
             numbers = [result.mean(score), result.spread(score)]
             shown = ["" if math.isnan(number) else repr(number) for number in numbers]
             theirs = [value.value, str(value.confirmed), value.source] if value else ["", "", ""]
-            about = [task.protocol, task.target, task.members, result.model, score, result.units]
+            about = [task.rules.name, task.target, task.members, result.model, score, result.units]
             writer.writerow([*about, len(result.values[score]), *shown, *theirs])
     return text.getvalue()

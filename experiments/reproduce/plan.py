@@ -11,10 +11,10 @@ from ens10.experiments.matrix.cells import Cell, config_of, find_cells
 from ens10.experiments.matrix.claims import BEAT
 from ens10.experiments.matrix.tasks import MEMBERS, Task
 from ens10.experiments.matrix.worlds import WorldSize, store_of
-from ens10.protocol import protocol_of
+from ens10.protocol import Protocol, protocol_of
 
 TARGETS = ("t2m", "z500", "t850")
-# The papers' lines and, under the clean protocol, what does better.
+# The papers' lines and, under the clean protocol (and any but the paper's), what does better.
 MODELS = {
     "clean": (
         *("raw", "emos_paper", "emos_global", "emos_local", "mlp", "lenet", "unet"),
@@ -35,9 +35,9 @@ class Request:
         out: folder of the tables and of the kept cells; cells that it holds are not done again.
         work: folder of data and runs.
         store: prepared data of all seeds; None for a synthetic world of each seed.
-        protocol: "clean" or "paper".
+        protocol: "clean", "paper", or the path of a YAML file.
         targets: channels.
-        members: sizes of the ensemble.
+        members: sizes of the ensemble; those of the protocol if empty.
         models: names of configurations; those of `MODELS` if empty.
         seeds: how many.
         budget: name of a budget of training, None for the configurations' own lengths.
@@ -61,12 +61,12 @@ class Request:
     size: WorldSize = _USUAL
 
     def __post_init__(self) -> None:
-        protocol_of(self.protocol)
+        protocol_of(self.protocol)  # refuses what is none
         load_budget(self.budget)
         if self.seeds < 1:
             raise ArgumentError("--seeds", f"{self.seeds} is none", "Give 1 or more")
-        if not (self.targets and self.members):
-            raise ArgumentError("--targets", "no target or no size of the ensemble")
+        if not self.targets:
+            raise ArgumentError("--targets", "no target")
         for count in self.members:
             if count < 2:
                 raise ArgumentError("--members", f"{count} make no ensemble", "Give 2 or more")
@@ -81,12 +81,19 @@ class Request:
     @property
     def rows(self) -> tuple[str, ...]:
         """The models, in the order of the table."""
-        return tuple(dict.fromkeys(self.models or MODELS[self.protocol]))
+        usual = MODELS.get(self.rules.name, MODELS["clean"])
+        return tuple(dict.fromkeys(self.models or usual))
+
+    @property
+    def rules(self) -> Protocol:
+        """The protocol itself."""
+        return protocol_of(self.protocol)
 
     @property
     def tasks(self) -> list[Task]:
         """Of each target all sizes of the ensemble, as the paper has its columns."""
-        targets, sizes = dict.fromkeys(self.targets), sorted(set(self.members))
+        targets = dict.fromkeys(self.targets)
+        sizes = sorted({*(self.members or self.rules.members)})
         return [Task(self.protocol, target, size) for target in targets for size in sizes]
 
 

@@ -1,0 +1,131 @@
+"""A protocol of one's own wherever the name of one does: runs, cells, tables."""
+
+import json
+
+import pytest
+import xarray as xr
+import yaml
+from realruns import command, finish, fit
+
+from ens10.errors import UnknownNameError
+from ens10.experiments import provenance
+from ens10.experiments.demo import config_path
+from ens10.experiments.matrix.cells import find_cells
+from ens10.experiments.matrix.extremes import score_extremes
+from ens10.experiments.matrix.identity import differences
+from ens10.experiments.matrix.tasks import Task
+from ens10.experiments.reproduce.plan import MODELS, Request
+from ens10.protocol import Protocol, content_of, protocol_of
+
+MINE = "test: [2005]\nval: [2004]\nweighting: cos\nfair_crps: false\nefi: {levels: 11, window: 3}\n"
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    path = tmp_path_factory.mktemp("protocols") / "mine.yaml"
+    path.write_text(MINE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(store, tmp_path_factory):
+    """A run whose protocol's file has changed since."""
+    folder = tmp_path_factory.mktemp("own")
+    path = folder / "mine.yaml"
+    path.write_text(MINE)
+    made = fit("raw", store, folder / "raw", "--data.protocol", path)
+    path.write_text("test: 1\n")
+    return finish(made)
+
+
+def test_a_run_keeps_the_content_of_its_protocol(run, mine):
+    rules = protocol_of(mine)
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    known = provenance.read(run)
+    assert protocol_of(config["data"]["protocol"]) == rules
+    assert provenance.rules_of(known) == rules
+    assert (known["protocol"], known["weights"], known["years"]["test"]) == ("mine", "cos", [2005])
+
+
+def test_prediction_and_scores_go_by_it(run):
+    states = xr.load_dataset(run / "scores.nc", engine="netcdf4")
+    assert states.attrs["weights"] == "cos"
+    assert "crps_sum" in states
+    assert "crps_fair_sum" not in states
+    assert set(states["valid_time"].dt.year.to_numpy().tolist()) == {2005}
+
+
+def test_the_name_alone_is_kept_of_those_of_the_package(runs):
+    config = yaml.safe_load((runs["raw"] / "config.yaml").read_text())
+    assert config["data"]["protocol"] == "clean"
+    known = provenance.read(runs["raw"])
+    assert known["rules"] == content_of(protocol_of("clean"))
+    assert "crps_fair" in (runs["raw"] / "scores.csv").read_text()
+
+
+def test_the_protocol_of_older_runs_is_known_by_its_name():
+    assert provenance.rules_of({"protocol": "paper"}) == protocol_of("paper")
+    assert provenance.rules_of({}) == protocol_of("clean")
+    kept = json.loads(json.dumps(content_of(Protocol("mine", masks=False))))
+    assert provenance.rules_of({"protocol": "mine", "rules": kept}) == Protocol("mine", masks=False)
+    with pytest.raises(UnknownNameError):
+        provenance.rules_of({"protocol": "mine"})
+
+
+def test_a_cell_is_of_the_content_of_its_protocol(store, mine, tmp_path):
+    configs, path = config_path("raw").parent, tmp_path / "mine.yaml"
+
+    def cell():
+        task = Task(str(path), "t2m", 10)
+        return find_cells(["raw"], [0], tmp_path, tmp_path, configs, task=task, data=store)[0]
+
+    path.write_text(mine.read_text())
+    first = cell()
+    assert first.kept == tmp_path / "mine-t2m-10" / "seed0" / "raw"
+    assert first.name == "raw, seed 0 (mine, t2m, 10 members)"
+    assert f"--data.protocol={path}" in first.overrides
+    path.write_text(mine.read_text() + "# a comment\n")
+    assert differences(first.identity, cell().identity) == []
+    path.write_text(mine.read_text() + "unbiased: false\n")
+    assert differences(first.identity, cell().identity) == ["protocol"]
+
+
+def test_the_index_of_extremes_is_that_of_the_protocol(store, run, monkeypatch):
+    from ens10.experiments.matrix import extremes
+
+    asked = {}
+
+    def scored(forecast, truth, scores, **given):
+        asked.update(given)
+        return xr.Dataset()
+
+    class Cell:
+        model = "raw"
+
+    Cell.run, Cell.store = run, store
+    monkeypatch.setattr(extremes, "score_states", scored)
+    score_extremes(Cell)
+    assert asked["climate"].sizes["quantile"] == 11
+    assert asked["climate"].attrs["window"] == 3
+    assert (asked["efi_method"], asked["weights"]) == ("exact", "cos")
+
+
+def test_tables_of_a_protocol_of_ones_own(mine, tmp_path):
+    mine = mine.rename(mine.with_name("other.yaml"))
+    mine.write_text("members: [4]\n")
+    request = Request(tmp_path, tmp_path, protocol=str(mine), members=())
+    assert request.rows == MODELS["clean"]
+    assert request.tasks == [Task(str(mine), "t2m", 4)]
+    assert request.rules.name == "other"
+
+
+def test_a_wrong_file_is_told_in_one_line(store, tmp_path, capsys):
+    path = tmp_path / "mine.yaml"
+    path.write_text("tset: 2\n")
+    config = ["--config", config_path("raw"), "--data.store", store, "--run", tmp_path / "run"]
+    command("fit", *config, "--quiet", "--data.protocol", path, status=1)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "mine.yaml: 'tset' is not known; did you mean 'test'?" in line
+    assert not (tmp_path / "run").exists()
+    command("reproduce", "--out", tmp_path / "o", "--protocol", path, status=1)
+    assert "did you mean 'test'?" in capsys.readouterr().err
