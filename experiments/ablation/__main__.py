@@ -11,6 +11,7 @@ from ens10.experiments.ablation.given import write_given
 from ens10.experiments.ablation.pages import write_pages
 from ens10.experiments.ablation.results import Line, read_lines
 from ens10.experiments.ablation.spec import Ablation, known_ablations, load_ablation
+from ens10.experiments.matrix.budgets import load_budget
 from ens10.experiments.matrix.work import Work
 from ens10.experiments.matrix.worlds import WorldSize, store_of
 
@@ -32,9 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _ask(ablation: Ablation, options: argparse.Namespace) -> int:
     if options.work is None or options.out is None or options.seeds < 1:
         raise ArgumentError("WORK", "a folder for data and runs, --out and a seed are needed")
+    load_budget(options.budget)  # a name that is not known fails before anything is made
     place, size = _prepared(ablation, options)
     seeds = range(options.seeds)
     cells, refused = find_cells_of(ablation, seeds, place)
+    for name, reason in refused.items():
+        print(f"{name}: left out: {reason}", file=sys.stderr)
     print(f"{len(cells)} cells: {len(ablation.variants)} variants, {options.seeds} seeds")
     work = Work(list(cells), options.keep_older, options.threads)
     work.do_all(options.workers)
