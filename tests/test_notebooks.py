@@ -105,7 +105,8 @@ def test_a_cell_that_fails_is_told_with_its_place(tmp_path):
 
 
 def test_a_warning_fails_but_for_those_that_all_tests_allow(tmp_path):
-    allowed = "import warnings\nwarnings.warn('The dirpath has changed', UserWarning)"
+    bar = "from ens10.progress import track\nlist(track(range(3), 'things', 3))"
+    allowed = f"{bar}\nimport warnings\nwarnings.warn('The dirpath has changed', UserWarning)"
     other = "warnings.warn('mind this', UserWarning)"
     with pytest.raises(NotebookError, match=r"cell 3:[\s\S]*mind this"):
         execute(written(tmp_path, allowed, other))
