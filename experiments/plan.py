@@ -123,12 +123,19 @@ def plan_config(
     return Planned(found, subject, chosen, of_fields)
 
 
-def subject_of(config: Path | str, grid: Grid | None = None) -> Subject:
+def subject_of(
+    config: Path | str,
+    grid: Grid | None = None,
+    in_channels: int | None = None,
+    members: int | None = None,
+) -> Subject:
     """What a configuration trains, without memory for it.
 
     Args:
         config: YAML with a `model`.
         grid: rows and columns; None for that of the network if it is bound to one, else ENS-10's.
+        in_channels: of the features; None for the network's own.
+        members: of the ensemble; None for the configuration's.
 
     Raises:
         FileError: no such file, or no network in it.
@@ -138,10 +145,13 @@ def subject_of(config: Path | str, grid: Grid | None = None) -> Subject:
     held = _read(path)
     specification, copies = _network_of(path, held)
     points = grid or next(_grids(specification), catalog.GRID_SHAPE)
-    network = _made(path, _on_grid(specification, points))
+    if in_channels is not None:
+        arguments = {**specification["init_args"], "in_channels": in_channels}
+        specification = {**specification, "init_args": arguments}
+    network = _made(path, on_grid(specification, points))
     data = held.get("data") or {}
-    members = (int(data.get("ensemble") or len(catalog.MEMBERS)),) if network.takes_members else ()
-    channels = (*members, network.in_channels)
+    count = members or int(data.get("ensemble") or len(catalog.MEMBERS))
+    channels = (*([count] if network.takes_members else []), network.in_channels)
     return Subject(network, copies, points, channels, int(data.get("batch_size") or 1))
 
 
@@ -246,12 +256,13 @@ def _grids(specification: Any) -> Iterator[Grid]:
                 yield from _grids(value)
 
 
-def _on_grid(specification: Any, grid: Grid) -> Any:
+def on_grid(specification: Any, grid: Grid) -> Any:
+    """A specification whose parts are bound to this grid, where they are bound to one."""
     if not isinstance(specification, dict):
         return specification
     return {
         key: list(grid)
         if key == "grid" and isinstance(value, list | tuple)
-        else _on_grid(value, grid)
+        else on_grid(value, grid)
         for key, value in specification.items()
     }

@@ -196,6 +196,11 @@ def most_bytes(fields: int, rows: int, columns: int) -> int:
     return values_begin(fields) + fields * _aligned(rows * columns * _BYTES[FLOAT], 8)
 
 
+def packed_bytes(fields: int, rows: int, columns: int) -> int:
+    """Bytes of a chunk whose fields all have 16-bit codes."""
+    return values_begin(fields) + fields * _aligned(rows * columns * _BYTES[PACKED], 8)
+
+
 def length_of(record: Any, points: int) -> int:
     """Bytes of a field's values."""
     return _BYTES[int(record["kind"])] * points

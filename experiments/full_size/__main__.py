@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ens10.errors import Ens10Error
 from ens10.experiments.full_size.log import Log, about, clock
+from ens10.experiments.full_size.rates import write_rates
 from ens10.experiments.full_size.stations import Place, remove, write_protocol
 from ens10.experiments.full_size.watch import watched
 
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             usage = watched(station.command, output, most, environment, given.cores)
             log.add(station, usage)
             print(f"  {clock(usage.seconds)}, {usage.resident / 1e9:.2f} GB", flush=True)
+        print(f"rates: {write_rates(log.content, given.out, given.work)}")
     except Ens10Error as error:
         print(f"ens10: {error}", file=sys.stderr)
         return 1

@@ -16,7 +16,7 @@ from ens10.experiments.demo import config_path
 from ens10.experiments.full_size import clock
 
 MODELS = ("raw", "unet", "smoe_unet")
-EVENT, REGION = "1999-01-06", "europe"  # a valid date of the test
+EVENT, REGION = "1999-01-03", "europe"  # a valid date of the test
 # The year's valid dates are in 1998 (training) and 1999 (test); none are kept for validation.
 _PROTOCOL = {"name": "one_year", "test": [1999], "val": 0}
 _GRID = "model.init_args.network.init_args.grid"

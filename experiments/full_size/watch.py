@@ -25,7 +25,8 @@ class Usage:
         resident: most bytes that its processes held together, pages of files that they have
             mapped included; a page that several hold counts once.
         own: the same without pages of files, which the system can take back at any time.
-        largest: most bytes that any one of its processes held, as the system recorded it.
+        largest: most bytes that any one of its processes held, as the system recorded it until the
+            last look.
         load: mean number of runnable processes on the machine, those of others included.
     """
 
@@ -42,6 +43,7 @@ class Usage:
         held = [_memory(process) for process in processes(session)]
         self.resident = max(self.resident, sum(one.get("Pss", 0) for one in held))
         self.own = max(self.own, sum(one.get(name, 0) for one in held for name in _OWN))
+        self.largest = max([self.largest, *(one.get("VmHWM", 0) for one in held)])
         self._loads.append(os.getloadavg()[0])
         self.load = sum(self._loads) / len(self._loads)
 
@@ -56,7 +58,7 @@ def watched(
     most: float,
     environment: Mapping[str, str] | None = None,
     cores: int | None = None,
-    every: float = 1.0,
+    every: float = 2.0,
 ) -> Usage:
     """Runs a command in a session of its own.
 
@@ -101,7 +103,6 @@ def _follow(pid: int, usage: Usage, most: float, every: float) -> int:
         ended, status, used = os.wait4(pid, os.WNOHANG)
         if ended:
             usage.cpu_seconds = used.ru_utime + used.ru_stime
-            usage.largest = 1024 * used.ru_maxrss
             return status
         usage.look(pid)
         if usage.resident > most:
@@ -124,9 +125,9 @@ def processes(session: int) -> Iterator[Path]:
 def _memory(process: Path) -> dict[str, int]:
     """Bytes of a process by kind; shared pages count as the share of one process."""
     try:
-        lines = (process / "smaps_rollup").read_text().splitlines()[1:]
+        files = [process / "smaps_rollup", process / "status"]
+        lines = [line for file in files for line in file.read_text().splitlines()]
     except OSError:
         return {}
-    return {
-        name: 1024 * int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)
-    }
+    pairs = (line.partition(":") for line in lines if line.endswith(" kB"))
+    return {name: 1024 * int(rest.split()[0]) for name, _, rest in pairs}

@@ -1,7 +1,7 @@
 """A synthetic year of ENS-10's size, as GRIB files: 105 start dates from April to March.
 
 A year that begins in April has valid dates in two calendar years, so that years can be told apart
-for training (79 dates of 1998) and for the test (26 dates of 1999).
+for training (78 dates of 1998) and for the test (27 dates of 1999).
 """
 
 import argparse

@@ -1,0 +1,84 @@
+"""How fast the parts of a reproduction are: as measured, in a file, or on the spot."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ens10.errors import FileError, MissingDataError
+from ens10.progress import track
+
+FILE = "throughput.json"
+PROTOCOL, TARGET, MEMBERS = "clean", "t2m", 10  # what models are measured with
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What was measured, on one grid.
+
+    Seconds are those of one core (processor time), or of an accelerator where a model says so.
+
+    Attributes:
+        grid: rows and columns.
+        machine: in words.
+        prepare: seconds for a GRIB message.
+        score: seconds for a date, of prediction and scores besides the model.
+        climate: seconds for the model climate of a date, for each of its members.
+        models: by name, see `dryrun_probe.measure`.
+    """
+
+    grid: tuple[int, int]
+    machine: str
+    prepare: float
+    score: float
+    climate: float
+    models: Mapping[str, Mapping[str, Any]]
+
+    def of(self, model: str) -> Mapping[str, Any]:
+        """Those of a model.
+
+        Raises:
+            MissingDataError: it was not measured.
+        """
+        if model not in self.models:
+            raise MissingDataError("throughput", [model], "Measure it on this machine with --probe")
+        return self.models[model]
+
+
+def kept_rates() -> Path:
+    """The file that comes with the package."""
+    return Path(str(files("ens10.experiments"))) / "results" / "full_size" / FILE
+
+
+def read_rates(path: Path | None = None) -> Rates:
+    """Rates from a file that `ens10.experiments.full_size` wrote.
+
+    Raises:
+        FileError: no such file.
+    """
+    path = path or kept_rates()
+    if not path.is_file():
+        remedy = "Write it with `python -m ens10.experiments.full_size`"
+        raise FileError(path, "no measured rates", remedy)
+    held = json.loads(path.read_text(encoding="utf-8"))
+    rows, columns = held.pop("grid")
+    return Rates((rows, columns), **held)
+
+
+def probed(rates: Rates, models: Sequence[str], progress: bool = True) -> Rates:
+    """The same with models measured on this machine, at the same grid.
+
+    Raises:
+        Ens10Error: a model cannot be run.
+    """
+    from ens10.experiments.reproduce.dryrun_probe import measure_apart
+
+    shown = track(models, "models", len(models), progress)
+    found = {model: measure_apart(model, rates.grid) for model in shown}
+    devices = ", ".join(sorted({str(one["device"]) for one in found.values()}))
+    machine = f"{rates.machine}; models on this machine ({devices})"
+    return Rates(
+        rates.grid, machine, rates.prepare, rates.score, rates.climate, {**rates.models, **found}
+    )
