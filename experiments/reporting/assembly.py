@@ -41,7 +41,7 @@ def assemble(
         "Maps": each(lambda g, n: sections.maps(g, diagnoses[n], n)),
         "Calibration": each(lambda g, n: sections.calibration(g, diagnoses[n])),
         "Ensembles": _ensembles(groups),
-        "Learning curves": each(lambda g, _: sections.learning([g])),
+        "Learning curves": each(lambda g, _: sections.learning(g)),
         "Cost": each(lambda g, _: page.table(_cost(g), "What each fit took, on its machine")),
         "Where the numbers come from": each(lambda g, _: _provenance(g)),
         "How to read this": page.paragraphs(

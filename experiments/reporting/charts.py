@@ -11,6 +11,7 @@ from ens10.experiments.finished import FinishedRun
 from ens10.experiments.reporting.svg import Plot, label, nice_ticks
 from ens10.metrics import Interval
 
+_STEEP = 4.0  # times what most losses are above the lowest: steeper beginnings are cut off
 _FAR = 1.8  # times the median: values beyond would squeeze all others together
 
 
@@ -160,7 +161,7 @@ def curves(run: FinishedRun, ends: tuple[float, float]) -> str:
 
     Args:
         run: with a log.
-        ends: of the axis of losses, one for all panels.
+        ends: of the axis of losses.
     """
     first, last = run.log[0].number, run.log[-1].number
     plot = Plot((first, max(last, first + 1)), ends, (250.0, 150.0))
@@ -180,14 +181,15 @@ def curves(run: FinishedRun, ends: tuple[float, float]) -> str:
     )
 
 
-def losses(runs: Sequence[FinishedRun]) -> tuple[float, float]:
-    """Ends of an axis that holds nearly all losses of runs."""
-    values = np.array(
-        [v for run in runs for e in run.log for v in (e.train_loss, e.val_loss) if v is not None]
-    )
-    values = values[np.isfinite(values)]
+def losses(run: FinishedRun) -> tuple[float, float]:
+    """Ends of an axis for the losses of a run, without a first epoch that is far above the rest."""
+    held = [v for e in run.log for v in (e.train_loss, e.val_loss) if v is not None]
+    values = np.array([v for v in held if np.isfinite(v)])
     if not values.size:
         return 0.0, 1.0
-    low, high = float(values.min()), float(np.percentile(values, 98))
+    low = float(values.min())
+    high = min(float(values.max()), low + _STEEP * (float(np.percentile(values, 80)) - low))
+    if not high > low:
+        high = float(values.max())
     pad = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     return low - pad, high + pad

@@ -187,7 +187,7 @@ def colour_bar(scale: Scale, what: str, number: str) -> str:
     ]
     for tick in scale.ticks:
         at = 20 + _WIDTH * float(scale.place(np.array(tick)))
-        parts.append(_name(at, 28, label(round(tick, 6)), "middle"))
+        parts.append(_name(at, 28, label(float(f"{tick:.3g}")), "middle"))
     parts.append(_name(20 + _WIDTH / 2, 44, what, "middle"))
     size = (_WIDTH + 40, 50.0)
     return f'<div class="bar">\n{picture("".join(parts), size, f"Colours: {what}")}\n</div>'

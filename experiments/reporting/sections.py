@@ -1,6 +1,6 @@
 """The parts of a report's page that are drawn: maps, calibration, learning."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 
 import xarray as xr
@@ -197,22 +197,24 @@ def _reliability(group: Group, diagnoses: Diagnoses) -> str:
     return f"<h3>Reliability of extremes</h3>\n{panels(made)}\n{page.paragraphs(told, kind='note')}"
 
 
-def learning(groups: Sequence[Group]) -> str:
+def learning(group: Group) -> str:
     """Training and validation loss of the runs that were trained by epochs."""
-    learned = [run for group in groups for run in group.runs if len(run.log) > 1]
+    learned = [run for run in group.runs if len(run.log) > 1]
     if not learned:
         return page.paragraphs("No curves: no run here was trained for more than one epoch.")
-    ends = losses(learned)
-    units = learned[0].units
-    crps = all(e.val_loss == e.val_crps for run in learned for e in run.log)
-    what = f"CRPS{_units(units)}" if crps else "loss"
     key = (
-        f'<p class="note">By epoch, {escape(what)}: '
+        '<p class="note">Loss by epoch: '
         '<svg class="key" viewBox="0 0 36 8" aria-hidden="true">'
         '<polyline class="curve" points="0,4 36,4"/></svg> validation, '
         '<svg class="key" viewBox="0 0 36 8" aria-hidden="true">'
         '<polyline class="curve second" points="0,4 36,4"/></svg> training. The dot is the epoch '
-        "with the lowest validation loss; all panels have the same axis.</p>"
+        "with the lowest validation loss. Each panel has its own axis; steep beginnings are cut "
+        "off.</p>"
     )
-    made = [(escape(run.name), curves(run, ends)) for run in learned]
+    made = []
+    for run in learned:
+        crps = all(epoch.val_loss == epoch.val_crps for epoch in run.log)
+        what = f"CRPS{_units(run.units)}" if crps else "loss"
+        title = f"{escape(run.name)} <small>{escape(what)}</small>"
+        made.append((title, curves(run, losses(run))))
     return f"{key}\n{panels(made, wide=True)}"

@@ -126,10 +126,8 @@ def _cost(models: Sequence[Row], best: Row) -> list[str]:
     if cheap:
         other = min(cheap, key=lambda row: (row.crps.value, row.model))
         more = 100 * (other.crps.value / best.crps.value - 1)
-        told += (
-            f"; {other.model} took {duration(other.seconds or 0.0)}, for a CRPS that is "
-            f"{more:.1f} % higher"
-        )
+        price = "the same CRPS" if more < 0.05 else f"a CRPS that is {more:.1f} % higher"
+        told += f"; {other.model} took {duration(other.seconds or 0.0)}, for {price}"
     return [f"{told}."]
 
 

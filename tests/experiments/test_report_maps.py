@@ -3,6 +3,7 @@
 import io
 import re
 from base64 import b64decode
+from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
@@ -11,8 +12,8 @@ import xarray as xr
 from fakereports import write_target
 from PIL import Image
 
-from ens10.experiments.finished import read_run
-from ens10.experiments.reporting.charts import Dot, curves, histogram, interval_chart
+from ens10.experiments.finished import Epoch, read_run
+from ens10.experiments.reporting.charts import Dot, curves, histogram, interval_chart, losses
 from ens10.experiments.reporting.diagnostics import QUANTILE, diagnose
 from ens10.experiments.reporting.mapimages import Scale, map_picture, scale_of
 from ens10.experiments.reporting.svg import nice_ticks
@@ -158,6 +159,15 @@ def test_curves_mark_the_best_epoch(folders):
     assert re.search(r'cx="([\d.]+)" cy="([\d.]+)"', svg).groups() == tuple(
         validation.split()[4].split(",")
     )
+
+
+def test_a_steep_beginning_is_cut_off_and_nothing_else(folders):
+    run = read_run(folders["unet"])
+    low, high = losses(run)
+    values = [v for e in run.log for v in (e.train_loss, e.val_loss)]
+    assert low < min(values) < max(values) < high
+    steep = replace(run, log=(Epoch(-1, 50.0, 40.0, 40.0), *run.log))
+    assert high <= losses(steep)[1] < 2.0
 
 
 @pytest.mark.parametrize(
