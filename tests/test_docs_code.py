@@ -1,6 +1,7 @@
 """The code and the commands of docs/add_your_own.md run as they stand on the page."""
 
 import csv
+import json
 import re
 import runpy
 import shlex
@@ -43,6 +44,15 @@ def test_every_block_has_a_name_and_the_network_is_short():
     assert len(COMMANDS) == 4
     lines = BLOCKS["my_network.py"].partition("def __init__")[2].splitlines()
     assert len(lines) <= 30
+
+
+def test_the_notebook_has_the_same_files():
+    path = Path(__file__).parents[1] / "notebooks" / "05-add-your-own.ipynb"
+    cells = ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"]]
+    head = re.compile(r"(?:%%writefile \S*/|# )([\w.]+)\n(.*)", re.DOTALL)
+    written = dict(found.groups() for cell in cells if (found := head.fullmatch(cell)))
+    assert set(written) == set(BLOCKS) - {"score_mine.py"}
+    assert {name: BLOCKS[name].rstrip() for name in written} == written
 
 
 def test_the_network_was_trained_and_scored(folder):
@@ -98,7 +108,7 @@ def test_the_score_counts_the_medians_that_miss(folder, monkeypatch):
     found = runpy.run_path("score_mine.py")
     forecast, truth = found["forecast"].load(), found["truth"].load()
     off = abs(forecast["mu"] - truth) > 5
-    rows = np.broadcast_to(area_weights(truth["latitude"])[:, None], off.shape[1:])
+    rows = np.broadcast_to(area_weights(truth["latitude"].to_numpy())[:, None], off.shape[1:])
     for season, dates in off.groupby(truth["valid_time"].dt.season):
         share = np.average(dates.mean("time"), weights=rows)
         assert float(found["found"]["bust"].sel(season=season)) == pytest.approx(share)
