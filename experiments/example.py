@@ -2,20 +2,19 @@
 
 Everything lies in the folder `work` of the working directory (`notebooks/work` for the notebooks)
 and can be deleted at any time. With the environment variable `ENS10_STORE` the same code takes
-that store instead of the synthetic one.
+that store instead of the synthetic one. torch is imported only when something is trained.
 """
 
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, Ens10Error, FileError, UnknownNameError
 from ens10.experiments import provenance
-from ens10.experiments.demo import config_path, make_run
-from ens10.experiments.optimum import score_optimum
 from ens10.experiments.score import STATES
 from ens10.quantiles import parse_climate
 from ens10.synthetic import World
@@ -84,11 +83,12 @@ def example_store(work: Path | str = WORK) -> Path:
         return store
     store = _example(work) / "store.zarr"
     if not store.exists():
-        source = example_world(work).folder
+        example_world(work)
+        source = _example(work) / "world"
         climate = parse_climate(["t2m@48"], window=_WINDOW)
 
         def make(partial: Path) -> None:
-            prepare(source, partial, truth=f"{source}/truth", climate=climate)
+            prepare(source, partial, truth=source / "truth", climate=climate)
 
         _once(store, make, "store")
     return store
@@ -111,10 +111,7 @@ def example_runs(*models: str, work: Path | str = WORK) -> dict[str, Path]:
         Ens10Error: a model that does not fit the store.
     """
     given = bool(os.environ.get(STORE))
-    known = [*(path.stem for path in config_path("raw").parent.glob("*.yaml")), OPTIMUM]
-    for name in models:
-        if name not in known:
-            raise UnknownNameError("models", name, sorted(known))
+    _check_known(models)
     store = example_store(work)
     folder = _runs(work, store, given)
     wanted = [name for name in models or MODELS if not (given and name == OPTIMUM)]
@@ -129,11 +126,12 @@ def example_runs(*models: str, work: Path | str = WORK) -> dict[str, Path]:
 def figure_style() -> None:
     """Quiet axes, and colours for any colour vision, for the figures that a notebook draws."""
     import matplotlib.pyplot as plt
+    from matplotlib.rcsetup import cycler
 
     from ens10.metrics.figures.style import COLOURS, STYLE, WIDTH
 
     plt.rcParams.update(STYLE)
-    plt.rcParams["axes.prop_cycle"] = plt.cycler(color=COLOURS)
+    plt.rcParams["axes.prop_cycle"] = cycler(color=COLOURS)
     plt.rcParams.update({"figure.figsize": (WIDTH, 2.9), "figure.constrained_layout.use": True})
     plt.rcParams.update({"figure.dpi": 110, "figure.facecolor": "white"})
 
@@ -149,7 +147,18 @@ def _runs(work: Path | str, store: Path, given: bool) -> Path:
     return Path(work) / f"runs-{store.stem}-{provenance.checksum(store)}"
 
 
+def _check_known(models: Sequence[str]) -> None:
+    configs = Path(str(files("ens10.experiments"))) / "configs"
+    known = sorted([*(path.stem for path in configs.glob("*.yaml")), OPTIMUM])
+    for name in models:
+        if name not in known:
+            raise UnknownNameError("models", name, known)
+
+
 def _finish(name: str, folder: Path, store: Path, work: Path | str, given: bool) -> None:
+    from ens10.experiments.demo import make_run
+    from ens10.experiments.optimum import score_optimum
+
     if name == OPTIMUM:
         raw = example_runs("raw", work=work)["raw"]
         score_optimum(example_world(work), raw, folder / name)

@@ -5,7 +5,7 @@ import pytest
 
 import ens10
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.experiments import example
+from ens10.experiments import demo, example
 from ens10.experiments.example import command, example_runs, example_store, figure_style
 
 
@@ -44,7 +44,7 @@ def test_runs_are_made_once_and_in_the_order_asked_for(work, monkeypatch, capsys
     assert list(runs) == ["emos_global", "optimum", "raw"]
     assert all((run / "scores.csv").is_file() for run in runs.values())
     assert capsys.readouterr().out.count(" in ") == 3
-    monkeypatch.setattr(example, "make_run", lambda *a, **k: pytest.fail("made again"))
+    monkeypatch.setattr(demo, "make_run", lambda *a, **k: pytest.fail("made again"))
     assert example_runs("raw", work=work) == {"raw": runs["raw"]}
     assert capsys.readouterr().out == ""
 
