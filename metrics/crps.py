@@ -50,6 +50,11 @@ def crps_normal(
     Returns:
         The scores, in the unit of `mu`, as the kind of array that was given.
 
+    Examples:
+        >>> from ens10.metrics import crps_normal
+        >>> round(float(crps_normal(0.0, 1.0, 0.0)), 4)
+        0.2337
+
     Raises:
         ArgumentError: a negative sigma (on lazy arrays when they are computed), arrays of
             several libraries, shapes, coordinates or units that do not fit.
@@ -105,6 +110,15 @@ def crps_ensemble(
 
     Returns:
         The scores, in the unit of `members`, as the kind of array that was given.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import crps_ensemble
+        >>> members, y = np.array([[1.0, 3.0], [2.0, 2.0]]), np.array([2.0, 4.0])
+        >>> crps_ensemble(members, y, estimator="plain", member_dim=1)
+        array([0.5, 2. ])
+        >>> float(crps_ensemble(members, y, estimator="fair", member_dim=1, dim="all"))
+        1.0
 
     Raises:
         UnknownNameError: another estimator or policy for NaN.

@@ -158,6 +158,16 @@ class PostProcessor(TrainedModule):
         optimizer: makes the optimiser from the parameters, by default Adam at 1e-3.
         scheduler: makes a learning rate schedule from the optimiser, stepped once an epoch.
 
+    Examples:
+        >>> import torch
+        >>> from ens10.models import PostProcessor, ResidualNormalHead
+        >>> from ens10.models.networks import MLP
+        >>> model = PostProcessor(MLP(in_channels=2), ResidualNormalHead())
+        >>> raw = {"raw_mean": torch.full((1, 4, 8), 280.0), "raw_std": torch.ones(1, 4, 8)}
+        >>> forecast = model({"features": torch.zeros(1, 2, 4, 8), **raw})
+        >>> forecast.mean.shape, forecast.crps(torch.full((1, 4, 8), 281.0)).shape
+        (torch.Size([1, 4, 8]), torch.Size([1, 4, 8]))
+
     Raises:
         ArgumentError: the network delivers another number of channels than the head takes, or
             one of them works on members and the other does not.

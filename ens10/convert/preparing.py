@@ -80,6 +80,11 @@ def prepare(
     Returns:
         The store's path.
 
+    Examples:
+        >>> import ens10
+        >>> str(ens10.prepare("world", "store.zarr", truth="world/truth"))
+        'store.zarr'
+
     Raises:
         FileError: `store` is another one or is being written, the disk is too small, or an input
             cannot be read.

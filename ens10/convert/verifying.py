@@ -82,6 +82,11 @@ def verify(
     Returns:
         What was found; after a repair, what is left to be found.
 
+    Examples:
+        >>> import ens10
+        >>> ens10.verify("store.zarr").ok
+        True
+
     Raises:
         FileError: no store, one without a manifest, or a repair that is not possible.
         DamagedFileError: the manifest is damaged.

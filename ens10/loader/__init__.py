@@ -1,4 +1,13 @@
-"""From a store, or any lazy dataset, to batches. `Batches` needs no torch."""
+"""From a store, or any lazy dataset, to batches. `Batches` needs no torch.
+
+Examples:
+    >>> from ens10.loader import Batches
+    >>> batches = Batches("store.zarr", "t2m", inputs=["t2m", "u10"], batch_size=4)
+    >>> batches.channels
+    ('t2m:mean', 'u10:mean', 't2m:std', 'u10:std')
+    >>> [batch["features"].shape for batch in batches]  # nine training dates of 8 x 16 points
+    [(4, 4, 8, 16), (4, 4, 8, 16), (1, 4, 8, 16)]
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -25,6 +25,11 @@ def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Da
         dask: as dask arrays; False for xarray's own lazy ones, whose parts are read at once,
             however many chunks an array has.
 
+    Examples:
+        >>> import ens10
+        >>> ens10.open_store("store.zarr", "sfc")["t2m"].dims
+        ('time', 'step', 'number', 'latitude', 'longitude')
+
     Raises:
         UnknownNameError: another kind.
         FileError: no store there, or one of a newer version. When values are read: a chunk is

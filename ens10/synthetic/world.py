@@ -38,6 +38,11 @@ class World:
         steps: lead times in hours; the truth belongs to 48.
         members: size of the ensemble.
 
+    Examples:
+        >>> from ens10.synthetic import World
+        >>> World("8x16", range(2000, 2006), 3, steps=(48,), members=3).write("world").name
+        'world'
+
     Raises:
         ArgumentError: a grid, date or step that cannot be.
         UnknownNameError: a variable that the catalogue lacks.

@@ -85,6 +85,15 @@ def efi(
     Returns:
         The indices, without unit, as the kind of array that was given.
 
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import efi
+        >>> levels = np.linspace(0, 1, 101)
+        >>> climate = 270 + 20 * levels  # its quantiles, in K
+        >>> members = np.array([285.0, 285.0])  # all at its upper quartile
+        >>> round(float(efi(members, climate, member_dim=0, quantile_dim=0, levels=levels)), 4)
+        0.3333
+
     Raises:
         UnknownNameError: another method or policy.
         ArgumentError: one member; levels that the method cannot use; other units or coordinates;

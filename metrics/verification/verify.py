@@ -81,6 +81,16 @@ def verify(
     Returns:
         As `summarise`.
 
+    Examples:
+        >>> import ens10, xarray
+        >>> from ens10.metrics import verify
+        >>> members = ens10.open_store("store.zarr", "sfc")["t2m"].isel(step=0)
+        >>> raw = xarray.Dataset({"members": members}, attrs={"forecast_kind": "ensemble"})
+        >>> truth = ens10.open_store("store.zarr", "truth")["t2m"].isel(step=0)
+        >>> found = verify(raw, truth, ["crps"], method="student")
+        >>> bool(found["crps_lower"] < found["crps"] < found["crps_upper"])
+        True
+
     Raises:
         ArgumentError, UnknownNameError, MissingDataError: as `score_states` and `summarise`.
     """

@@ -1,0 +1,72 @@
+"""The examples of docstrings are true: each is run, those on data one after the other."""
+
+import doctest
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# In the order in which one makes what the next reads.
+ON_DATA = [
+    "ens10.synthetic.world:World",
+    "ens10.convert.preparing:prepare",
+    "ens10.convert.verifying:verify",
+    "ens10.store.opening:open_store",
+    "ens10.loader",
+    "ens10.metrics.verification.verify:verify",
+]
+ALONE = [
+    "ens10.metrics.crps:crps_normal",
+    "ens10.metrics.crps:crps_ensemble",
+    "ens10.metrics.extremes.efi:efi",
+    "ens10.models.postprocessor:PostProcessor",
+    "ens10.models.layers.smoe",
+]
+
+
+def examples(name):
+    """The examples of one docstring, of a module or of what one defines."""
+    module, _, thing = name.partition(":")
+    home = import_module(module)
+    finder = doctest.DocTestFinder(recurse=False)
+    (found,) = finder.find(getattr(home, thing) if thing else home, name, module=home, globs={})
+    assert found.examples, f"{name} has no examples"
+    return found
+
+
+def run(name):
+    """What does not come out as written, as doctest tells it."""
+    told = []
+    failed, _ = doctest.DocTestRunner(verbose=False).run(examples(name), out=told.append)
+    assert not failed, "".join(told)
+
+
+def test_all_examples_are_listed():
+    folders = ("ens10", "metrics", "models", "experiments")
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    holders = {path.resolve() for path in sources if ">>> " in path.read_text()}
+    files = {
+        Path(import_module(name.partition(":")[0]).__file__).resolve() for name in ON_DATA + ALONE
+    }
+    assert holders == files
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_an_example(name):
+    run(name)
+
+
+def test_the_examples_on_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ON_DATA:
+        run(name)
+
+
+def test_an_example_that_is_wrong_is_seen(monkeypatch):
+    from ens10.metrics import crps
+
+    text = crps.crps_normal.__doc__.replace("0.2337", "0.2338")
+    monkeypatch.setattr(crps.crps_normal, "__doc__", text)
+    with pytest.raises(AssertionError, match=r"0\.2338\s+Got:\s+0\.2337"):
+        run("ens10.metrics.crps:crps_normal")
