@@ -78,7 +78,7 @@ def _about(lines: Sequence[Line], options: argparse.Namespace, size: WorldSize) 
     counts = ", ".join(f"{dates.get(s, '?')} {s}" for s in ("train", "val", "test"))
     data = f"`{options.store.name}`" if options.store else f"synthetic worlds of {size.grid} points"
     each = "a training each" if options.store else "each a world and a training of its own"
-    length = f"budget `{options.budget}`" if options.budget else "as long as configured"
+    length = f"by the budget `{options.budget}`" if options.budget else "as long as configured"
     return (
         f"{known.get('target')}, protocol {known.get('protocol')}, {data}, dates: {counts}; "
         f"{options.seeds} seed{'s' if options.seeds > 1 else ''}, {each}; trained {length}."

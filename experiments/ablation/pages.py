@@ -56,7 +56,8 @@ def write_pages(
 def table(lines: Sequence[Line]) -> list[Column]:
     """The columns that hold anything."""
     units = in_units(lines[0].units)
-    digits = max(3, 4 - math.floor(math.log10(lines[0].crps)))
+    crps = lines[0].crps
+    digits = max(3 - math.floor(math.log10(crps)), 4 if crps < 10 else 2)
     several = any(len(line.kept) > 1 for line in lines)
 
     def made(heading: str, cells: Sequence[str]) -> Column:

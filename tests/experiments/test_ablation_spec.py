@@ -1,5 +1,8 @@
 """What an ablation asks: shipped YAMLs, one's own, and what is refused."""
 
+import re
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -124,3 +127,13 @@ def test_worlds_of_other_sizes_have_folders_of_their_own():
     names = [size.folder for size in sizes]
     assert len(set(names)) == len(names)
     assert names[3] == "91x192-10x40-steps_48-kinds_sfc"
+
+
+def test_the_page_has_all_of_them_and_its_own_one_loads(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "ablations.md").read_text()
+    for name in known_ablations():
+        assert f"[{name}](../experiments/ablations/{name}.yaml)" in page
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    wide, without, fewer = load_ablation(write(tmp_path, block)).variants[1:]
+    assert (without.against, fewer.trained, wide.against) == ("wide", "wide", "location_unet")
+    assert wide.content["trainer"]["max_epochs"] == 6
