@@ -6,7 +6,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ens10.experiments.traps.table import TRAPS, Mean, Results, against, mean_of
+from ens10.experiments.traps.table import TRAPS, Mean, Results, against, mean_of, shown
 from ens10.metrics.figures.style import BLUE, INK, ORANGE, STYLE, new_figure
 
 _SHOWN = {
@@ -18,7 +18,7 @@ _HEIGHT, _ROW = 0.95, 0.36
 
 def traps_figure(results: Results) -> Figure:
     """A row for each trap: CRPS against that of the clean protocol, mean, interval and seeds."""
-    names = [n for n in TRAPS if mean_of(results, against(n, "fresh")).seeds]
+    names = shown(results)
     with mpl.rc_context(STYLE):
         figure = new_figure(_HEIGHT + _ROW * len(names))
         axes = figure.subplots()

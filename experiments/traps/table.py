@@ -14,13 +14,14 @@ from scipy.special import stdtrit
 
 from ens10.errors import FileError, MissingDataError
 from ens10.experiments.traps.unfitted import EFI_RULES
-from ens10.experiments.traps.worlds import PROTOCOLS, RAW
+from ens10.experiments.traps.worlds import RAW
 from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, markdown_of
 
 Result = dict[str, Any]
 Results = Mapping[int, Mapping[str, Result]]  # by seed and name
 Of = Callable[[Mapping[str, Result]], float]
 CONFIDENCE = 0.95
+_LEAST = 3
 TRAPS = {
     "selection": "best epoch on the test years",
     "normalisation": "normalised with all years",
@@ -126,8 +127,14 @@ def tables(results: Results) -> dict[str, list[Column]]:
     }
 
 
+def shown(results: Results) -> list[str]:
+    """The traps that are trained with enough seeds to say anything: three, if there are as many."""
+    least = min(_LEAST, len(results))
+    return [n for n in TRAPS if mean_of(results, against(n, "fresh")).seeds >= least]
+
+
 def _trained(results: Results) -> list[Column]:
-    rows = [n for n in PROTOCOLS if n != "clean" and mean_of(results, against(n, "fresh")).seeds]
+    rows = shown(results)
     scores = {"What it reports (%)": "reported", "What it is worth (%)": "fresh"}
     told = [
         Column(heading, tuple(mean_of(results, against(n, score)).text("+.2f") for n in rows))

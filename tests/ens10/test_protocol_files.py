@@ -1,12 +1,14 @@
 """Protocols as data: the two of the package in full, and files of one's own."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
 import yaml
 
 from ens10.climate import years_of
+from ens10.convert.manifest import read_manifest
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.loader import Batches
 from ens10.protocol import (
@@ -20,7 +22,14 @@ from ens10.protocol import (
 )
 from ens10.protocol.files import _FOLDER
 from ens10.protocol.rules import names_of
-from ens10.quantiles import model_climate, parse_climate
+from ens10.quantiles import (
+    ClimateOptions,
+    model_climate,
+    parse_climate,
+    stored_climate,
+    write_climate,
+)
+from ens10.store import open_store
 
 
 @pytest.fixture
@@ -170,3 +179,19 @@ def test_climate_years_are_those_of_the_protocol(store):
         for years in (1, 2, "train")
     }  # fmt: skip
     assert 0 < counts[1] < counts[2] < counts["train"]
+
+
+def test_a_climate_of_ones_own_is_kept_with_its_rules(mine, store, tmp_path):
+    own, copied = mine("efi: {levels: 3, window: 3, years: 2}\n"), tmp_path / "store.zarr"
+    shutil.copytree(store, copied)
+    write_climate(copied, parse_climate(["t2m@48"], protocol=own))
+    held = open_store(copied, "climate")
+    assert (held.attrs["protocol"], held.attrs["window"]) == ("mine", 3)
+    assert protocol_of(held.attrs["rules"]) == protocol_of(own)
+    options = read_manifest(copied).plan["options"]["climate"]  # as `verify --repair` makes it anew
+    given = {key: tuple(v) if isinstance(v, list) else v for key, v in options.items()}
+    assert protocol_of(ClimateOptions(**given).protocol) == protocol_of(own)
+    dates = Batches(copied, "t2m", ["t2m"], "test").samples.time[-3:-1]
+    want = model_climate(copied, "t2m", step=48, dates=dates, protocol=own)
+    got = stored_climate(copied, "t2m", dates, step=48)
+    np.testing.assert_array_equal(got.to_numpy(), want.to_numpy())
