@@ -78,7 +78,7 @@ def given_table(base: str, models: Mapping[str, Mapping[int, Line]], curves: Cur
         if name != base:
             worth = tuple(_worth(held[s], curves) if s in held else ABSENT for s in sizes)
             columns.append(Column(f"{name}, worth in {base} members", worth))
-    told = [answer(name, held, base, curves) for name, held in models.items() if name != base]
+    told = [answer(name, held, curves) for name, held in models.items() if name != base]
     told.append(
         f"Expected: the CRPS of so many members, all choices of the {_held(curves)} being as "
         "likely (Ferro 2014). Worth: members of the raw ensemble with the same CRPS; ∞ where it is "
@@ -87,25 +87,24 @@ def given_table(base: str, models: Mapping[str, Mapping[int, Line]], curves: Cur
     return markdown_of(columns) + "\n" + "\n".join(f"- {note}" for note in told) + "\n"
 
 
-def answer(name: str, held: Mapping[int, Line], base: str, curves: Curves) -> str:
-    """From how many members on a model is better than the whole raw ensemble."""
-    whole = _held(curves)
-    clear = [
-        size
-        for size, line in held.items()
-        if CRPS in line.differences
-        and line.differences[CRPS].clear
-        and line.differences[CRPS].over_dates.value < 0
-    ]
+def answer(name: str, held: Mapping[int, Line], curves: Curves) -> str:
+    """From how many members on a model is better than the whole raw ensemble, and clearly so."""
+    whole = f"the raw {_held(curves)}"
+    compared = {s: line.differences[CRPS] for s, line in held.items() if CRPS in line.differences}
+    better = {size: made for size, made in compared.items() if made.over_dates.value < 0}
+    if not better:
+        return f"{name}: none of these numbers of members is better with it than {whole}."
+    fewest = min(better)
+    tried = " (the fewest that were tried)" if fewest == min(held) else ""
+    share = -100 * better[fewest].over_dates.value / better[fewest].other
+    told = (
+        f"{name}: {fewest} members{tried} have a CRPS {share:.1f} % below that of {whole} with it"
+    )
+    clear = [size for size, made in better.items() if made.clear]
     if not clear:
-        return f"{name}: with none of these numbers is it clearly better than {base} of {whole}."
-    least = min(clear)
-    gain = -held[least].differences[CRPS].over_dates.value
-    share = 100 * gain / held[least].differences[CRPS].other
-    fewest = " (the fewest that were tried)" if least == min(held) else ""
+        return f"{told}; with none of these numbers is it clear."
     return (
-        f"{name}: {least} members{fewest} with it are better than the raw {whole}, "
-        f"by {share:.1f} % of their CRPS, clearly and with every seed."
+        f"{told}; from {min(clear)} on it is clear." if min(clear) > fewest else f"{told}, clearly."
     )
 
 

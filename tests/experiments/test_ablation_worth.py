@@ -8,14 +8,15 @@ from scipy.stats import norm
 
 from ens10.errors import ArgumentError
 from ens10.experiments.ablation.given import answer, by_model, given_figure, write_given
-from ens10.experiments.ablation.results import read_lines
+from ens10.experiments.ablation.results import Difference, Line, read_lines
 from ens10.experiments.ablation.spec import Ablation, Variant
 from ens10.experiments.demo import config_path
 from ens10.experiments.members_worth import equal_members, raw_curve
-from ens10.metrics import score_states
+from ens10.metrics import Interval, score_states
 
 GRID, DATES, HELD = (12, 24), 24, 6
 BIAS, SPREAD = 0.3, 0.8  # of the raw members, around a truth of N(0, 1) about what is known
+UNCLEAR = Difference(Interval(-0.01, -0.03, 0.01), {0: -0.01}, 0.7)
 SIGMAS = {2: 3.6, 4: 1.6, HELD: 1.0}  # of normals of the right mean, by members given
 
 
@@ -79,12 +80,17 @@ def test_the_answer_is_the_fewest_that_are_clearly_better(lines):
     held = by_model(ABLATION, lines, HELD)["emos_local"]
     normal = {given: gaussian(np.inf, 0, sigma) for given, sigma in SIGMAS.items()}
     assert normal[2] > gaussian(HELD) > normal[4] > normal[HELD]
-    told = answer("model", held, "raw", curves)
+    told = answer("model", held, curves)
     share = 100 * (1 - normal[4] / gaussian(HELD))
-    assert told.startswith(f"model: 4 members with it are better than the raw {HELD}")
-    assert float(told.partition("by ")[2].split()[0]) == pytest.approx(share, abs=1.5)
-    assert "with none of these numbers" in answer("model", {2: held[2]}, "raw", curves)
-    assert "(the fewest that were tried)" in answer("model", {4: held[4]}, "raw", curves)
+    assert told.startswith("model: 4 members have a CRPS ")
+    assert told.endswith(f"below that of the raw {HELD} with it, clearly.")
+    assert float(told.partition("CRPS ")[2].split()[0]) == pytest.approx(share, abs=1.5)
+    assert "none of these numbers of members is better" in answer("m", {2: held[2]}, curves)
+    assert "(the fewest that were tried)" in answer("m", {4: held[4]}, curves)
+    unclear = Line("near", "raw", held[4].kept, {"crps": UNCLEAR})
+    assert "with none of these numbers is it clear" in answer("m", {4: unclear}, curves)
+    both = {4: unclear, HELD: held[HELD]}
+    assert answer("m", both, curves).endswith(f"from {HELD} on it is clear.")
 
 
 def test_the_page(out, lines):
