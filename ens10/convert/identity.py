@@ -82,9 +82,9 @@ def differences(old: Plan, new: Plan) -> list[str]:
 def _kept(key: str, value: Any) -> str:
     """Whether a store has truth or a climate, and of what."""
     if value is None:
-        return f"without {'--climate' if key == 'climate' else key}"
+        return f"without --{key}"
     if key != "climate":
-        return f"with {key} {value.get('name') or value.get('url') or 'in memory'}"
+        return f"with --{key} {value.get('name') or value.get('url') or 'in memory'}"
     steps = ",".join(map(str, value["steps"]))
     return "with --climate " + " ".join(f"{channel}@{steps}" for channel in value["channels"])
 

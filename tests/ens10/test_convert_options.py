@@ -208,7 +208,7 @@ def test_what_another_call_asks_for_is_told_in_words(tiny, tmp_path):
     store = prepare(source, tmp_path / "s", truth=source / "truth", climate=climate)
     with pytest.raises(FileError) as caught:
         prepare(source, store)
-    told = "made with --climate t2m@48, now without --climate; made with truth truth, now without"
+    told = "made with --climate t2m@48, now without --climate; made with --truth truth, now without"
     assert told in str(caught.value)
     assert "{" not in str(caught.value)
     with pytest.raises(FileError, match="made without --climate, now with --climate t2m@48"):
