@@ -9,8 +9,9 @@ from fakeruns import write_world
 
 from ens10.errors import MissingDataError
 from ens10.experiments.ablation.pages import difference_figure, table, write_pages
-from ens10.experiments.ablation.results import difference, read_lines
+from ens10.experiments.ablation.results import Difference, difference, read_lines
 from ens10.experiments.ablation.spec import Ablation, Variant
+from ens10.metrics import Interval
 
 NAMES = ("raw", "emos", "unet")
 ABLATION = Ablation(
@@ -82,6 +83,9 @@ def test_seeds_that_disagree_make_no_clear_difference(out):
     )
     assert {np.sign(value) for value in swapped.each.values()} == {-1.0, 1.0}
     assert not swapped.clear
+    bounds = Interval(-0.1, -0.15, -0.05)  # 0 is not within, which the first seed alone decides
+    assert not Difference(bounds, {0: -0.3, 1: 0.1}, 1.0).clear
+    assert Difference(bounds, {0: -0.1, 1: -0.1}, 1.0).clear
     assert difference(unet, {2: emos[0]}, "crps", same_data=False) is None
     assert difference(unet, emos, "eecrps", same_data=False) is None
 
