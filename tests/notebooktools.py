@@ -1,5 +1,6 @@
 """Runs a notebook as a reader would, with warnings as errors, and tells where it fails."""
 
+import os
 import re
 import shutil
 import tomllib
@@ -46,7 +47,7 @@ def warnings_cell():
     return nbformat.v4.new_code_cell("\n".join(lines))
 
 
-def execute(path, timeout=300):
+def execute(path, timeout=600):
     """Executes a notebook in its folder.
 
     Returns:
@@ -60,7 +61,7 @@ def execute(path, timeout=300):
     place = {"metadata": {"path": str(path.parent)}}
     client = NotebookClient(notebook, timeout=timeout, kernel_name="python3", resources=place)
     try:
-        client.execute()
+        client.execute(env={"OMP_NUM_THREADS": "1", **os.environ})  # other tests run beside it
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         raise NotebookError(_told(path, notebook, error)) from None
     notebook.cells.pop(0)

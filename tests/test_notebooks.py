@@ -119,6 +119,7 @@ def place(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs(name, place):
     begun = time.perf_counter()
