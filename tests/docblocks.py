@@ -16,6 +16,13 @@ RUN_BY = {
     "docs/scores.md": "tests/test_readme.py",
 }
 
+# Page -> the tests that read its YAML.
+YAML_BY = {
+    "docs/ablations.md": "tests/experiments/test_ablation_spec.py",
+    "docs/add_your_own.md": "tests/test_docs_code.py",
+    "docs/traps.md": "tests/test_docs_blocks.py",
+}
+
 # Page -> what its lines begin with, and why they are not run. Their words are parsed.
 NOT_RUN = {
     "README.md": {
@@ -23,6 +30,10 @@ NOT_RUN = {
         "make test": "these are the tests",
         "pip install": "tests/packaging install",
         "ens10 prepare seas5_era5_t2m.nc": "its data are not in the repository",
+    },
+    "docs/ablations.md": {
+        "python -m ens10.experiments.ablation": "hours; tests/experiments/test_ablation.py",
+        "ens10 fit": "with a file of such a run; tests/experiments/test_ablation_configs.py",
     },
     "docs/data.md": {
         "ens10 download era5 --kind truth --dates all --fields": "20 years of ERA5; "
@@ -45,9 +56,15 @@ NOT_RUN = {
     "docs/scores.md": {
         "python -m ens10.experiments.score_figures": "needs the runs of the demonstration; "
         "tests/experiments/test_score_figures_of_runs.py draws those of others",
+        "ens10 report": "the same runs; tests/test_readme.py makes one of others",
+    },
+    "docs/traps.md": {
+        "ens10 ": "a protocol of one's own; tests/ens10/test_protocol_files.py",
+        "python -m ens10.experiments.traps": "hours; tests/experiments/test_traps.py",
     },
 }
 NOT_CODE = {  # page -> what such blocks begin with
+    "docs/ablations.md": ("model: method.bias and 4 others",),  # what is printed
     "docs/architecture.md": ("GRIB, netCDF, Zarr --prepare-->", "STORE/sfc, pl"),
     "docs/heat.md": ("u' = u + a",),
 }
@@ -95,11 +112,15 @@ def blocks(page):
 
 
 def code(page):
-    """The blocks of a page that are code."""
-    names = NOT_CODE.get(page, ())
-    return [
-        b for b in blocks(page) if b.language != "bibtex" and not b.text.startswith(names or "\0")
-    ]
+    """The blocks of a page that are code, but for YAML."""
+    starts = NOT_CODE.get(page, ("\0",))
+    found = [block for block in blocks(page) if block.language not in ("bibtex", "yaml")]
+    return [block for block in found if not block.text.startswith(starts)]
+
+
+def yamls(page):
+    """The text of the YAML blocks of a page."""
+    return [block.text for block in blocks(page) if block.language == "yaml"]
 
 
 def is_run(page, line):
