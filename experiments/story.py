@@ -74,7 +74,7 @@ def _ranges(years: Sequence[int]) -> str:
 
 def _scored(run: FinishedRun) -> str:
     when = run.states["valid_time" if "valid_time" in run.states.coords else "time"].to_numpy()
-    days = np.sort(when).astype("datetime64[D]")
+    days = np.sort(when, axis=None).astype("datetime64[D]")
     what = "valid" if "valid_time" in run.states.coords else "started"
     return f"{days.size} dates, {what} {days[0]} to {days[-1]}"
 

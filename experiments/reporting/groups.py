@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ens10.errors import ArgumentError
@@ -11,6 +11,7 @@ from ens10.experiments.tables import Row, score_table
 from ens10.experiments.writers import ABSENT
 
 _Key = tuple[str | None, str | None]
+_UNITS = {"hours": "h", "hour": "h"}  # one unit, one name
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ def read_groups(folders: Sequence[Path | str], reference: str) -> list[Group]:
     """
     if not folders:
         raise ArgumentError("runs", "there are none", "Give the folders of one or more runs")
-    read = [(read_run(folder), Path(folder)) for folder in folders]
+    read = [(run, Path(folder)) for folder in folders for run in _by_step(read_run(folder))]
     keys = [(run.provenance.get("target"), step_of(run)) for run, _ in read]
     found: dict[_Key, list[tuple[FinishedRun, Path]]] = {}
     for key, held in zip(_completed(keys), read, strict=True):
@@ -71,16 +72,31 @@ def read_groups(folders: Sequence[Path | str], reference: str) -> list[Group]:
 
 
 def step_of(run: FinishedRun) -> str | None:
-    """Lead time of a run in words, or several; None if it is not known."""
+    """Lead time of a run in words; None if it is not known, or if there are several."""
     step, units = run.provenance.get("step"), run.provenance.get("step_units")
-    if step is not None and "step" not in run.states.dims:
-        return f"{step} {units or ''}".strip()
-    if "step" not in run.states.coords:
+    if "step" in run.states.coords:
+        coordinate = run.states["step"]
+        if coordinate.ndim:
+            return None
+        step, units = coordinate.item(), coordinate.attrs.get("units") or units
+    if step is None:
         return None
-    coordinate = run.states["step"]
-    units = coordinate.attrs.get("units") or ""
-    values = ", ".join(f"{value:g}" for value in coordinate.to_numpy().ravel())
-    return f"{values} {units}".strip()
+    number = f"{step:g}" if isinstance(step, int | float) else str(step)
+    unit = str(units or "")
+    return f"{number} {_UNITS.get(unit, unit)}".strip()
+
+
+def _by_step(run: FinishedRun) -> list[FinishedRun]:
+    """A run that was scored for several lead times as one run for each.
+
+    Maps and histograms are of all lead times together, and are left out.
+    """
+    states = run.states
+    if "step" not in states.dims:
+        return [run]
+    together = [name for name, values in states.data_vars.items() if "step" not in values.dims]
+    apart = states.drop_vars(together)
+    return [replace(run, states=apart.isel(step=n)) for n in range(states.sizes["step"])]
 
 
 def _completed(keys: Sequence[_Key]) -> list[_Key]:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 from fakeruns import MODELS, provenance_of, world, write_run
 
 from ens10.errors import UnknownNameError
@@ -23,11 +24,35 @@ def scored():
     return states | {"twin": score_states(twin, truth)}
 
 
-def written(folder, scored, names, **known):
+def written(folder, scored, names, step=48, **known):
+    told = {"step": step, **known}
     return [
-        write_run(folder / name, scored[name], provenance_of(name) | {"name": name} | known)
+        write_run(
+            folder / name,
+            scored[name].assign_coords(step=((), float(step), {"units": "h"})),
+            provenance_of(name) | {"name": name} | told,
+        )
         for name in names
     ]
+
+
+def test_a_run_of_several_lead_times_is_one_for_each(scored, tmp_path):
+    folders = []
+    for name, factor in (("raw", 3.0), ("unet", 2.0)):
+        states = scored[name].drop_vars(["step", "valid_time"])
+        apart = [v for v in states if "time" in states[v].dims]
+        later = states.assign({v: factor * states[v] for v in apart if v.endswith("_sum")})
+        both = [part[apart].expand_dims(step=[float(s)]) for s, part in ((24, states), (48, later))]
+        joined = xr.concat(both, "step", join="exact").assign(states.drop_vars(apart))
+        joined["step"].attrs["units"] = "hours"
+        folders.append(write_run(tmp_path / name, joined, {"name": name, "target": "t2m"}))
+    early, late = read_groups(folders, "raw")
+    assert (early.title, late.title) == ("t2m, 24 h", "t2m, 48 h")
+    rows = {row.model: row for row in late.rows}
+    before = {row.model: row for row in early.rows}
+    assert rows["raw"].crps.value == pytest.approx(3 * before["raw"].crps.value)
+    assert rows["unet"].crps.value == pytest.approx(2 * before["unet"].crps.value)
+    assert "crps_map_sum" not in early.runs[0].states
 
 
 def test_groups_are_in_order_of_target_and_lead_time(scored, tmp_path):
