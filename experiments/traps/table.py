@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ INDICES = {
     "clean": "exact, 101 levels, training years",
     "levels": "21 levels, step function",
     "years": "climate with the year judged",
-    "all": "all of `paper`",
+    "all": "all of paper",
 }
 
 
@@ -62,19 +61,21 @@ class Mean:
         """The mean with its interval, marked where that holds 0."""
         if not self.seeds:
             return ABSENT
-        told = f"{self.value:{form}}{unit}"
+        told = f"{_number(self.value, form)}{unit}"
         if self.seeds > 1:
-            told += f" [{self.lower:{form}}, {self.upper:{form}}]"
+            told += f" [{_number(self.lower, form)}, {_number(self.upper, form)}]"
             told += "" if self.clear else f" {NOT_CLEAR}"
-        return _minus(told)
+        return told
 
     def range(self, form: str) -> str:
         """The least and the largest value."""
-        return _minus(f"{min(self.values):{form}} to {max(self.values):{form}}")
+        return f"{_number(min(self.values), form)} to {_number(max(self.values), form)}"
 
 
-def _minus(text: str) -> str:
-    return re.sub(r"-(?=\d)", "−", text)
+def _number(value: float, form: str) -> str:
+    """With a minus, and without any sign where it is 0 as shown."""
+    text = format(value, form)
+    return text.replace("-", "−") if float(text) else text.lstrip("+-")
 
 
 def read_results(folder: Path) -> Results:
@@ -200,11 +201,11 @@ def _extremes(results: Results) -> list[Column]:
 
             return made
 
-        first = format(mean_of(results, of("clean", part)).value, form.lstrip("+"))
+        first = _number(mean_of(results, of("clean", part)).value, form.lstrip("+"))
         signed = "+.1f" if percent else form
         others = [n for n in EFI_RULES if n != "clean"]
         unit = " %" if percent else ""
-        return (_minus(first), *(mean_of(results, change(n)).text(signed, unit) for n in others))
+        return (first, *(mean_of(results, change(n)).text(signed, unit) for n in others))
 
     columns = {
         "Mean EFI": cells(value, "mean", "+.3f", False),

@@ -17,7 +17,7 @@ from ens10.synthetic import World
 
 SIZES = (5, 10)
 _DIMS = ("time", "latitude", "longitude")
-# Of nine of ENS-10's 105 start dates a year; these worlds have fewer, so that three are as long.
+# ENS-10's nine of 105 start dates a year span 28 days, three of the 16 of these worlds 46.
 _WINDOW = 3
 _PAPER = replace(protocol_of("paper").efi, window=_WINDOW)
 # By name: how the index is made. The first is the clean protocol's.
