@@ -1,5 +1,6 @@
 """What a bare install lacks is told in one line, with the extra that brings it."""
 
+import subprocess
 import sys
 import tomllib
 from importlib import import_module
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ens10.cli import main
+from ens10 import cli
 from ens10.errors import ArgumentError
 from ens10.extras import EXTRAS, MissingExtraError, telling_extras
 from ens10.inspection import inspect_path
@@ -54,51 +55,48 @@ def test_a_package_of_no_extra_is_a_bug():
     assert not isinstance(raised.value, MissingExtraError)
 
 
-@pytest.fixture
-def without(monkeypatch):
-    """Makes a package one that is not installed, and its users not imported yet."""
+def lacking(package):
+    """A function that fails as an import does where the package is not installed.
 
-    def hide(package, *users):
-        monkeypatch.setitem(sys.modules, package, None)
-        for user in users:
-            monkeypatch.delitem(sys.modules, user, raising=False)
+    tests/packaging/road_without_torch.py does the same where nothing is installed.
+    """
 
-    return hide
+    def fail(*_):
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
-
-def test_a_class_of_the_loader(without):
-    import ens10.loader
-
-    without("pytorch_lightning", "ens10.loader.datamodule", "ens10.loader.tensors")
-    with pytest.raises(MissingExtraError, match=r"EnsembleDataModule needs .*ens10\[train\]"):
-        _ = ens10.loader.EnsembleDataModule
+    return fail
 
 
-def test_a_class_of_the_models(without):
-    models = import_module("ens10.models")
-    without("torch", "ens10.models.heads", "ens10.models.predictive")
-    with pytest.raises(MissingExtraError, match=r"ens10.models.Ensemble needs .*ens10\[train\]"):
-        _ = models.Ensemble
+@pytest.mark.parametrize(
+    ("package", "module", "name"),
+    [
+        ("pytorch_lightning", "loader", "EnsembleDataModule"),
+        ("pytorch_lightning", "models", "PostProcessor"),
+        ("torch", "models", "Normal"),
+    ],
+)
+def test_a_class_names_the_extra(monkeypatch, package, module, name):
+    home = import_module(f"ens10.{module}")
+    monkeypatch.setattr(home, "import_module", lacking(package))
+    told = rf"ens10\.{module}\.{name} needs {package}\. .*'ens10\[train\]'"
+    with pytest.raises(MissingExtraError, match=told):
+        getattr(home, name)
 
 
-def test_figures(without):
-    users = [name for name in sys.modules if name.startswith("ens10.metrics.figures")]
-    without("matplotlib", *users)
-    with pytest.raises(MissingExtraError, match=r"figures needs matplotlib.*ens10\[plot\]"):
-        import_module("ens10.metrics.figures")
+def test_figures():
+    code = "import sys; sys.modules['matplotlib'] = None; import ens10.metrics.figures"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    told = "ens10.metrics.figures needs matplotlib. Install it with: pip install 'ens10[plot]'"
+    assert done.stderr.splitlines()[-1] == f"ens10.extras.MissingExtraError: {told}"
 
 
-def test_a_command(without, capsys):
-    without("matplotlib", "ens10.experiments.report", "ens10.experiments.figures")
-    assert main(["report", "run", "--out", "x"]) == 1
-    told = "ens10: `ens10 report` needs matplotlib. Install it with: pip install 'ens10[plot]'\n"
-    assert capsys.readouterr().err == told
-
-
-def test_a_command_that_trains_and_draws(without, capsys):
-    without("matplotlib", "ens10.experiments.demo", "ens10.experiments.report")
-    assert main(["demo", "--out", "x"]) == 1
-    assert "pip install 'ens10[train,plot]'" in capsys.readouterr().err
+@pytest.mark.parametrize(("command", "extras"), [("report", "plot"), ("demo", "train,plot")])
+def test_a_command(monkeypatch, capsys, command, extras):
+    monkeypatch.setattr(cli, f"_{command}", lacking("matplotlib"))
+    runs = ["run"] if command == "report" else []
+    assert cli.main([command, *runs, "--out", "x"]) == 1
+    remedy = f"Install it with: pip install 'ens10[{extras}]'"
+    assert capsys.readouterr().err == f"ens10: `ens10 {command}` needs matplotlib. {remedy}\n"
 
 
 def test_an_address_is_not_inspected():
