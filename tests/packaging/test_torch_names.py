@@ -52,6 +52,8 @@ NAMES = """
     distributed.fsdp.fully_shard distributed.tensor.DTensor distributed.tensor.distribute_tensor
     get_autocast_dtype nn.functional.conv2d nn.parallel.DistributedDataParallel ones
     ops.aten.batch_norm_update_stats ops.aten.convolution_backward var_mean
+    cuda.get_device_name cuda.is_available cuda.max_memory_allocated cuda.synchronize manual_seed
+    optim.AdamW optim.lr_scheduler optim.lr_scheduler.ExponentialLR random random.fork_rng save
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
