@@ -23,7 +23,7 @@ STORE = "ENS10_STORE"
 WORK = Path("work")
 OPTIMUM = "optimum"
 MODELS = ("raw", "emos_local", "unet", OPTIMUM)
-EPOCHS: Mapping[str, int] = {"mlp": 4, "unet": 10}  # seconds; more on a store of one's own
+EPOCHS: Mapping[str, int] = {"mlp": 4, "unet": 8}  # seconds; more on a store of one's own
 _GRID, _YEARS, _DATES = "24x48", range(2000, 2008), 18
 _WINDOW = 3  # start dates of a climate: two months of the 18 dates of a year
 
