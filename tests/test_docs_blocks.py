@@ -49,7 +49,8 @@ def test_each_page_with_code_is_run_or_named():
         reasons = set(NOT_RUN.get(page, ()))
         if page == "docs/many_devices.md":  # its Python is run below
             held = [line for line in held if not line.startswith("trainer = ")]
-        assert page in RUN_BY or not [line for line in held if is_run(page, line)], page
+        left = [] if page in RUN_BY else [line for line in held if is_run(page, line)]
+        assert not left, f"{page}: name in docblocks.py which test runs it, or why none does"
         unused = {start for start in reasons if not any(line.startswith(start) for line in held)}
         assert not unused, f"{page} no longer has {unused}"
 
@@ -145,7 +146,8 @@ def test_the_trainer_of_many_devices():
 
 
 def test_yaml_is_read_by_a_test():
-    assert {page for page in PAGES if yamls(page)} == set(YAML_BY)
+    held = {page for page in PAGES if yamls(page)}
+    assert held == set(YAML_BY), "name in docblocks.py which test reads it"
 
 
 def test_the_protocol_of_traps_md():
