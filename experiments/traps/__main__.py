@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("work", type=Path, help="folder for the worlds")
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument(
-        "--seeds", type=int, nargs="+", default=list(range(5)), metavar="N", help="default: 0 to 4"
+        "--seeds", type=int, nargs="+", default=list(range(6)), metavar="N", help="default: 0 to 5"
     )
     parser.add_argument("--page", type=Path, help="docs/traps.md: write its tables and figure anew")
     options = parser.parse_args(arguments)
