@@ -211,9 +211,9 @@ def _extreme(
     if store is None or channel is None:
         return None, None, "none: the runs do not say from which store; give it with --climate"
     told_by = basis if basis.known.get("protocol") else others[0]
-    rules = provenance.rules_of(told_by.known)
     forecast = basis.forecast.isel(time=[place])
     try:
+        rules = provenance.rules_of(told_by.known)
         quantiles, told = _climate(store, str(channel), forecast, rules)
         own = quantiles.isel(time=0, **part).load().reset_coords(drop=True)
     except Ens10Error as error:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ens10.errors import FileError
+from ens10.errors import FileError, UnknownNameError
 from ens10.experiments import provenance
 from ens10.experiments.raw_ensemble import open_climate, open_raw, with_name
 from ens10.experiments.reading import open_forecast, open_truth
@@ -139,7 +139,7 @@ def score_forecast(
         raise FileError(path, "holds no truth", "Give it with --truth STORE")
     checked = None if points is None else cross_check(forecast, observed, points, join=join)
     name = channel or known.get("target") or variable or _own_name(observed)
-    if scores is None and not provenance.rules_of(known).fair_crps:
+    if scores is None and not _tells_fair(known):
         scores = [score for score in available_scores(forecast) if score != "crps_fair"]
     states, other = paired_states(
         with_name(forecast, path),
@@ -163,6 +163,14 @@ def score_forecast(
     target = folder if out is None else Path(out)
     write_states(states, target, other, by)
     return Scored(target, states, other, tuple(by), checked)
+
+
+def _tells_fair(known: Mapping[str, Any]) -> bool:
+    """Whether a run's protocol tells the fair CRPS; so does one that is known by name alone."""
+    try:
+        return provenance.rules_of(known).fair_crps
+    except UnknownNameError:
+        return True
 
 
 def _own_name(truth: xr.DataArray) -> str | None:

@@ -15,6 +15,7 @@ from ens10.experiments.matrix.extremes import score_extremes
 from ens10.experiments.matrix.identity import differences
 from ens10.experiments.matrix.tasks import Task
 from ens10.experiments.reproduce.plan import MODELS, Request
+from ens10.experiments.score import _tells_fair
 from ens10.protocol import Protocol, content_of, protocol_of
 
 MINE = "test: [2005]\nval: [2004]\nweighting: cos\nfair_crps: false\nefi: {levels: 11, window: 3}\n"
@@ -70,6 +71,8 @@ def test_the_protocol_of_older_runs_is_known_by_its_name():
     assert provenance.rules_of({"protocol": "mine", "rules": kept}) == Protocol("mine", masks=False)
     with pytest.raises(UnknownNameError):
         provenance.rules_of({"protocol": "mine"})
+    assert _tells_fair({"protocol": "mine"})  # such a run can still be scored
+    assert not _tells_fair({"protocol": "paper"})
 
 
 def test_a_cell_is_of_the_content_of_its_protocol(store, mine, tmp_path):
