@@ -56,6 +56,14 @@ def test_prediction_and_scores_go_by_it(run):
     assert set(states["valid_time"].dt.year.to_numpy().tolist()) == {2005}
 
 
+def test_no_path_is_kept_even_of_a_file_that_says_nothing(store, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("# as clean\n")
+    run = fit("raw", store, tmp_path / "raw", "--data.protocol", path)
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["data"]["protocol"] == content_of(Protocol("own"))
+
+
 def test_the_name_alone_is_kept_of_those_of_the_package(runs):
     config = yaml.safe_load((runs["raw"] / "config.yaml").read_text())
     assert config["data"]["protocol"] == "clean"
