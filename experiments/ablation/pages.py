@@ -122,7 +122,7 @@ def difference_figure(lines: Sequence[Line]) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x")
         axes.margins(x=0.06)
-        base = "" if several else f" less that of {shown[0].against}"
+        base = f" less that of {'the other' if several else shown[0].against}"
         axes.set_xlabel(f"CRPS{base}{in_units(shown[0].units)}; left of the line it is better")
     return figure
 
