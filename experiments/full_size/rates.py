@@ -48,6 +48,9 @@ def rates_of(log: Mapping[str, Any], models: Mapping[str, Any], climate: float) 
         "prepare": float(f"{stations['prepare']['cpu_seconds'] / messages:.4g}"),
         "score": float(f"{scored['cpu_seconds'] / scored['dates']:.4g}"),
         "climate": float(f"{climate:.4g}"),
+        "reading_gb": round(
+            max(0.0, stations["unet: fit"]["own_gb"] - models["unet"]["memory_gb"]), 2
+        ),
         "models": dict(models),
     }
 

@@ -17,6 +17,7 @@ from ens10.experiments.reproduce.dryrun_data import (
     Data,
     ens10,
     inputs_of,
+    kept_climates,
     of_store,
     sizes_of,
     sizes_on_disk,
@@ -119,17 +120,9 @@ def _preparing(data: Data, request: Request, rates: Rates) -> tuple[float, str]:
     """Hours of one core, and the command."""
     scale = data.grid[0] * data.grid[1] / (rates.grid[0] * rates.grid[1])
     messages = len(data.time) * len(data.steps) * data.members * len(data.channels)
-    climates = 0
-    for _ in data.climate:
-        climates += len(catalog.month_days()) * _members_of_a_climate(data, request)
+    climates = len(data.climate) * sum(kept_climates(data, request.rules))
     seconds = scale * (messages * rates.prepare + climates * rates.climate)
     return seconds / 3600, _command(data, request)
-
-
-def _members_of_a_climate(data: Data, request: Request) -> int:
-    years = request.rules.efi.years
-    count = len(catalog.HINDCAST_YEARS) if years == "train" else years
-    return count * request.rules.efi.window * data.members
 
 
 def _command(data: Data, request: Request) -> str:

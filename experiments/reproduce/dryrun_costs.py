@@ -119,7 +119,8 @@ def cost_of(model: str, task: Task, data: Data, rates: Rates, plans: Plans, conf
         size = int(rate["batch"])
         wanted = _counted(model, configs, data.grid, channels, members, size)
         base = _counted(model, configs, rates.grid, plans.channels, MEMBERS, size)
-        factor, more = wanted[0] / base[0], (wanted[1] - base[1]) / 1e9
+        factor = wanted[0] / base[0]
+        more = (wanted[1] - base[1]) / 1e9 + rates.reading_gb
     seen = plans.share * dates["train"]
     train = plans.epochs * (seen * rate["train_seconds"] + dates["val"] * rate["predict_seconds"])
     train += dates["train"] * rate["before_seconds"]

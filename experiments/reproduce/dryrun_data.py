@@ -143,10 +143,19 @@ def sizes_of(data: Data, rules: Protocol) -> dict[str, int]:
         "truth": len(data.time) * _truth_fields(data) * points * 4,
     }
     if data.climate:
-        climatology = Climatology(data.time, data.valid_at(TARGET_STEP), rules, rules.efi.window)
-        each = len(climatology.judged_years()) * len(climatology.calendar) * rules.efi.levels
+        each = len(kept_climates(data, rules)) * rules.efi.levels
         found["climate"] = len(data.climate) * each * points * 4
     return {name: size for name, size in found.items() if size}
+
+
+def kept_climates(data: Data, rules: Protocol) -> list[int]:
+    """Members of each climate that a store keeps for a channel."""
+    climatology = Climatology(data.time, data.valid_at(TARGET_STEP), rules, rules.efi.window)
+    return [
+        data.members * len(climatology.positions(day, climatology.eligible(year)))
+        for year in climatology.judged_years()
+        for day in climatology.calendar
+    ]
 
 
 def _truth_fields(data: Data) -> int:
@@ -202,6 +211,6 @@ def count_channels(
 
 def with_needs(data: Data, ensembles: Sequence[int], climate: Sequence[str]) -> Data:
     """The same with the statistics and climates that spare every cell a pass over the members."""
-    smaller = tuple(size for size in ensembles if size < data.members)
+    smaller = tuple(sorted({size for size in ensembles if size < data.members}))
     named = tuple(resolve(name, list(data.channels)) for name in climate)
     return replace(data, ensembles=smaller, climate=named)

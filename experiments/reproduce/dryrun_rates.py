@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ class Rates:
         score: seconds for a date, of prediction and scores besides the model.
         climate: seconds for the model climate of a date, for each of its members.
         models: by name, see `dryrun_probe.measure`.
+        reading_gb: that a network's training holds for its batches, besides its steps.
     """
 
     grid: tuple[int, int]
@@ -35,6 +36,7 @@ class Rates:
     score: float
     climate: float
     models: Mapping[str, Mapping[str, Any]]
+    reading_gb: float = 0.0
 
     def of(self, model: str) -> Mapping[str, Any]:
         """Those of a model.
@@ -79,6 +81,4 @@ def probed(rates: Rates, models: Sequence[str], progress: bool = True) -> Rates:
     found = {model: measure_apart(model, rates.grid) for model in shown}
     devices = ", ".join(sorted({str(one["device"]) for one in found.values()}))
     machine = f"{rates.machine}; models on this machine ({devices})"
-    return Rates(
-        rates.grid, machine, rates.prepare, rates.score, rates.climate, {**rates.models, **found}
-    )
+    return replace(rates, machine=machine, models={**rates.models, **found})

@@ -161,11 +161,14 @@ def test_rates_are_seconds_of_one(tmp_path):
     stations = {
         "prepare": {"cpu_seconds": 23.1},
         "unet: score": {"cpu_seconds": 13.0, "dates": 26.0},
+        "unet: fit": {"own_gb": 5.3},
     }
     about = {"grid": "361x720", "dates": 105, "members": 10, "variables": 11}
     machine = {"processor": "some", "cores": 2}
-    found = rates.rates_of({**about, "machine": machine, "stations": stations}, {"unet": {}}, 0.02)
+    models = {"unet": {"memory_gb": 4.5}}
+    found = rates.rates_of({**about, "machine": machine, "stations": stations}, models, 0.02)
     assert (found["prepare"], found["score"], found["climate"]) == (0.002, 0.5, 0.02)
+    assert found["reading_gb"] == 0.8
     assert found["grid"] == [361, 720]
     assert found["machine"] == "some (2 cores)"
 
