@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ens10.errors import Ens10Error
+from ens10.experiments.commands import tells_errors
 from ens10.experiments.demo import MODELS, run_demo
 from ens10.experiments.finished import read_runs
 from ens10.experiments.tables import Row, score_table
@@ -77,6 +77,7 @@ def _value(row: Row) -> str:
     return "–" if row.attained is None else f"{row.attained.value:.3f}"
 
 
+@tells_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line on bad input."""
     parser = argparse.ArgumentParser(prog="python -m ens10.experiments.demo_seeds")
@@ -85,17 +86,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     options = parser.parse_args(arguments)
     folders = {seed: options.folder / f"seed{seed}" for seed in range(options.seeds)}
-    try:
-        for seed, folder in folders.items():
-            page = run_demo(folder, seed=seed)
-            kept = options.out / f"seed{seed}"
-            kept.mkdir(parents=True, exist_ok=True)
-            for name in ("table.md", "table.csv"):
-                shutil.copyfile(page.parent / name, kept / name)
-        text = summary(folders)
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
+    for seed, folder in folders.items():
+        page = run_demo(folder, seed=seed)
+        kept = options.out / f"seed{seed}"
+        kept.mkdir(parents=True, exist_ok=True)
+        for name in ("table.md", "table.csv"):
+            shutil.copyfile(page.parent / name, kept / name)
+    text = summary(folders)
     (options.out / "table.md").write_text(text)
     print(text)
     return 0

@@ -16,7 +16,8 @@ import torch
 import xarray as xr
 
 from ens10.channels import resolve
-from ens10.errors import ArgumentError, Ens10Error
+from ens10.errors import ArgumentError
+from ens10.experiments.commands import tells_errors
 from ens10.grid import Weighting
 from ens10.loader.batch import Batch
 from ens10.loader.batches import Batches
@@ -221,6 +222,7 @@ def write_csv(lines: Sequence[Line], path: Path) -> None:
             writer.writerow([line.step, line.method, line.dates, *(f"{v:.6g}" for v in values)])
 
 
+@tells_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line on bad input."""
     parser = argparse.ArgumentParser(prog="python -m ens10.experiments.leave_one_year_out")
@@ -228,14 +230,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", default="t2m")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     options = parser.parse_args(arguments)
-    try:
-        lines = cross_validate(options.store, options.target, progress=True)
-        truth = open_store(options.store, "truth")
-        units = truth[resolve(options.target, [str(v) for v in truth])].attrs.get("units", "")
-        table = markdown(lines, options.target, units, truth["step"].attrs.get("units", "h"))
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
+    lines = cross_validate(options.store, options.target, progress=True)
+    truth = open_store(options.store, "truth")
+    units = truth[resolve(options.target, [str(v) for v in truth])].attrs.get("units", "")
+    table = markdown(lines, options.target, units, truth["step"].attrs.get("units", "h"))
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "table.md").write_text(table)
     write_csv(lines, options.out / "table.csv")

@@ -23,7 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ens10.errors import ArgumentError, Ens10Error, UnknownNameError
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.experiments.commands import tells_errors
 from ens10.experiments.finished import FinishedRun, read_runs
 from ens10.experiments.members import expected_crps
 from ens10.experiments.reading import open_predictions
@@ -225,6 +226,7 @@ def _mean(run: FinishedRun, name: str) -> float:
     return float(mean_of({k: v.sum() for k, v in mean_sums(run.states, name).items()}))
 
 
+@tells_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line on bad input."""
     from ens10.experiments.members_worth_page import markdown, write_worths
@@ -240,13 +242,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--out", type=Path, metavar="DIR", help="for table.md, table.csv, worth.png"
     )
     options = parser.parse_args(arguments)
-    try:
-        curve, worths = all_worths(options.runs, options.raw, measure=options.measure)
-        if options.out:
-            write_worths(curve, worths, options.out)
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
+    curve, worths = all_worths(options.runs, options.raw, measure=options.measure)
+    if options.out:
+        write_worths(curve, worths, options.out)
     print(markdown(curve, worths), end="")
     return 0
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from ens10.errors import Ens10Error
+from ens10.experiments.commands import tells_errors
 from ens10.experiments.demo import config_path
 from ens10.experiments.plan import subject_of
 from ens10.models.parallel.cost import MACHINES, Precision, step_time
@@ -163,17 +163,14 @@ the one with most neighbours (`models/parallel/recording.py`). Memory is 4 x flo
 """
 
 
+@tells_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line on bad input."""
     parser = argparse.ArgumentParser(prog="python -m ens10.experiments.plan_table")
     parser.add_argument("--out", type=Path, default=Path("docs/many_devices_model.md"))
     options = parser.parse_args(arguments)
     every = list(cases())
-    try:
-        lines = [line(case) for case in track(every, "table", len(every), sys.stderr.isatty())]
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
+    lines = [line(case) for case in track(every, "table", len(every), sys.stderr.isatty())]
     options.out.write_text(page(lines), encoding="utf-8")
     print(f"Wrote {options.out}")
     return 0

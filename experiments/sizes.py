@@ -17,8 +17,9 @@ from typing import Any
 
 import yaml
 
-from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.errors import ArgumentError, FileError
 from ens10.experiments import provenance
+from ens10.experiments.commands import tells_errors
 from ens10.experiments.finished import SIZES as SIZES_FILE
 from ens10.experiments.members import SIZES
 from ens10.experiments.run import CONFIG, run_stage
@@ -87,17 +88,14 @@ def _score(run: Path, config: dict[str, Any], size: int) -> dict[str, Any]:
     return {"members": size, **held}
 
 
+@tells_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line on bad input."""
     parser = argparse.ArgumentParser(prog="python -m ens10.experiments.sizes")
     parser.add_argument("run", type=Path)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), metavar="M")
     options = parser.parse_args(arguments)
-    try:
-        print(score_sizes(options.run, options.sizes).read_text(), end="")
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
+    print(score_sizes(options.run, options.sizes).read_text(), end="")
     return 0
 
 

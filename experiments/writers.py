@@ -3,10 +3,12 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ens10.errors import MissingDataError
 from ens10.experiments.tables import Row
 from ens10.metrics import Interval
 from ens10.metrics.uncertainty import REPLICATES, default_block_length
@@ -105,6 +107,18 @@ def markdown_of(made: Sequence[Column]) -> str:
         *_lines(made, _MARKDOWN),
     ]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def filled(page: str, name: str, text: str) -> str:
+    """A page with other text between its marks `<!-- NAME -->` and `<!-- end -->`.
+
+    Raises:
+        MissingDataError: it does not have the marks.
+    """
+    marks = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    if not marks.search(page):
+        raise MissingDataError("page", [f"a place for the {name}"], "Add its two marks")
+    return marks.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", page)
 
 
 def latex(rows: Sequence[Row]) -> str:

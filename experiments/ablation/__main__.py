@@ -5,29 +5,27 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError
+from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.experiments.ablation.cells import Place, find_cells_of, fitted_overlay, write_overlay
 from ens10.experiments.ablation.given import write_given
 from ens10.experiments.ablation.pages import write_pages
 from ens10.experiments.ablation.results import Line, read_lines
 from ens10.experiments.ablation.spec import Ablation, known_ablations, load_ablation
+from ens10.experiments.commands import add_work_options, tells_errors
 from ens10.experiments.matrix.budgets import load_budget
 from ens10.experiments.matrix.work import Work
 from ens10.experiments.matrix.worlds import WorldSize, store_of
 
 
+@tells_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 if a cell failed, or with one line on bad input."""
     options = _parse(arguments)
-    try:
-        ablation = load_ablation(options.ablation)
-        if options.overlays is not None:
-            _write_overlays(ablation, options)
-            return 0
-        return _ask(ablation, options)
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
+    ablation = load_ablation(options.ablation)
+    if options.overlays is not None:
+        _write_overlays(ablation, options)
+        return 0
+    return _ask(ablation, options)
 
 
 def _ask(ablation: Ablation, options: argparse.Namespace) -> int:
@@ -118,12 +116,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="DIR", help="results go to DIR/NAME")
     parser.add_argument("--store", type=Path, help="prepared data (default: synthetic worlds)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="default: 1")
-    parser.add_argument("--budget", metavar="NAME", help="how long to train, as five_minutes")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="cells at a time")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each cell")
-    parser.add_argument(
-        "--keep-older", action="store_true", help="cells made by other code or data count as well"
-    )
+    add_work_options(parser)
     parser.add_argument(
         "--overlays", type=Path, metavar="DIR",
         help="only write each variant as a YAML for `ens10 fit` (with --store: fitted to it)",

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ens10.errors import Ens10Error
 from ens10.experiments.ablation.carrying import use_training
 from ens10.experiments.ablation.cells import Place, VariantCell, find_cell, write_overlay
 from ens10.experiments.ablation.spec import load_ablation
+from ens10.experiments.commands import tells_errors
 from ens10.experiments.matrix.cells import write_key
 from ens10.experiments.matrix.running import finish_cell, run_cell
 
@@ -31,6 +31,7 @@ def run_variant(cell: VariantCell) -> None:
     finish_cell(cell)
 
 
+@tells_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line on bad input."""
     parser = argparse.ArgumentParser(prog="python -m ens10.experiments.ablation.running")
@@ -43,11 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--store", type=Path)
     given = parser.parse_args(arguments)
     place = Place(given.work, given.out, given.budget, given.store)
-    try:
-        run_variant(find_cell(load_ablation(given.ablation), given.variant, given.seed, place))
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
+    run_variant(find_cell(load_ablation(given.ablation), given.variant, given.seed, place))
     return 0
 
 

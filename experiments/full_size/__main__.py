@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ens10.errors import Ens10Error
+from ens10.experiments.commands import tells_errors
 from ens10.experiments.full_size.log import Log, about, clock
 from ens10.experiments.full_size.rates import write_rates
 from ens10.experiments.full_size.stations import Place, remove, write_protocol
@@ -15,6 +15,7 @@ from ens10.experiments.full_size.watch import watched
 _THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
+@tells_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line if a station failed or took too much memory."""
     given = _parse(arguments)
@@ -23,20 +24,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log = Log(given.out, about(place, given.cores, most))
     environment = {**os.environ, **dict.fromkeys(_THREADS, str(given.cores))}
     write_protocol(place)
-    try:
-        for station in place.stations(given.cores):
-            if station.name in log.stations:
-                continue
-            print(f"{station.name} ...", flush=True)
-            remove(station)
-            output = given.work / "output" / f"{station.name.replace(': ', '-')}.txt"
-            usage = watched(station.command, output, most, environment, given.cores)
-            log.add(station, usage)
-            print(f"  {clock(usage.seconds)}, {usage.resident / 1e9:.2f} GB", flush=True)
-        print(f"rates: {write_rates(log.content, given.out, given.work)}")
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
+    for station in place.stations(given.cores):
+        if station.name in log.stations:
+            continue
+        print(f"{station.name} ...", flush=True)
+        remove(station)
+        output = given.work / "output" / f"{station.name.replace(': ', '-')}.txt"
+        usage = watched(station.command, output, most, environment, given.cores)
+        log.add(station, usage)
+        print(f"  {clock(usage.seconds)}, {usage.resident / 1e9:.2f} GB", flush=True)
+    print(f"rates: {write_rates(log.content, given.out, given.work)}")
     return 0
 
 

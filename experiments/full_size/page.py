@@ -5,18 +5,18 @@ python -m ens10.experiments.full_size.page [--page docs/full_size.md]
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ens10.errors import Ens10Error, FileError
+from ens10.experiments.commands import tells_errors
 from ens10.experiments.full_size.log import FILE, table
 from ens10.experiments.reproduce.dryrun import DryRun, dry_run
 from ens10.experiments.reproduce.dryrun_costs import Cost
 from ens10.experiments.reproduce.dryrun_rates import kept_rates, read_rates
 from ens10.experiments.reproduce.plan import Request
+from ens10.experiments.writers import filled
 
 TARGETS, MEMBERS = ("z500", "t850", "t2m"), (5, 10)
 
@@ -66,32 +66,17 @@ def log_text(content: Mapping[str, Any]) -> str:
     return table(content).partition("\n\n")[2].strip()
 
 
-def filled(page: str, name: str, text: str) -> str:
-    """A page with other text between the marks of a name.
-
-    Raises:
-        FileError: the marks are not there.
-    """
-    marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-    if not marks.search(page):
-        raise FileError("the page", f"it has no marks <!-- {name} --> and <!-- end -->")
-    return marks.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", page)
-
-
+@tells_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line if something is not there."""
     parser = argparse.ArgumentParser(prog="python -m ens10.experiments.full_size.page")
     parser.add_argument("--page", type=Path, default=Path("docs/full_size.md"))
     given = parser.parse_args(arguments)
-    try:
-        request = Request(Path("out"), Path("work"), targets=TARGETS, members=MEMBERS)
-        plan = plan_text(dry_run(request, read_rates()))
-        log = log_text(json.loads((kept_rates().parent / FILE).read_text(encoding="utf-8")))
-        text = filled(given.page.read_text(encoding="utf-8"), "plan", plan)
-        given.page.write_text(filled(text, "log", log), encoding="utf-8")
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
+    request = Request(Path("out"), Path("work"), targets=TARGETS, members=MEMBERS)
+    plan = plan_text(dry_run(request, read_rates()))
+    log = log_text(json.loads((kept_rates().parent / FILE).read_text(encoding="utf-8")))
+    text = filled(given.page.read_text(encoding="utf-8"), "plan", plan)
+    given.page.write_text(filled(text, "log", log), encoding="utf-8")
     return 0
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ens10.errors import Ens10Error
+from ens10.experiments.commands import tells_errors
 from ens10.experiments.heat.figure import map_figure
 from ens10.experiments.heat.run import run_cell, write_result
 from ens10.experiments.heat.table import CONFIGS, read_results, write_tables
@@ -21,25 +21,22 @@ from ens10.experiments.heat.table import CONFIGS, read_results, write_tables
 _COMMANDS = ("cell", "table", "figure")
 
 
+@tells_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line on bad input, 2 on bad usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     name = given.pop(0) if given and given[0] in _COMMANDS else "cell"
     options, passed = _parser(name).parse_known_args(given)
-    try:
-        if name == "figure":
-            map_figure(read_results(options.out), options.seed).savefig(options.file, dpi=150)
-            return 0
-        configs = [options.config] if name == "cell" else options.configs
-        seeds = [options.seed] if name == "cell" else options.seeds
-        for seed in seeds:
-            for config in configs:
-                _cell(config, seed, options.out, passed)
-                if name == "table":
-                    write_tables(read_results(options.out), options.out)
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
+    if name == "figure":
+        map_figure(read_results(options.out), options.seed).savefig(options.file, dpi=150)
+        return 0
+    configs = [options.config] if name == "cell" else options.configs
+    seeds = [options.seed] if name == "cell" else options.seeds
+    for seed in seeds:
+        for config in configs:
+            _cell(config, seed, options.out, passed)
+            if name == "table":
+                write_tables(read_results(options.out), options.out)
     return 0
 
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ens10.errors import Ens10Error
+from ens10.experiments.commands import add_work_options, tells_errors
 from ens10.experiments.demo import config_path
 from ens10.experiments.matrix.cells import find_cells
 from ens10.experiments.matrix.summary import write_summary
@@ -15,26 +15,23 @@ from ens10.experiments.matrix.worlds import WorldSize, store_of
 MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
 
 
+@tells_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 if a cell failed, or with one line on bad input."""
     options = _parse(arguments)
     seeds = range(options.seeds)
-    try:
-        configs = config_path("raw").parent
-        where = (options.work, options.out, configs)
-        cells = find_cells(options.models, seeds, *where, options.budget)
-        for seed in seeds:
-            store_of(options.work / f"seed{seed}", seed, _size(options))
-        work = Work(cells, options.keep_older, options.threads)
-        work.do_all(options.workers)
-        for seed in seeds:
-            add_optimum([cell for cell in cells if cell.seed == seed])
-        for name, lines in work.failed.items():
-            print(f"{name} failed:\n{lines}\n", file=sys.stderr)
-        print(write_summary(options.out, options.models, seeds))
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
+    configs = config_path("raw").parent
+    where = (options.work, options.out, configs)
+    cells = find_cells(options.models, seeds, *where, options.budget)
+    for seed in seeds:
+        store_of(options.work / f"seed{seed}", seed, _size(options))
+    work = Work(cells, options.keep_older, options.threads)
+    work.do_all(options.workers)
+    for seed in seeds:
+        add_optimum([cell for cell in cells if cell.seed == seed])
+    for name, lines in work.failed.items():
+        print(f"{name} failed:\n{lines}\n", file=sys.stderr)
+    print(write_summary(options.out, options.models, seeds))
     return 1 if work.failed else 0
 
 
@@ -53,18 +50,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder for the small results")
     parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--budget", metavar="NAME", help="how long to train, such as five_minutes")
     usual = WorldSize()
     parser.add_argument("--grid", default=usual.grid, help="of the worlds, rows x columns")
     parser.add_argument("--years", type=int, default=len(usual.years), help="of the worlds")
     parser.add_argument("--dates", type=int, default=usual.dates, help="in each year")
-    parser.add_argument("--workers", type=int, default=1, help="cells at a time")
-    parser.add_argument("--threads", type=int, default=1, help="of each cell")
-    parser.add_argument(
-        "--keep-older",
-        action="store_true",
-        help="cells made by other code, data or configurations count as complete",
-    )
+    add_work_options(parser)
     return parser.parse_args(arguments)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ens10.errors import Ens10Error
 from ens10.experiments import provenance
+from ens10.experiments.commands import tells_errors
 from ens10.experiments.demo import config_path
 from ens10.experiments.finished import SIZES
 from ens10.experiments.matrix.cells import EXTREMES, KEY, Cell, find_cells, keep, write_key
@@ -115,6 +116,7 @@ def start_cell(cell: Cell, threads: int = 1, *, extremes: bool = False) -> str |
     return "\n".join(lines) or f"exit status {done.returncode}"
 
 
+@tells_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line on bad input."""
     parser = argparse.ArgumentParser(prog="python -m ens10.experiments.matrix.running")
@@ -130,14 +132,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only-extremes", action="store_true", help="of a kept cell's predictions")
     given = parser.parse_args(arguments)
     configs = config_path("raw").parent
-    try:
-        task = Task(given.protocol, given.target, given.members) if given.protocol else None
-        where = (given.work, given.out, configs, given.budget, task, given.store)
-        (cell,) = find_cells([given.model], [given.seed], *where)
-        add_extremes(cell) if given.only_extremes else run_cell(cell)
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
+    task = Task(given.protocol, given.target, given.members) if given.protocol else None
+    where = (given.work, given.out, configs, given.budget, task, given.store)
+    (cell,) = find_cells([given.model], [given.seed], *where)
+    add_extremes(cell) if given.only_extremes else run_cell(cell)
     return 0
 
 

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ens10.experiments.commands import add_work_options
+
 if TYPE_CHECKING:
     from ens10.experiments.reproduce.plan import Request
 
@@ -34,12 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--models", nargs="+", default=[], metavar="NAME", help="default: those of the papers"
     )
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="default: 3")
-    parser.add_argument("--budget", metavar="NAME", help="how long to train, as five_minutes")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="cells at a time")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each cell")
-    parser.add_argument(
-        "--keep-older", action="store_true", help="cells made by other code or data count as well"
-    )
+    add_work_options(parser)
     parser.add_argument("--out", type=Path, default=Path("reproduce"), metavar="DIR")
     parser.add_argument(
         "--work", type=Path, metavar="DIR", help="for data and runs (default: OUT/work)"

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ens10.errors import Ens10Error
+from ens10.experiments.commands import tells_errors
 from ens10.experiments.traps.worlds import LATE, PROTOCOLS, RAW, SELECTION, store_of
 
 
+@tells_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line on bad input."""
     parser = argparse.ArgumentParser(prog="python -m ens10.experiments.traps")
@@ -22,23 +23,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--page", type=Path, help="docs/traps.md: write its tables and figure anew")
     options = parser.parse_args(arguments)
-    try:
-        for seed, name in _missing(options.out, options.seeds):
-            _do(options.work, options.out, seed, name)
-        from ens10.experiments.traps.figure import draw
-        from ens10.experiments.traps.table import fill, read_results, tables, write_tables
+    for seed, name in _missing(options.out, options.seeds):
+        _do(options.work, options.out, seed, name)
+    from ens10.experiments.traps.figure import draw
+    from ens10.experiments.traps.table import fill, read_results, tables, write_tables
 
-        results = read_results(options.out)
-        print(write_tables(results, options.out))
-        place = options.out
-        if options.page:
-            text = options.page.read_text(encoding="utf-8")
-            options.page.write_text(fill(text, tables(results)), encoding="utf-8")
-            place = options.page.parent / "figures"
-        draw(results, place / "traps.png")
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
+    results = read_results(options.out)
+    print(write_tables(results, options.out))
+    place = options.out
+    if options.page:
+        text = options.page.read_text(encoding="utf-8")
+        options.page.write_text(fill(text, tables(results)), encoding="utf-8")
+        place = options.page.parent / "figures"
+    draw(results, place / "traps.png")
     return 0
 
 

@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 from ens10.errors import FileError, MissingDataError
 from ens10.experiments.traps.unfitted import EFI_RULES
 from ens10.experiments.traps.worlds import RAW
-from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, markdown_of
+from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, filled, markdown_of
 
 Result = dict[str, Any]
 Results = Mapping[int, Mapping[str, Result]]  # by seed and name
@@ -251,10 +251,5 @@ def fill(page: str, made: Mapping[str, Sequence[Column]]) -> str:
         MissingDataError: the page has no place for a table.
     """
     for name, columns in made.items():
-        mark = f"<!-- table {name} -->\n\n"
-        before, found, rest = page.partition(mark)
-        _, end, after = rest.partition("\n<!-- end -->")
-        if not (found and end):
-            raise MissingDataError("page", [f"a place for the table {name}"], "Add its two marks")
-        page = f"{before}{mark}{markdown_of(columns)}{end}{after}"
+        page = filled(page, f"table {name}", markdown_of(columns).strip())
     return page

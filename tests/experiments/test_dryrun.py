@@ -12,7 +12,7 @@ from ens10.cli import main
 from ens10.convert import prepare
 from ens10.errors import FileError, MissingDataError, UnknownNameError
 from ens10.experiments.demo import config_path
-from ens10.experiments.full_size.page import filled, plan_text
+from ens10.experiments.full_size.page import plan_text
 from ens10.experiments.matrix.tasks import Task
 from ens10.experiments.reproduce import dryrun_probe, dryrun_rates
 from ens10.experiments.reproduce.dryrun import content_of, dry_run, print_dry_run
@@ -28,6 +28,7 @@ from ens10.experiments.reproduce.dryrun_data import (
 )
 from ens10.experiments.reproduce.dryrun_rates import Rates, read_rates
 from ens10.experiments.reproduce.plan import MODELS, Request
+from ens10.experiments.writers import filled
 from ens10.protocol import protocol_of
 from ens10.quantiles import parse_climate
 from ens10.synthetic import World
@@ -286,5 +287,5 @@ def test_the_page_is_filled_between_its_marks(rates):
     assert "old" not in found
     assert "| mlp | 10 | 12 | 30 h | 0.1 h | 30 h | 4.0 GB | measured |" in found
     assert filled(found, "plan", text) == found
-    with pytest.raises(FileError, match="no marks"):
+    with pytest.raises(MissingDataError, match="a place for the log"):
         filled(page, "log", "")
