@@ -245,9 +245,8 @@ class _Collected:
 
     def _coordinates(self, plan: Plan) -> dict[str, Any]:
         kept = ("time", "valid_time", *APART, *(GRID if self.maps else ()))
-        coords: dict[str, Any] = {
-            str(k): _writable(v) for k, v in self.forecast.coords.items() if k in kept
-        }
+        held = self.forecast.coords  # in the order in which a store happened to list them
+        coords: dict[str, Any] = {k: _writable(held[k]) for k in kept if k in held}
         if "rank_count" in self.counts:
             coords["rank"] = np.arange(self.counts["rank_count"].size)
         if "pit_count" in self.counts:

@@ -123,6 +123,17 @@ def test_blocks_leave_no_trace(values, world, monkeypatch):
             assert bits(got) == bits(wanted)
 
 
+def test_states_are_ordered_alike_however_a_store_lists_its_coordinates(world):
+    ensemble, _, truth = world
+    other = {"step": np.timedelta64(48, "h"), "valid_time": ("time", truth["time"].to_numpy())}
+    forward, back = (
+        ensemble.assign_coords(dict(some)) for some in (other.items(), reversed(other.items()))
+    )
+    assert list(forward.coords) != list(back.coords)
+    made = [score_states(forecast, truth) for forecast in (forward, back)]
+    assert list(made[0].variables) == list(made[1].variables)
+
+
 def test_merged_states_of_dates_are_those_of_one_pass(world):
     ensemble, _, truth = world
     whole = score_states(ensemble, truth)
