@@ -4,6 +4,7 @@ Exit status 0 on success, 2 on bad usage, 1 with one clear line on bad input.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if command in _LIGHTNING:
                 return _lightning(command, given[1:])
             options = _parser().read(given)
-            return int(options.command(options) or 0)
+            status = int(options.command(options) or 0)
+            sys.stdout.flush()
+            return status
+    except BrokenPipeError:  # whoever reads what is printed, such as `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except Ens10Error as error:
         print(f"ens10: {error}", file=sys.stderr)
         return 1
@@ -250,7 +256,3 @@ def _env(options: argparse.Namespace) -> None:  # noqa: ARG001
     from ens10.screen import print_environment
 
     print_environment()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -18,7 +18,7 @@ from ens10.convert.listing import Source
 from ens10.convert.manifest import read_plan
 from ens10.convert.selection import Selection
 from ens10.convert.sources import Missing
-from ens10.convert.workers import workers_for
+from ens10.convert.workers import cluster_library, workers_for
 from ens10.errors import ArgumentError, FileError
 from ens10.source.names import Names
 from ens10.store import Codec, store_kinds
@@ -106,6 +106,8 @@ def prepare(
     if codec not in ("none", "lz4"):
         raise ArgumentError("codec", f"{codec!r} is not known", "Give none or lz4")
     count = workers_for(size_of(src), workers)
+    if scheduler is not None:
+        cluster_library()  # refused before anything is written
     if _is_there(store, plan, force):
         if progress:
             print(f"{store} is complete: nothing to do", file=sys.stderr)

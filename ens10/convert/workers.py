@@ -155,15 +155,24 @@ def died(path: Path) -> FileError:
     )
 
 
-def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, done: Done) -> None:
+def cluster_library() -> Any:
+    """The module `distributed`.
+
+    Raises:
+        ArgumentError: it is not installed.
+    """
     try:
-        distributed: Any = import_module("distributed")
+        return import_module("distributed")
     except ModuleNotFoundError as error:
         raise ArgumentError(
             "scheduler",
             f"distributed cannot be imported ({error})",
             "Install it with: pip install 'ens10[cluster]'",
         ) from error
+
+
+def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, done: Done) -> None:
+    distributed = cluster_library()
     with _connected(distributed.Client, scheduler) as client:
         left = iter(groups)
 

@@ -21,7 +21,7 @@ from ens10.loader.points import Points
 
 if TYPE_CHECKING:
     from ens10.loader.datamodule import EnsembleDataModule
-    from ens10.loader.tensors import SampleDataset
+    from ens10.loader.tensors import SampleDataset, as_tensors
 
 __all__ = [
     "Batch",
@@ -33,8 +33,13 @@ __all__ = [
     "Points",
     "SampleDataset",
     "Slabs",
+    "as_tensors",
 ]
-_WITH_TORCH = {"EnsembleDataModule": "datamodule", "SampleDataset": "tensors"}
+_WITH_TORCH = {
+    "EnsembleDataModule": "datamodule",
+    "SampleDataset": "tensors",
+    "as_tensors": "tensors",
+}
 
 
 def __getattr__(name: str) -> Any:

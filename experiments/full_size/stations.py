@@ -20,7 +20,7 @@ EVENT, REGION = "1999-01-03", "europe"  # a valid date of the test
 # The year's valid dates are in 1998 (training) and 1999 (test); none are kept for validation.
 _PROTOCOL = {"name": "one_year", "test": [1999], "val": 0}
 _GRID = "model.init_args.network.init_args.grid"
-_ENS10 = (sys.executable, "-m", "ens10.cli")
+_ENS10 = (sys.executable, "-m", "ens10")
 
 
 @dataclass(frozen=True)

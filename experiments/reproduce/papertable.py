@@ -75,11 +75,12 @@ def notes(results: Sequence[Result], published: Published, *, synthetic: bool) -
         "forecast index of all raw members.",
         f"Dates: {_dates(results)}.",
     ]
-    if synthetic:
-        told.append(
-            "Published values are of ENS-10; these worlds are synthetic, with errors of their own: "
-            "do not compare the numbers."
-        )
+    compare = (
+        "these worlds are synthetic, with errors of their own: do not compare the numbers."
+        if synthetic
+        else "compare them with those of a store of all of ENS-10 under the protocol of its paper."
+    )
+    told.append(f"Published values are of ENS-10: {compare}")
     told += [
         f"Published: {source['cite']}, {source['link']}"
         + (f" ({source['note']})." if "note" in source else ".")

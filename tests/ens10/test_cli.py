@@ -201,6 +201,16 @@ def test_info_and_env(capsys):
     assert versions["numpy"] == np.__version__
 
 
+def test_as_a_module_whose_reader_has_enough():
+    running = subprocess.Popen(
+        [sys.executable, "-m", "ens10", "env"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    running.stdout.close()  # before anything is printed
+    assert running.stderr.read() == b""
+    running.stderr.close()
+    assert running.wait() == 1
+
+
 def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit) as caught:
         main(["--help"])

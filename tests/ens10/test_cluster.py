@@ -74,6 +74,7 @@ def test_without_distributed(write, tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "import_module", missing)
     with pytest.raises(ArgumentError, match=r"cannot be imported.*ens10\[cluster\]"):
         prepare(write(cube()), tmp_path / "s", scheduler="tcp://127.0.0.1:1")
+    assert not list(tmp_path.glob("s*"))
 
 
 def test_how_many_workers():

@@ -20,7 +20,7 @@ def command(*arguments, status=0):
 
 def subprocess_of(*arguments, code=None):
     """Runs one command in a fresh process; warnings are errors of ours alone."""
-    program = [sys.executable, *(["-c", code] if code else ["-m", "ens10.cli"])]
+    program = [sys.executable, *(["-c", code] if code else ["-m", "ens10"])]
     return subprocess.run(
         [*program, *map(str, arguments)], capture_output=True, text=True, timeout=300
     )

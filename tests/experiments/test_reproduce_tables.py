@@ -146,7 +146,9 @@ def test_notes_tell_what_a_reader_has_to_know(out, files):
     assert "Missing: poet (clean): members: too few" in text
     assert "no second source confirms" in text
     assert "synthetic worlds, one" not in write_tables(request(out, store=out))
-    assert "do not compare" not in (out / "reproduce-clean.md").read_text()
+    own = (out / "reproduce-clean.md").read_text()
+    assert "do not compare" not in own
+    assert "compare them with those of a store of all of ENS-10" in own
 
 
 def test_latex_and_page(files):

@@ -61,7 +61,7 @@ def test_two_parts_give_the_run_and_the_predictions_of_one_process(store, tmp_pa
 def test_a_killed_process_ends_the_run_with_one_line(store, tmp_path):
     run = tmp_path / "killed"
     options = [*SPLIT, "--trainer.strategy.lat", 2, "--trainer.strategy.timeout", 60]
-    command = [sys.executable, "-m", "ens10.cli", "fit", "--config", config_path("unet")]
+    command = [sys.executable, "-m", "ens10", "fit", "--config", config_path("unet")]
     command += ["--data.store", store, "--run", run, *CPU, *options, "--trainer.max_epochs", 5000]
     process = subprocess.Popen([str(c) for c in command], stderr=subprocess.PIPE, text=True)
     log, began = run / "log" / "metrics.csv", time.monotonic()

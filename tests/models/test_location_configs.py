@@ -101,7 +101,7 @@ def test_two_processes_start_from_the_method_of_all_dates(store, tmp_path):
     for name, options in (("alone", []), ("both", together)):
         given = ["--config", config_path("location_unet"), *FEW, NETWORK + "grid", "[8,16]"]
         given += ["--data.store", store, "--trainer.max_epochs", 1, "--run", tmp_path / name]
-        program = [sys.executable, "-m", "ens10.cli", "fit", "--quiet", *given, *options]
+        program = [sys.executable, "-m", "ens10", "fit", "--quiet", *given, *options]
         done = subprocess.run(list(map(str, program)), capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         path = tmp_path / name / "checkpoints" / "last.ckpt"

@@ -37,7 +37,7 @@ def test_a_run_under_torchrun(store, tmp_path):
     changed |= {"--trainer.num_nodes": "1", "--trainer.devices": "2", "--trainer.strategy.lat": "2"}
     own, theirs = ([changed.get(before, word) for before, word in pairs(x)] for x in (own, theirs))
     command = ["-m", "torch.distributed.run", *own, "--no-python", "--", sys.executable, "-m"]
-    command += ["ens10.cli", *theirs, "--trainer.accelerator", "cpu", "--trainer.max_epochs", "1"]
+    command += ["ens10", *theirs, "--trainer.accelerator", "cpu", "--trainer.max_epochs", "1"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, *command, "--quiet"],
