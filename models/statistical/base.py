@@ -30,6 +30,15 @@ class StatisticalMethod(nn.Module):
         """Number of coefficients that `solve` determined."""
         return sum(b.numel() for b in self.buffers() if b.is_floating_point())
 
+    def __call__(self, batch: Batch) -> Predictive:
+        """The forecast of `forward`, in full precision also under mixed precision.
+
+        Coefficients are in units of the target: half precision knows 280 K to the nearest 2 K.
+        """
+        with torch.autocast(batch["raw_mean"].device.type, enabled=False):
+            forecast: Predictive = super().__call__(batch)
+        return forecast
+
     @abstractmethod
     def collect(self, batch: Batch) -> None:
         """Takes in one training batch; the batch's arrays may be reused after the call."""

@@ -8,7 +8,9 @@ from ens10.errors import ArgumentError
 from ens10.models.statistical.bias import BiasMap
 from ens10.models.statistical.climatology import Climatology
 from ens10.models.statistical.harmonics import CycleSums, annual_cycle
+from ens10.models.statistical.member_emos import MemberEMOS
 from ens10.models.statistical.seasonal_climatology import SeasonalClimatology
+from ens10.models.statistical.seasonal_emos import SeasonalEMOS
 
 DAY = 86400
 
@@ -145,3 +147,18 @@ def test_bad_input(kind):
     loaded = kind(1)
     loaded.load_state_dict(method.state_dict())
     assert torch.equal(loaded(batch).mu, method(batch).mu)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [BiasMap(), SeasonalClimatology(1), SeasonalEMOS(strength=30.0), MemberEMOS()],
+    ids=lambda method: type(method).__name__,
+)
+def test_mixed_precision_leaves_forecasts_in_full_precision(method):
+    """Half precision knows 280 K to the nearest 2 K."""
+    batch = year_world(60)[0]
+    fitted(method, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = method(batch)
+    for name, value in method(batch).variables().items():
+        assert torch.equal(mixed.variables()[name], value), name
