@@ -148,7 +148,7 @@ class FamilyForecast(Predictive):
         """Quantiles of probabilities (..., N, H, W)."""
         p, mu, sigma = p.double(), self.mu.double(), self.sigma.double()
         if self.family.startswith("truncated"):
-            low, high = (self._standard_cdf((x - mu) / sigma) for x in (self.lower, self.upper))
+            low, high = (self._cdf_without_bounds(x, mu, sigma) for x in (self.lower, self.upper))
             p = low + p * (high - low)
         found = mu + sigma * self._standard_quantile(p)
         if self._bounded:
@@ -163,7 +163,10 @@ class FamilyForecast(Predictive):
         found: Tensor = torch.special.ndtri(p)
         return found
 
-    def _standard_cdf(self, z: Tensor) -> Tensor:
+    def _cdf_without_bounds(self, bound: float, mu: Tensor, sigma: Tensor) -> Tensor:
+        if math.isinf(bound):  # the formula's gradient would be 0 times infinity
+            return torch.full_like(mu, float(bound > 0))
+        z = (bound - mu) / sigma
         if self.family.endswith("logistic"):
             return z.sigmoid()
         found: Tensor = torch.special.ndtr(z)

@@ -37,6 +37,7 @@ HEADS = {
     "FamilyHead logistic": {"family": "logistic"},
     "FamilyHead student_t": {"family": "student_t"},
     "FamilyHead truncated_normal": {"family": "truncated_normal", **BOUNDS},
+    "FamilyHead truncated_logistic": {"family": "truncated_logistic", "lower": 200.0},
     "FamilyHead censored_normal": {"family": "censored_normal", **BOUNDS},
     "MembersHead": {},
     "MembersNormalHead": {},
