@@ -53,6 +53,19 @@ class _ForecastModule(pl.LightningModule):
     def forward(self, batch: Batch) -> Predictive:
         """The forecast for a batch."""
 
+    def setup(self, stage: str) -> None:  # noqa: ARG002  (the name in LightningModule)
+        """Refuses data in half precision, which knows 280 K to the nearest 2 K.
+
+        Raises:
+            ArgumentError: the trainer's precision is `16-true` or `bf16-true`.
+        """
+        if self.trainer.precision in ("16-true", "bf16-true"):
+            raise ArgumentError(
+                "precision",
+                f"{self.trainer.precision} rounds raw ensemble and truth to a few digits",
+                "Set precision to bf16-mixed, which leaves fields in physical units as they are",
+            )
+
     def _step(self, batch: Batch, stage: Stage, forecast: Predictive | None = None) -> Tensor:
         """Weighted mean of the loss over the valid points of all dates; logs it."""
         forecast = self(batch) if forecast is None else forecast
@@ -225,8 +238,9 @@ class StatisticalPostProcessor(_ForecastModule):
         Before a strategy looks for parameters, of which there are none.
 
         Raises:
-            ArgumentError: more than one process.
+            ArgumentError: more than one process, or as for all modules.
         """
+        super().setup(stage)
         if stage == "fit" and self.trainer.world_size > 1:
             raise ArgumentError(
                 "devices",

@@ -47,7 +47,7 @@ def loader(batches):
     return DataLoader(batches, batch_size=None)
 
 
-def trainer(folder, epochs=1):
+def trainer(folder, epochs=1, **options):
     saved = ModelCheckpoint(folder, filename="best", monitor="val_crps", save_last=True)
     return pl.Trainer(
         max_epochs=epochs,
@@ -57,6 +57,7 @@ def trainer(folder, epochs=1):
         enable_model_summary=False,
         callbacks=[saved],
         default_root_dir=folder,
+        **options,
     )
 
 
@@ -194,6 +195,13 @@ def test_missing_points_give_finite_gradients(make_batches):
     model.training_step(batch).backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
     assert any((p.grad != 0).any() for p in model.parameters())
+
+
+@pytest.mark.parametrize("make", [unet, MODELS["emos"]])
+def test_fields_in_half_precision_are_refused(make, make_batches, tmp_path):
+    half = trainer(tmp_path, precision="bf16-true")
+    with pytest.raises(ArgumentError, match="precision: bf16-true rounds raw ensemble and truth"):
+        half.fit(make(), loader(make_batches()))
 
 
 @pytest.mark.parametrize("key", ["features", "target", "raw_mean"])
