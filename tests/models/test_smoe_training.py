@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from ens10.errors import ArgumentError
-from ens10.models.layers.smoe import ConvGate, SMoE2d, TensorGate, track_loss
+from ens10.models.layers.smoe import ComparingSMoE2d, ConvGate, SMoE2d, TensorGate, track_loss
 
 GRID = (6, 8)
 
@@ -202,6 +202,19 @@ def test_activation_checkpointing_changes_nothing():
     y = checkpoint(saving, x, use_reentrant=False)
     track_loss((y - t).square().mean(), saving).backward()
     for name, gradient in gradients(saving).items():
+        assert torch.equal(gradient, gradients(plain)[name])
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about itself
+def test_torch_compile_goes_round_the_layers():
+    torch.manual_seed(0)
+    last = ComparingSMoE2d(2, 4, TensorGate(4, 1, GRID), filters=2).double()
+    plain, (x, t) = nn.Sequential(*network(), nn.ReLU(), last), data()
+    compiled = copy.deepcopy(plain)
+    loss_of(plain, x, t).backward()
+    y = torch.compile(compiled, backend="eager")(x)
+    track_loss((y - t).square().mean(), compiled).backward()
+    for name, gradient in gradients(compiled).items():
         assert torch.equal(gradient, gradients(plain)[name])
 
 

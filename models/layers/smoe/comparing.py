@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.domain import current
 from ens10.models.layers.padding import Poles
+from ens10.models.layers.smoe._uncompiled import uncompiled
 from ens10.models.layers.smoe.choosing import planes, preferred
 from ens10.models.layers.smoe.gates import Gate
 from ens10.models.layers.smoe.layer import SMoE2d
@@ -101,6 +102,7 @@ class ComparingSMoE2d(SMoE2d):
         self.rivals, self.balance = rivals, balance
         self.register_buffer("offsets", torch.zeros(num_experts))
 
+    @uncompiled
     def forward(self, features: Tensor, routing: Tensor | None = None) -> Tensor:
         """(N, in_channels, H, W) -> (N, F, H, W); see `SMoE2d.forward`."""
         if not self.training:

@@ -11,6 +11,7 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.domain import current
 from ens10.models.layers.padding import Poles
 from ens10.models.layers.smoe import compiled
+from ens10.models.layers.smoe._uncompiled import uncompiled
 from ens10.models.layers.smoe.choosing import planes, preferred
 from ens10.models.layers.smoe.conv import FreeConv2d
 from ens10.models.layers.smoe.gates import Gate, check_selected
@@ -129,6 +130,7 @@ class SMoE2d(nn.Module):
         self._frozen: tuple[Tensor, Tensor, list[tuple[int, int]]] | None = None
         self.register_load_state_dict_post_hook(_thaw)  # type: ignore[no-untyped-call]
 
+    @uncompiled
     def forward(self, features: Tensor, routing: Tensor | None = None) -> Tensor:
         """(N, in_channels, H, W) -> (N, k F, H', W'), H' = ceil(H / stride).
 
@@ -154,15 +156,7 @@ class SMoE2d(nn.Module):
         judged = judged and (self.rule.classify or self.rule.damping < 1)
         rule = self.rule if judged else None
         if self._compiled(features):
-            inputs = (
-                features,
-                self.experts.weight,
-                weights,
-                routing,
-                chosen,
-                self._own_area(),
-                rule,
-            )
+            inputs = features, self.experts.weight, weights, routing, chosen, self._own_area(), rule
             grid = compiled.Grid.of(self.experts)
             outputs: Tensor = compiled.ChosenExperts.apply(*inputs, grid)  # type: ignore[no-untyped-call]
             return outputs
