@@ -135,6 +135,17 @@ def test_the_classes_named_are_those_of_the_configuration(name):
     assert set(used) - {"PostProcessor"} <= named
 
 
+def test_networks_start_at_zero_but_those_that_are_named():
+    said = re.search(r"All networks but (.*?) start at zero", PAGE, re.S)[1]
+    awake = set()
+    for name in NETWORKS:
+        network = next(m for m in built(name).modules() if isinstance(m, Network))
+        many = (3,) if network.takes_members else ()
+        if network.eval()(torch.randn(1, *many, network.in_channels, 46, 96)).any():
+            awake.add(name)
+    assert awake == set(re.findall(r"`(\w+)`", said))
+
+
 def test_any_count_that_is_wrong_is_seen():
     """The pattern finds the figures that are compared."""
     told = field("lenet", "Parameters")
