@@ -10,7 +10,8 @@ from torch.utils.data import DataLoader
 from ens10.errors import ArgumentError
 from ens10.models import DeepEnsemble, MembersHead, MethodHead, PostProcessor, ResidualNormalHead
 from ens10.models.deep_ensemble import averaged
-from ens10.models.networks import MLP, LocationUNet
+from ens10.models.layers import Experts
+from ens10.models.networks import MLP, LocationUNet, SMoEResNet
 from ens10.models.predictive import Ensemble, FamilyForecast, Normal, Quantiles
 from ens10.models.statistical import EMOS
 
@@ -61,6 +62,26 @@ def test_each_network_is_trained_as_it_would_be_alone(make_batches, tmp_path):
             torch.testing.assert_close(train.callback_metrics[name], mean)
         else:
             assert train.callback_metrics[name] < mean
+
+
+def test_gates_are_taught_as_they_would_be_alone(make_batches):
+    """The routing classification goes by the scale of the loss, here half that of the sum."""
+    batch = make_batches(1)[0]
+
+    def network():
+        experts = Experts(quantile=0.6)
+        return SMoEResNet(4, (8, 12), width=4, blocks=1, experts=experts, zero_init=False)
+
+    torch.manual_seed(0)
+    together = DeepEnsemble(network, ResidualNormalHead(), 2)
+    alone = [PostProcessor(copy.deepcopy(n), ResidualNormalHead()) for n in together.networks]
+    for model in (together, *alone):
+        model.log = lambda *_, **__: None
+        (model.training_step(batch) / 2).backward()
+    for one, trained in zip(alone, together.networks, strict=True):
+        for wanted, found in zip(one.network.parameters(), trained.parameters(), strict=True):
+            assert wanted.grad.any()
+            torch.testing.assert_close(found.grad, wanted.grad)
 
 
 def test_a_method_is_solved_once_for_all(make_batches, tmp_path):

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from ens10.errors import ArgumentError
-from ens10.models.layers import LocallyConnected2d
+from ens10.models.layers import LocallyConnected2d, upsample_twice
 from ens10.models.networks import LocationUNet
 
 
@@ -78,6 +78,26 @@ def test_with_an_embedding_it_knows_where_it_is():
 def test_any_grid(grid):
     network = awake(LocationUNet(5, grid, widths=(6, 8, 10), embedding=2))
     assert network(features(*grid)).shape == (2, 2, *grid)
+
+
+def test_it_is_its_description():
+    """On an odd grid: the last row and, past the seam, the first column again for the pooling."""
+    network, x = awake(LocationUNet(5, (9, 15), widths=(6, 8), embedding=2)), features(9, 15)
+    z = network.embedding()
+
+    def block(layer, fields):
+        return fields + layer.mix(layer.convolution(fields.relu()).relu())
+
+    above = network.stem(torch.cat([x, z.expand(2, -1, -1, -1)], 1))
+    above = block(network.down[0][0], above)
+    even = torch.cat([above, above[:, :, -1:]], 2)
+    even = torch.cat([even, even[..., :1]], 3)
+    pooled = even.unflatten(3, (8, 2)).mean(4).unflatten(2, (5, 2)).mean(3)
+    below = network.back[0](block(network.down[1][0], network.deeper[0](pooled)))
+    fields = above + upsample_twice(below, periodic_longitude=True)[..., :9, :15]
+    heads = network.last(block(network.up[0][0], fields).relu()).unflatten(1, (3, 2))
+    expected = heads[:, 0] + z[0] * heads[:, 1] + z[1] * heads[:, 2]
+    torch.testing.assert_close(network(x), expected)
 
 
 def test_the_embedding_mixes_the_last_layers_weights():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn import functional
 
 from ens10.errors import ArgumentError
 from ens10.models.layers.attention import (
@@ -183,6 +184,20 @@ def test_saet_is_its_description():
     torch.testing.assert_close(network(x).flatten(0, 1), network.last(fields))
     assert (network.first[0].kernel_size, network.blocks[0][0].kernel_size) == ((5, 5), (3, 3))
     assert network.attention[0].heads == 8
+
+
+def test_poet_is_its_description():
+    """Two blocks down and one up, mean pooling; attention at the deepest of the three levels."""
+    network, x = awake(poet(attention_levels=1)), noise(2, 3, 3, 8, 12)
+    level_0 = network.down[0](x.flatten(0, 1))
+    level_1 = network.down[1](functional.avg_pool2d(level_0, 2))
+    deep = network.down[2](functional.avg_pool2d(level_1, 2))
+    assert [len(blocks) for blocks in network.down] == [2, 2, 2]
+    fields = network.attention[2](deep.unflatten(0, (2, 3))).flatten(0, 1)
+    for up, skip in ((network.up[1], level_1), (network.up[0], level_0)):
+        twice = functional.interpolate(fields, scale_factor=2, mode="bilinear")
+        fields = up(torch.cat([skip, twice], 1))
+    torch.testing.assert_close(network(x).flatten(0, 1), network.last(fields))
 
 
 def test_poet_without_attention_treats_members_alone():

@@ -81,6 +81,31 @@ def test_all_experts_in_their_order_are_the_plain_unet():
     torch.testing.assert_close(network(x), twin(x), rtol=0, atol=1e-12)
 
 
+def test_the_resnet_is_its_description():
+    """Normalise, ReLU, experts, twice in a block, which adds to what came in."""
+    network, x = smoe_resnet(blocks=1), noise(2, 3, *GRID)
+    layers = list(network.blocks[0])
+    assert [type(layer).__name__ for layer in layers] == ["BatchNorm2d", "ReLU", "SMoE2d"] * 2
+    norms = [torch.nn.BatchNorm2d(4).double() for _ in range(3)]
+    fields = network.first(x)
+    added = fields
+    for norm, experts in zip(norms, (layers[2], layers[5]), strict=False):
+        added = experts(norm(added).relu())
+    expected = network.last[2](norms[2](fields + added).relu())
+    torch.testing.assert_close(network(x), expected, rtol=0, atol=1e-12)
+
+
+def test_layers_are_as_their_options_say():
+    experts = Experts(3.0, 2, True, False, 0.6, 0.4, latitudes=(60.0, 30.0))
+    layer = ExpertLayers(experts, (7, 8), True, "replicate").make(3, 4)
+    assert (layer.num_experts, layer.selected, layer.filters, layer.weighted) == (6, 2, 2, True)
+    rule = layer.rule
+    assert (rule.quantile, rule.damping, rule.classify) == (0.6, 0.4, False)
+    assert layer.experts.edges == ("replicate", "circular")
+    rows = torch.from_numpy(area_weights([60.0 - 5 * n for n in range(7)]))
+    torch.testing.assert_close(layer.area[:, 0].double(), rows / rows.mean())
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_experts_only_where_asked_for(place):
     network = smoe_unet(places=[place])

@@ -19,6 +19,29 @@ def test_parameters_as_stated():
         assert sum(p.numel() for p in Transformer(channels).parameters()) == count
 
 
+def attended(layer, x):
+    """Two heads of 4 channels, dot products by the root of 4."""
+    attention = layer.self_attn
+    weight, bias = attention.in_proj_weight, attention.in_proj_bias
+    query, key, value = (x @ weight.T + bias).chunk(3, -1)
+    heads = []
+    for head in (slice(0, 4), slice(4, 8)):
+        shares = (query[..., head] @ key[..., head].mT / 2).softmax(-1)
+        heads.append(shares @ value[..., head])
+    return attention.out_proj(torch.cat(heads, -1))
+
+
+def test_it_is_its_description():
+    """Tokens without position, pre-normalised layers, a normalisation, the mean over members."""
+    network, x = small(depth=2), noise(2, 3, 3, 4, 5)
+    members = network.embed(x.permute(0, 3, 4, 1, 2))
+    for layer in network.layers:
+        members = members + attended(layer, layer.norm1(members))
+        members = members + layer.linear2(layer.linear1(layer.norm2(members)).relu())
+    expected = network.last(network.norm(members).mean(-2))
+    torch.testing.assert_close(network(x), expected.permute(0, 3, 1, 2), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("members", [2, 5, 13])
 def test_permuting_members_leaves_the_outputs(members):
     network, x = small(), noise(2, members, 3, 4, 5)

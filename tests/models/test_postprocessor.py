@@ -264,6 +264,7 @@ def test_yaml_builds_the_module():
     made = model.configure_optimizers()
     assert made["optimizer"].param_groups[0]["lr"] == 0.01
     assert made["lr_scheduler"]["scheduler"].step_size == 2
+    assert made["lr_scheduler"]["monitor"] == "val_loss"  # for a schedule that waits for a plateau
 
 
 def test_yaml_builds_a_statistical_module():
