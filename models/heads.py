@@ -56,11 +56,7 @@ class ResidualNormalHead(Head):
     def forward(self, outputs: Tensor, batch: Batch) -> Normal:
         """Normal with mu and sigma (N, H, W) from outputs (N, 2, H, W)."""
         raw = RawEnsemble.of(batch, self.floor)
-        # float32 also under mixed precision: half precision has no room for Z500
-        shift, log_scale = outputs.to(raw.mean.dtype).unbind(1)
-        mu = raw.mean + raw.spread * shift
-        sigma = raw.spread * log_scale.clamp(-self.max_log_scale, self.max_log_scale).exp()
-        return Normal(raw.masked(mu), raw.masked(sigma), positive=True)
+        return Normal(*raw.moved(outputs, self.max_log_scale), positive=True)
 
 
 class RawEnsemble(NamedTuple):
@@ -72,10 +68,30 @@ class RawEnsemble(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch, floor: float) -> "RawEnsemble":
-        """That of a batch, with a spread of at least `floor`, and of 1 where it is missing."""
-        mean, std = batch["raw_mean"], batch["raw_std"]
+        """That of a batch; see `of_moments`."""
+        return cls.of_moments(batch["raw_mean"], batch["raw_std"], floor)
+
+    @classmethod
+    def of_moments(cls, mean: Tensor, std: Tensor, floor: float) -> "RawEnsemble":
+        """With a spread of at least `floor`, and of 1 where one of the moments is NaN."""
         missing = mean.isnan() | std.isnan()
         return cls(mean, torch.where(missing, 1, std).clamp(min=floor), missing)
+
+    def moved(self, outputs: Tensor, most: float) -> tuple[Tensor, Tensor]:
+        """Location mean + spread * o0 and scale spread * exp(o1), o1 held in [-most, most].
+
+        Args:
+            outputs: (N, 2, H, W).
+            most: bound of o1.
+
+        Returns:
+            (N, H, W) each, masked.
+        """
+        # float32 also under mixed precision: half precision has no room for Z500
+        shift, log_scale = outputs.to(self.mean.dtype).unbind(1)
+        mu = self.mean + self.spread * shift
+        sigma = self.spread * log_scale.clamp(-most, most).exp()
+        return self.masked(mu), self.masked(sigma)
 
     def masked(self, values: Tensor) -> Tensor:
         """Values (N, H, W) or (N, K, H, W), NaN and without gradient where it is missing."""

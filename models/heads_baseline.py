@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
-from ens10.models.heads import Head
+from ens10.models.heads import Head, RawEnsemble, checked_floor
 from ens10.models.predictive import Normal
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
@@ -35,10 +35,8 @@ class MethodHead(Head):
 
     def __init__(self, method: StatisticalMethod | None = None, floor: float = 1e-3) -> None:
         super().__init__()
-        if not floor > 0:
-            raise ArgumentError("floor", f"{floor} is not positive", "Give it in target units")
         self.method = method if method is not None else SeasonalEMOS(harmonics=1)
-        self.floor = floor
+        self.floor = checked_floor(floor)
 
     def forward(self, outputs: Tensor, batch: Batch) -> Normal:
         """Normal with mu and sigma (N, H, W) from outputs (N, 2, H, W).
@@ -55,11 +53,5 @@ class MethodHead(Head):
                 "a normal distribution",
                 "Take EMOS, or SeasonalEMOS with family normal",
             )
-        missing = base.mu.isnan() | base.sigma.isnan()
-        spread = torch.where(missing, 1, base.sigma).clamp(min=self.floor)
-        # float32 also under mixed precision: half precision has no room for Z500
-        shift, log_scale = outputs.to(base.mu.dtype).unbind(1)
-        mu = base.mu + spread * shift
-        sigma = spread * log_scale.clamp(-self.max_log_scale, self.max_log_scale).exp()
-        nan = torch.nan
-        return Normal(mu.masked_fill(missing, nan), sigma.masked_fill(missing, nan), positive=True)
+        start = RawEnsemble.of_moments(base.mu, base.sigma, self.floor)
+        return Normal(*start.moved(outputs, self.max_log_scale), positive=True)
