@@ -13,6 +13,7 @@ from ens10.experiments.case_figures import case_figure
 from ens10.experiments.case_numbers import Numbers, event_facts, numbers_of, to_csv
 from ens10.experiments.case_regions import file_name, in_words
 from ens10.experiments.case_worst import listing, most_extreme
+from ens10.experiments.commands import refuse_file
 from ens10.experiments.report import png
 from ens10.experiments.writers import ABSENT, Column
 
@@ -44,8 +45,10 @@ def write_case(
         The event, and the path of `index.html`.
 
     Raises:
-        Ens10Error: as `read_event`.
+        Ens10Error: as `read_event`; a file at `out`.
     """
+    if out is not None:
+        refuse_file(out)
     event = read_event(runs, date, region, raw=raw, climate=climate, step=step)
     numbers = numbers_of(event)
     folder = Path(f"case-{when(event.valid)}-{file_name(region)}" if out is None else out)

@@ -23,6 +23,7 @@ REGIONS: dict[str, Box] = {
     "arctic": (60.0, 90.0, -180.0, 180.0),
     "antarctic": (-90.0, -60.0, -180.0, 180.0),
 }
+_CIRCLE = 360.0
 _FORM = "Give a name, or SOUTH,WEST,NORTH,EAST in degrees, such as 35,-12.5,75,42.5"
 
 
@@ -52,6 +53,8 @@ def region_box(region: str) -> Box:
         raise ArgumentError("region", told, _FORM)
     if not -360.0 <= west <= 360.0 or not -360.0 <= east <= 360.0:
         raise ArgumentError("region", f"{west:g} or {east:g} is no longitude", _FORM)
+    if east - west >= _CIRCLE:  # 0 to 360 is not the meridian that 0 to 0 is
+        west, east = -180.0, 180.0
     return south, north, west, east
 
 

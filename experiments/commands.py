@@ -4,8 +4,9 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
+from pathlib import Path
 
-from ens10.errors import Ens10Error
+from ens10.errors import Ens10Error, FileError
 
 
 def tells_errors(command: Callable[..., int]) -> Callable[..., int]:
@@ -26,11 +27,29 @@ def tells_errors(command: Callable[..., int]) -> Callable[..., int]:
     return told
 
 
+def refuse_file(folder: Path | str) -> None:
+    """Refuses a file in the place of a folder for results, before anything is done.
+
+    Raises:
+        FileError: there is one.
+    """
+    path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise FileError(path, "is no folder", "Give another place for the results")
+
+
+def count(text: str) -> int:
+    """A number of one or more, as the type of an option."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 or more")
+    return int(text)
+
+
 def add_work_options(parser: argparse.ArgumentParser) -> None:
     """How cells are trained and shared out: `budget`, `workers`, `threads`, `keep_older`."""
     parser.add_argument("--budget", metavar="NAME", help="how long to train, as five_minutes")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="cells at a time")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each cell")
+    parser.add_argument("--workers", type=count, default=1, metavar="N", help="cells at a time")
+    parser.add_argument("--threads", type=count, default=1, metavar="N", help="of each cell")
     parser.add_argument(
         "--keep-older", action="store_true", help="cells made by other code or data count as well"
     )

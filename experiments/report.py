@@ -6,6 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from ens10.experiments.commands import refuse_file
 from ens10.experiments.figures import calibration, crps_chart, learning_curves
 from ens10.experiments.maps import skill_maps
 from ens10.experiments.reporting.assembly import assemble
@@ -47,11 +48,12 @@ def write_report(
         The path of `index.html`.
 
     Raises:
-        FileError: a folder that holds no scored run, or files that cannot be read.
+        FileError: a folder that holds no scored run, files that cannot be read, or one at `out`.
         ArgumentError: no runs, two of one name, or runs that cannot be compared.
         UnknownNameError: another reference than "raw" that is not among the runs.
         MissingDataError: runs scored on different dates.
     """
+    refuse_file(out)
     groups = read_groups(runs, reference)
     out = Path(out)
     diagnoses = _diagnoses(groups, progress)

@@ -11,7 +11,7 @@ from ens10.experiments.ablation.given import write_given
 from ens10.experiments.ablation.pages import write_pages
 from ens10.experiments.ablation.results import Line, read_lines
 from ens10.experiments.ablation.spec import Ablation, known_ablations, load_ablation
-from ens10.experiments.commands import add_work_options, tells_errors
+from ens10.experiments.commands import add_work_options, count, refuse_file, tells_errors
 from ens10.experiments.matrix.budgets import load_budget
 from ens10.experiments.matrix.work import Work
 from ens10.experiments.matrix.worlds import WorldSize, store_of
@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _ask(ablation: Ablation, options: argparse.Namespace) -> int:
     if options.work is None or options.out is None or options.seeds < 1:
         raise ArgumentError("WORK", "a folder for data and runs, --out and a seed are needed")
+    for folder in (options.work, options.out):
+        refuse_file(folder)
     load_budget(options.budget)  # a name that is not known fails before anything is made
     place, size = _prepared(ablation, options)
     seeds = range(options.seeds)
@@ -115,7 +117,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("work", type=Path, nargs="?", metavar="WORK", help="for data and runs")
     parser.add_argument("--out", type=Path, metavar="DIR", help="results go to DIR/NAME")
     parser.add_argument("--store", type=Path, help="prepared data (default: synthetic worlds)")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="default: 1")
+    parser.add_argument("--seeds", type=count, default=1, metavar="N", help="default: 1")
     add_work_options(parser)
     parser.add_argument(
         "--overlays", type=Path, metavar="DIR",
@@ -123,8 +125,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     world = parser.add_argument_group("synthetic worlds")
     world.add_argument("--grid", metavar="HxW")
-    world.add_argument("--years", type=int, metavar="N")
-    world.add_argument("--dates", type=int, metavar="N", help="in each year")
+    world.add_argument("--years", type=count, metavar="N")
+    world.add_argument("--dates", type=count, metavar="N", help="in each year")
     return parser.parse_args(arguments)
 
 

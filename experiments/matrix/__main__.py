@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ens10.experiments.commands import add_work_options, tells_errors
+from ens10.experiments.commands import add_work_options, count, refuse_file, tells_errors
 from ens10.experiments.demo import config_path
 from ens10.experiments.matrix.cells import find_cells
 from ens10.experiments.matrix.summary import write_summary
@@ -19,6 +19,8 @@ MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 if a cell failed, or with one line on bad input."""
     options = _parse(arguments)
+    for folder in (options.work, options.out):
+        refuse_file(folder)
     seeds = range(options.seeds)
     configs = config_path("raw").parent
     where = (options.work, options.out, configs)
@@ -49,11 +51,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("work", type=Path, help="folder for data and runs (7 GB a seed)")
     parser.add_argument("--out", type=Path, required=True, help="folder for the small results")
     parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=count, default=3)
     usual = WorldSize()
     parser.add_argument("--grid", default=usual.grid, help="of the worlds, rows x columns")
-    parser.add_argument("--years", type=int, default=len(usual.years), help="of the worlds")
-    parser.add_argument("--dates", type=int, default=usual.dates, help="in each year")
+    parser.add_argument("--years", type=count, default=len(usual.years), help="of the worlds")
+    parser.add_argument("--dates", type=count, default=usual.dates, help="in each year")
     add_work_options(parser)
     return parser.parse_args(arguments)
 

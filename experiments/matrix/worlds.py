@@ -60,9 +60,11 @@ def store_of(folder: Path, seed: int, size: WorldSize = _USUAL, *, wait: bool = 
         wait: whether to wait where another process is making it.
 
     Raises:
-        FileError: another process is making it, and we do not wait.
+        FileError: another process is making it, and we do not wait; a world of another size.
     """
     store, mark = folder / "store.zarr", folder / "store.claim"
+    if store.exists() and (folder / "world").exists():
+        _check_size(folder, size)
     while not store.exists():
         with claim(mark) as ours:
             if not (ours or wait):
@@ -73,6 +75,18 @@ def store_of(folder: Path, seed: int, size: WorldSize = _USUAL, *, wait: bool = 
         if not store.exists():
             time.sleep(BEAT)
     return store
+
+
+def _check_size(folder: Path, size: WorldSize) -> None:
+    """Refuses a world that is there already, but not as it is asked for."""
+    world = World.load(folder / "world")
+    rows, columns = len(world.grid.latitude()), len(world.grid.longitude())
+    held = (f"{rows}x{columns}", len(world.years), len(world.month_days))
+    asked = (size.grid.lower(), len(size.years), size.dates)
+    if held != asked:
+        told = "is of {} points, {} years and {} dates".format(*held)
+        told += ", not of {}, {} and {}".format(*asked)
+        raise FileError(folder / "world", told, "Ask for its size, or work in another folder")
 
 
 def _world(folder: Path, seed: int, size: WorldSize) -> None:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ens10.experiments.commands import add_work_options
+from ens10.experiments.commands import add_work_options, count
 
 if TYPE_CHECKING:
     from ens10.experiments.reproduce.plan import Request
@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     world = parser.add_argument_group("synthetic worlds")
     world.add_argument("--grid", metavar="HxW", help="default: 46x96")
-    world.add_argument("--years", type=int, metavar="N", help="default: 10")
-    world.add_argument("--dates", type=int, metavar="N", help="in each year (default: 40)")
+    world.add_argument("--years", type=count, metavar="N", help="default: 10")
+    world.add_argument("--dates", type=count, metavar="N", help="in each year (default: 40)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from ens10.errors import ArgumentError
     from ens10.experiments.reproduce.command import reproduce
-    from ens10.experiments.reproduce.plan import Request, world_size
+    from ens10.experiments.reproduce.plan import Request, usual_name, world_size
 
     asked = {name: getattr(options, name) for name in ("grid", "years", "dates")}
     real = "--store" if options.store is not None else "--plan" if options.plan else ""
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         options.work or options.out / "work",
         options.store,
         options.protocol,
-        tuple(options.targets),
+        tuple(map(usual_name, options.targets)),
         tuple(options.members),
         tuple(options.models),
         options.seeds,

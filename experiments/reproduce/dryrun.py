@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ens10 import catalog
 from ens10.channels import split
-from ens10.errors import Ens10Error
+from ens10.errors import Ens10Error, FileError
 from ens10.experiments.reproduce.dryrun_costs import Cost, Plans, cost_of, order, plans_of
 from ens10.experiments.reproduce.dryrun_data import (
     Data,
@@ -178,7 +178,13 @@ def content_of(found: DryRun) -> dict[str, Any]:
 
 
 def write_json(found: DryRun, path: Path) -> None:
-    """Writes `content_of`."""
+    """Writes `content_of`.
+
+    Raises:
+        FileError: a folder is there.
+    """
+    if path.is_dir():
+        raise FileError(path, "is a folder", "Give the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content_of(found), indent=1) + "\n", encoding="utf-8")
 

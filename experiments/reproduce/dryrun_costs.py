@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from ens10.channels import resolve
+from ens10.errors import ArgumentError
 from ens10.experiments.matrix.budgets import load_budget
 from ens10.experiments.matrix.cells import config_of
 from ens10.experiments.matrix.tasks import Task
@@ -104,9 +105,11 @@ def cost_of(model: str, task: Task, data: Data, rates: Rates, plans: Plans, conf
         configs: folder of the configurations.
 
     Raises:
-        Ens10Error: the data lack an input, are too few for the protocol, or the model was not
-            measured.
+        Ens10Error: the data lack an input or members, are too few for the protocol, or the model
+            was not measured.
     """
+    if task.members > data.members:
+        raise ArgumentError("members", f"{task.members}, but the data have {data.members}")
     rate = rates.of(model)
     inputs = inputs_of(plans.config["data"], task.target, data)
     index = split_dates(task.rules, data.time, data.valid_at(TARGET_STEP)).index

@@ -58,15 +58,18 @@ def read_rates(path: Path | None = None) -> Rates:
     """Rates from a file that `ens10.experiments.full_size` wrote.
 
     Raises:
-        FileError: no such file.
+        FileError: no such file, or one of something else.
     """
     path = path or kept_rates()
+    remedy = "Write it with `python -m ens10.experiments.full_size`"
     if not path.is_file():
-        remedy = "Write it with `python -m ens10.experiments.full_size`"
         raise FileError(path, "no measured rates", remedy)
-    held = json.loads(path.read_text(encoding="utf-8"))
-    rows, columns = held.pop("grid")
-    return Rates((rows, columns), **held)
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        rows, columns = held.pop("grid")
+        return Rates((rows, columns), **held)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise FileError(path, f"holds no measured rates ({error})", remedy) from error
 
 
 def probed(rates: Rates, models: Sequence[str], progress: bool = True) -> Rates:

@@ -1,17 +1,19 @@
 """Which cells a table needs: every task, seed and model, and which of them cannot be."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ens10.catalog import variable
+from ens10.channels import split
 from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.experiments.commands import refuse_file
 from ens10.experiments.demo import config_path
 from ens10.experiments.matrix.budgets import load_budget
 from ens10.experiments.matrix.cells import Cell, config_of, find_cells
-from ens10.experiments.matrix.claims import BEAT
 from ens10.experiments.matrix.tasks import MEMBERS, Task
 from ens10.experiments.matrix.worlds import WorldSize, store_of
 from ens10.protocol import Protocol, protocol_of
+from ens10.store import store_kinds
 
 TARGETS = ("t2m", "z500", "t850")
 # The papers' lines and, under the clean protocol (and any but the paper's), what does better.
@@ -46,7 +48,7 @@ class Request:
     Raises:
         UnknownNameError: no such protocol or budget.
         ArgumentError: no seed, or a size of an ensemble below 2.
-        FileError: a model without configuration.
+        FileError: a model without configuration; results or work that is no folder.
     """
 
     out: Path
@@ -63,6 +65,8 @@ class Request:
     def __post_init__(self) -> None:
         protocol_of(self.protocol)  # refuses what is none
         load_budget(self.budget)
+        for folder in (self.out, self.work):
+            refuse_file(folder)
         if self.seeds < 1:
             raise ArgumentError("--seeds", f"{self.seeds} is none", "Give 1 or more")
         if not self.targets:
@@ -111,12 +115,14 @@ def find_all(request: Request) -> tuple[list[Cell], dict[str, str]]:
     Raises:
         FileError: no store there.
     """
-    if request.store is not None and not request.store.is_dir():
-        raise FileError(request.store, "no such store", "Make it with `ens10 prepare`")
+    if request.store is not None:
+        if not request.store.is_dir():
+            raise FileError(request.store, "no such store", "Make it with `ens10 prepare`")
+        store_kinds(request.store)
     cells, refused = [], {}
     for seed in range(request.seeds):
         if request.store is None:
-            _world(request.work / f"seed{seed}", seed, request.size)
+            store_of(request.work / f"seed{seed}", seed, request.size, wait=True)
         for task in request.tasks:
             for model in request.rows:
                 where = (request.work, request.out, request.configs, request.budget)
@@ -127,6 +133,15 @@ def find_all(request: Request) -> tuple[list[Cell], dict[str, str]]:
     return cells, refused
 
 
+def usual_name(channel: str) -> str:
+    """A channel as the tables and folders call it: t2m for `2t`, t850 for `t_850`."""
+    try:
+        return variable(channel).name
+    except Ens10Error:
+        name, level = split(channel)
+        return channel if level is None else f"{name}{level}"
+
+
 def world_size(
     grid: str | None = None, years: int | None = None, dates: int | None = None
 ) -> WorldSize:
@@ -134,17 +149,6 @@ def world_size(
     first = _USUAL.years[0]
     return WorldSize(
         grid or _USUAL.grid,
-        tuple(range(first, first + years)) if years else _USUAL.years,
-        dates or _USUAL.dates,
+        _USUAL.years if years is None else tuple(range(first, first + years)),
+        _USUAL.dates if dates is None else dates,
     )
-
-
-def _world(folder: Path, seed: int, size: WorldSize) -> None:
-    """Makes a seed's world, or waits until another process has made it."""
-    while not (folder / "store.zarr").exists():
-        try:
-            store_of(folder, seed, size)
-        except FileError as error:
-            if "is being made by" not in str(error):
-                raise
-            time.sleep(BEAT)

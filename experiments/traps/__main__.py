@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ens10.experiments.commands import tells_errors
+from ens10.errors import FileError
+from ens10.experiments.commands import refuse_file, tells_errors
 from ens10.experiments.traps.worlds import LATE, PROTOCOLS, RAW, SELECTION, store_of
 
 
@@ -23,6 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--page", type=Path, help="docs/traps.md: write its tables and figure anew")
     options = parser.parse_args(arguments)
+    for folder in (options.work, options.out):
+        refuse_file(folder)
+    if options.page and not options.page.is_file():
+        raise FileError(options.page, "no such page", "Give one with places for the tables")
     for seed, name in _missing(options.out, options.seeds):
         _do(options.work, options.out, seed, name)
     from ens10.experiments.traps.figure import draw

@@ -16,7 +16,7 @@ from ens10.errors import ArgumentError, Ens10Error, MissingDataError, UnknownNam
 from ens10.experiments.case import read_event
 from ens10.experiments.case_figures import case_figure, grid_of
 from ens10.experiments.case_numbers import area_mean, numbers_of, to_csv
-from ens10.experiments.case_regions import REGIONS, in_words, part_of_grid, region_box
+from ens10.experiments.case_regions import REGIONS, file_name, in_words, part_of_grid, region_box
 from ens10.experiments.case_worst import most_extreme, standardised
 from ens10.grid import area_weights
 from ens10.metrics import crps_ensemble, crps_normal, efi
@@ -156,6 +156,8 @@ def test_regions_wrap(east):
     assert in_words(BOX) == "50°S to 50°N, 140°E to 130°W"
     assert in_words("Europe") == "europe (35°N to 75°N, 12.5°W to 42.5°E)"
     assert region_box("35,-10,70,40") == (35, 70, -10, 40)
+    assert in_words("-30,0,30,360") == "30°S to 30°N, 180°W to 180°E"
+    assert file_name("-30,0,30,360") != file_name("-30,0,30,0")  # a belt, and one meridian of it
     for box in REGIONS.values():
         assert -90 <= box[0] < box[1] <= 90
 

@@ -1,6 +1,7 @@
 """Cells of models and seeds: done once, kept small, and the table of all."""
 
 import csv
+import shutil
 
 import pytest
 import xarray as xr
@@ -13,7 +14,7 @@ from ens10.experiments.finished import read_run
 from ens10.experiments.matrix import __main__ as command
 from ens10.experiments.matrix import work as works
 from ens10.experiments.matrix.budgets import load_budget
-from ens10.experiments.matrix.cells import find_cells
+from ens10.experiments.matrix.cells import find_cells, read_kept
 from ens10.experiments.matrix.claims import claim
 from ens10.experiments.matrix.running import run_cell
 from ens10.synthetic import World
@@ -27,10 +28,11 @@ def done(tmp_path_factory):
     """A matrix of two quick models, done; its arguments and folders."""
     top = tmp_path_factory.mktemp("matrix")
     work, out = top / "work", top / "out"
-    world = World("8x16", range(2000, 2005), 3, seed=0, steps=(48,))
+    world = World("8x16", range(1998, 2003), 3, seed=0, steps=(48,))
     world.write(work / "seed0" / "world")
     prepare(world.folder, work / "seed0" / "store.zarr", truth=world.folder / "truth")
-    arguments = [work, "--out", out, "--seeds", 1, "--models", "raw", "emos_global"]
+    size = ["--grid", "8x16", "--years", 5, "--dates", 3]
+    arguments = [work, "--out", out, "--seeds", 1, *size, "--models", "raw", "emos_global"]
     arguments = [str(argument) for argument in arguments]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(works, "start_cell", in_this_process)
@@ -109,6 +111,60 @@ def test_other_code_is_noticed(done, monkeypatch, capsys):
         key.write_text(before)
 
 
+def test_what_nobody_knows_or_holds_any_more_does_not_count(done, tmp_path):
+    _, work, out = done
+    shutil.copytree(out / "seed0" / "raw", tmp_path / "seed0" / "raw")
+    (cell,) = cells(work, tmp_path, "raw")
+    key, scores = cell.kept / "cell.json", cell.kept / "scores.nc"
+    assert cell.status() == "complete"
+    before = key.read_text()
+    for damaged in ('{"code": ', "[]"):
+        key.write_text(damaged)
+        assert cell.status() == "older"
+    key.write_text(before)
+    scores.unlink()
+    assert cell.status() == "missing"
+
+
+@pytest.mark.parametrize("name", ["scores.nc", "eecrps.nc"])
+def test_a_kept_file_that_was_cut_off_is_refused(done, tmp_path, name):
+    _, _, out = done
+    kept = shutil.copytree(out / "seed0" / "raw", tmp_path / "raw")
+    run, extremes = read_kept(kept)
+    assert run.name == "raw"
+    assert "eecrps_sum" in extremes
+    whole = (kept / name).read_bytes()
+    for length in (0, 100, len(whole) // 2, len(whole) - 9):
+        (kept / name).write_bytes(whole[:length])
+        with pytest.raises(FileError, match="Delete this folder, and the cell is done again"):
+            read_kept(kept)
+
+
+def test_an_optimum_of_other_dates_is_scored_again(done, tmp_path):
+    _, work, out = done
+    (cell,) = cells(work, out, "raw")
+    scores = cell.run.with_name("optimum") / "scores.nc"
+    right = xr.load_dataset(scores, engine="netcdf4")
+    right.isel(time=slice(1, None)).to_netcdf(scores, engine="netcdf4")
+    works.add_optimum([cell])
+    xr.testing.assert_equal(xr.load_dataset(scores, engine="netcdf4"), right)
+    kept = read_run(cell.kept.with_name("optimum"))
+    xr.testing.assert_equal(kept.states["crps_sum"], right["crps_sum"])
+    changed = scores.stat().st_mtime_ns
+    works.add_optimum([cell])
+    assert scores.stat().st_mtime_ns == changed
+    with claim(cell.claim.with_name("optimum")):
+        scores.unlink()
+        works.add_optimum([cell])  # somebody else is at it
+        assert not scores.exists()
+    world = cell.folder / "world"
+    world.rename(tmp_path / "world")
+    works.add_optimum([cell])  # nor can it be made without the world
+    assert not scores.exists()
+    (tmp_path / "world").rename(world)
+    shutil.copytree(cell.kept.with_name("optimum"), scores.parent, dirs_exist_ok=True)
+
+
 def test_a_cell_that_fails_does_not_stop_the_others(done, monkeypatch, tmp_path, capsys):
     arguments, _, _ = done
     tried = []
@@ -129,15 +185,16 @@ def test_a_cell_that_fails_does_not_stop_the_others(done, monkeypatch, tmp_path,
 def test_a_cell_that_somebody_is_at_is_left_to_them(done, monkeypatch, tmp_path, capsys):
     arguments, work, out = done
     monkeypatch.setattr(works, "start_cell", not_at_all)
-    options = [*arguments[:1], "--out", str(tmp_path), "--seeds", "1", "--models", "raw"]
+    options = [*arguments[:1], "--out", str(tmp_path), *arguments[3:-1]]
     with claim(cells(work, out, "raw")[0].claim):
         assert command.main(options) == 1  # and there is nothing to make a table of
     assert "raw, seed 0: left to process" in capsys.readouterr().out
 
 
 def test_a_model_without_configuration(tmp_path):
-    with pytest.raises(FileError, match=r"unett\.yaml: no such configuration\. Known: .*unet"):
-        find_cells(["unett"], [0], tmp_path, tmp_path, CONFIGS)
+    for name in ("unett", "../configs/unet"):  # the name is that of the run's folder, too
+        with pytest.raises(FileError, match=r"\.yaml: no such configuration\. Known: .*unet"):
+            find_cells([name], [0], tmp_path, tmp_path, CONFIGS)
 
 
 def test_a_budget_changes_options_and_has_runs_of_its_own(tmp_path):

@@ -113,6 +113,14 @@ def test_names_and_title_are_escaped(folders, tmp_path):
     assert name in page.table(("Forecast", "Against raw"))[1]
 
 
+def test_a_file_in_the_place_of_the_report_is_refused(folders, tmp_path, capsys):
+    (tmp_path / "report.html").write_text("mine")
+    words = ["report", str(folders["raw"]), "--out", str(tmp_path / "report.html")]
+    assert main(words) == 1
+    assert "report.html: is no folder. Give another place" in capsys.readouterr().err
+    assert (tmp_path / "report.html").read_text() == "mine"
+
+
 def test_one_run_alone_is_a_report(folders, tmp_path):
     shutil.copytree(folders["emos"], tmp_path / "emos")
     stale = tmp_path / "out" / "figures" / "crpss-maps.png"

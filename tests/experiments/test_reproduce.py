@@ -7,13 +7,14 @@ import pytest
 from ens10.cli import main
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.matrix import work as works
+from ens10.experiments.matrix import worlds
 from ens10.experiments.matrix.cells import EXTREMES, KEY, Cell
 from ens10.experiments.matrix.claims import claim
 from ens10.experiments.matrix.running import add_extremes, lacks_extremes, run_cell
 from ens10.experiments.matrix.tasks import Task
 from ens10.experiments.matrix.worlds import WorldSize
 from ens10.experiments.reading import PREDICTIONS
-from ens10.experiments.reproduce import command, plan
+from ens10.experiments.reproduce import command
 from ens10.experiments.reproduce.plan import MODELS, Request, find_all
 
 TINY = ["--grid", "6x8", "--years", "5", "--dates", "3"]
@@ -72,7 +73,30 @@ def test_what_cannot_be_is_told_in_one_line(tmp_path, capsys):
     assert "no such store" in says("--store", str(tmp_path / "s.zarr"))
     assert "unett.yaml: no such configuration" in says("--models", "unett")
     assert "did you mean" in says("--budget", "five_minute")
+    assert "not a store of ens10" in says("--store", str(tmp_path))
     assert not any(tmp_path.iterdir())
+
+
+def test_results_that_are_a_file(tmp_path, capsys):
+    file = tmp_path / "results"
+    file.write_text("mine")
+    assert main(["reproduce", "--out", str(file), *TINY]) == 1
+    assert "results: is no folder" in capsys.readouterr().err
+    assert main(["reproduce", "--plan", str(tmp_path), "--models", "raw", "--targets", "t2m"]) == 1
+    assert "is a folder. Give the name of a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--workers", "--threads", "--years", "--dates"])
+def test_none_of_what_there_has_to_be_one_of(asked, tmp_path, option, capsys):
+    with pytest.raises(SystemExit):
+        asked("--out", tmp_path, option, "0")
+    assert f"{option}: '0' is no number of 1 or more" in capsys.readouterr().err
+
+
+def test_one_target_has_one_name(asked, tmp_path):
+    words = ["--out", tmp_path, "--members", 10, "--targets"]
+    request, _ = asked(*words, "2t", "t_850", "t850", "t2m", "msl")
+    assert [task.target for task in request.tasks] == ["t2m", "t850", "msl"]
 
 
 @pytest.mark.parametrize(
@@ -97,11 +121,11 @@ def test_a_world_that_somebody_is_making_is_waited_for(tmp_path, monkeypatch):
         waits.append(seconds)
         (tmp_path / "seed0" / "store.zarr").mkdir()
 
-    monkeypatch.setattr(plan.time, "sleep", somebody_ends)
+    monkeypatch.setattr(worlds.time, "sleep", somebody_ends)
     request = Request(tmp_path, tmp_path, models=("raw",), seeds=1)
     with claim(tmp_path / "seed0" / "store.claim"):
         cells, refused = find_all(request)  # the store holds nothing, which is told
-    assert waits == [plan.BEAT]
+    assert waits == [worlds.BEAT]
     assert not cells
     assert list(refused) == ["raw (clean, t2m, 10 members)"]
 
