@@ -145,16 +145,37 @@ def _settings(run: FinishedRun) -> tuple[Any, ...]:
     return run.provenance.get("target"), run.units or None, step, weights
 
 
+def load_states(file: Path, remedy: str = "Score again") -> xr.Dataset:
+    """The states in a file, whole.
+
+    Args:
+        file: netCDF, of either form.
+        remedy: what to do about a file that cannot be read.
+
+    Raises:
+        FileError: it cannot be read, or was cut off.
+    """
+    try:
+        with file.open("rb") as begun:
+            classic = begun.read(3) == b"CDF"
+        # netCDF's own library reads zeros where a file of the classic form was cut off
+        engine: Literal["scipy", "netcdf4"] = "scipy" if classic else "netcdf4"
+        # step is a plain number with units: as a time difference it would lose the months
+        return xr.load_dataset(file, engine=engine, decode_timedelta=False)
+    except (OSError, ValueError, IndexError) as error:
+        raise FileError(file, f"cannot be read as netCDF ({error})", remedy) from error
+
+
+def mean_score(states: xr.Dataset, score: str) -> float:
+    """The mean of a score over all dates and points."""
+    return float(states[f"{score}_sum"].sum() / states[f"{score}_weight"].sum())
+
+
 def _states(path: Path) -> xr.Dataset:
     file = path / SCORES
     if not file.is_file():
         raise FileError(path, f"not scored yet (it has no {SCORES})", f"Run `ens10 score {path}`")
-    try:
-        # step is a plain number with units: as a time difference it would lose the months
-        states = xr.load_dataset(file, engine="netcdf4", decode_timedelta=False)
-    except (OSError, ValueError) as error:
-        remedy = f"Run `ens10 score {path}` again"
-        raise FileError(file, f"cannot be read as netCDF ({error})", remedy) from error
+    states = load_states(file, f"Run `ens10 score {path}` again")
     if "crps_sum" not in states:
         raise MissingDataError(file, ["crps"], f"Run `ens10 score {path}` with the CRPS")
     return states
@@ -166,17 +187,20 @@ def _provenance(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise FileError(file, f"no valid JSON ({error})") from error
+        raise FileError(file, f"no valid JSON ({error})", "Put it back, or train again") from error
     if not isinstance(content, dict):
-        raise FileError(file, "expected a JSON object of names and values")
+        raise FileError(file, "expected a JSON object of names and values", "Put it back")
     return content
 
 
 def _sizes(path: Path) -> dict[int, float]:
     if not path.is_file():
         return {}
-    with path.open(encoding="utf-8", newline="") as file:
-        return {int(line["members"]): float(line["crps"]) for line in csv.DictReader(file)}
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return {int(line["members"]): float(line["crps"]) for line in csv.DictReader(file)}
+    except (KeyError, ValueError, TypeError) as error:
+        raise FileError(path, f"no table of members and crps ({error})", "Delete it") from error
 
 
 def _epochs(file: Path) -> tuple[Epoch, ...]:

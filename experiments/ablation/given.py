@@ -14,8 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ens10.errors import ArgumentError
-from ens10.experiments.ablation.results import CRPS, Line, mean_score
+from ens10.experiments.ablation.results import CRPS, Line
 from ens10.experiments.ablation.spec import Ablation
+from ens10.experiments.finished import mean_score
 from ens10.experiments.members_worth import RawCurve, raw_curve
 from ens10.experiments.report import png
 from ens10.experiments.writers import ABSENT, Column, markdown_of

@@ -8,8 +8,8 @@ import numpy as np
 import xarray as xr
 
 from ens10.experiments.ablation.spec import Ablation
-from ens10.experiments.finished import SCORES, FinishedRun, check_comparable, read_run
-from ens10.experiments.matrix.cells import EXTREMES
+from ens10.experiments.finished import SCORES, FinishedRun, check_comparable, mean_score
+from ens10.experiments.matrix.cells import read_kept
 from ens10.experiments.tables import FEW_DATES
 from ens10.metrics import Interval, interval, summarise
 from ens10.metrics.uncertainty import Method, Sums, difference_of, paired_sums
@@ -128,7 +128,7 @@ def read_lines(
     for variant in ablation.variants:
         places = {seed: out / f"seed{seed}" / variant.name for seed in seeds}
         found = {
-            seed: _read(place)
+            seed: Kept(*read_kept(place))
             for seed, place in places.items()
             if (place / SCORES).exists() and (shown is None or place in shown)
         }
@@ -178,11 +178,6 @@ def difference(
     return Difference(over_dates, each, float(total["reference_sum"] / total["reference_weight"]))
 
 
-def mean_score(states: xr.Dataset, score: str) -> float:
-    """The mean of a score over all dates."""
-    return float(states[f"{score}_sum"].sum() / states[f"{score}_weight"].sum())
-
-
 def _together(sums: Sequence[Sums], same_data: bool) -> Sums:
     names = sums[0]
     join = (lambda parts: np.sum(parts, axis=0)) if same_data else np.concatenate
@@ -193,11 +188,3 @@ def _together(sums: Sequence[Sums], same_data: bool) -> Sums:
 
 def _difference(sums: Sums) -> float:
     return float(difference_of({name: values.sum() for name, values in sums.items()}))
-
-
-def _read(place: Path) -> Kept:
-    extremes = place / EXTREMES
-    states = None
-    if extremes.exists():
-        states = xr.load_dataset(extremes, engine="netcdf4", decode_timedelta=False)
-    return Kept(read_run(place), states)

@@ -13,7 +13,15 @@ import yaml
 
 from ens10.errors import FileError
 from ens10.experiments import provenance
-from ens10.experiments.finished import LOG, PROVENANCE, SCORES, SIZES
+from ens10.experiments.finished import (
+    LOG,
+    PROVENANCE,
+    SCORES,
+    SIZES,
+    FinishedRun,
+    load_states,
+    read_run,
+)
 from ens10.experiments.matrix.budgets import load_budget
 from ens10.experiments.matrix.identity import (
     Identity,
@@ -27,6 +35,7 @@ from ens10.protocol import Protocol, content_of, protocol_of
 KEY = "cell.json"
 EXTREMES = "eecrps.nc"
 CONFIG = "config.yaml"
+_PROTOCOL = "--data.protocol="
 Status = Literal["missing", "complete", "older"]
 
 
@@ -116,16 +125,21 @@ class Cell:
     def identity(self) -> Identity:
         """What its result depends on."""
         content = yaml.safe_load(self.config.read_text(encoding="utf-8"))
-        whole = {"config": content, "overrides": list(self.overrides), "seed": self.seed}
+        rules = self._rules(content)
+        # by its name wherever its file lies: a folder that was moved is no other protocol
+        overrides = [
+            f"{_PROTOCOL}{rules.name}" if word.startswith(_PROTOCOL) else word
+            for word in self.overrides
+        ]
+        whole = {"config": content, "overrides": overrides, "seed": self.seed}
         identity = identity_of(whole, provenance.checksum(self.store))
         # the protocols are data, so that their content is in no module
-        identity["code"]["protocol"] = digest_of_content(content_of(self._rules(content)))
+        identity["code"]["protocol"] = digest_of_content(content_of(rules))
         return identity
 
     def _rules(self, config: dict[str, Any]) -> Protocol:
         """The protocol, by the last that is said of it."""
-        flag = "--data.protocol="
-        said = [word.removeprefix(flag) for word in self.overrides if word.startswith(flag)]
+        said = [w.removeprefix(_PROTOCOL) for w in self.overrides if w.startswith(_PROTOCOL)]
         return protocol_of([config.get("data", {}).get("protocol", "clean"), *said][-1])
 
     def changed(self) -> list[str] | None:
@@ -144,7 +158,7 @@ class Cell:
     def status(self) -> Status:
         """Whether its result is kept; "older": by another configuration, other data or code."""
         changed = self.changed()
-        if changed is None:
+        if changed is None or not (self.kept / SCORES).exists():
             return "missing"
         return "older" if changed else "complete"
 
@@ -158,7 +172,7 @@ def keep(cell: Cell) -> None:
     partial = cell.kept.with_name(f"{cell.model}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     (partial / LOG).parent.mkdir(parents=True)
-    states = xr.load_dataset(cell.run / SCORES, engine="netcdf4")
+    states = load_states(cell.run / SCORES)
     # the classic form: a third of the bytes, without HDF's own
     without_maps(states).to_netcdf(partial / SCORES, engine="netcdf4", format="NETCDF3_64BIT")
     for name in (PROVENANCE, LOG, SIZES, EXTREMES):
@@ -175,9 +189,25 @@ def keep(cell: Cell) -> None:
 def keep_optimum(run: Path, kept: Path) -> None:
     """As `keep`, for the best possible forecast, which depends on the data alone."""
     kept.mkdir(parents=True, exist_ok=True)
-    states = xr.load_dataset(run / SCORES, engine="netcdf4")
-    without_maps(states).to_netcdf(kept / SCORES, engine="netcdf4", format="NETCDF3_64BIT")
+    partial = kept / f"{SCORES}.partial"
+    states = without_maps(load_states(run / SCORES))
+    states.to_netcdf(partial, engine="netcdf4", format="NETCDF3_64BIT")
+    partial.rename(kept / SCORES)
     shutil.copyfile(run / PROVENANCE, kept / PROVENANCE)
+
+
+def read_kept(folder: Path) -> tuple[FinishedRun, xr.Dataset | None]:
+    """A kept cell: its run, and the states of its EECRPS if it has one.
+
+    Raises:
+        FileError: a file that cannot be read.
+    """
+    extremes = folder / EXTREMES
+    try:
+        return read_run(folder), load_states(extremes) if extremes.exists() else None
+    except FileError as error:
+        told = f"a kept cell that cannot be read ({str(error).rstrip('.')})"
+        raise FileError(folder, told, "Delete this folder, and the cell is done again") from error
 
 
 def without_maps(states: xr.Dataset) -> xr.Dataset:
@@ -239,7 +269,7 @@ def config_of(model: str, configs: Path) -> Path:
         FileError: there is none.
     """
     path = configs / f"{model}.yaml"
-    if path.is_file():
+    if path.is_file() and path.parent == configs:
         return path
     known = ", ".join(sorted(p.stem for p in configs.glob("*.yaml")))
     raise FileError(path, "no such configuration", f"Known: {known}")
@@ -248,5 +278,8 @@ def config_of(model: str, configs: Path) -> Path:
 def _changed(path: Path, identity: Identity) -> list[str] | None:
     if not path.is_file():
         return None
-    before: Any = json.loads(path.read_text())
-    return differences(before, identity)
+    try:
+        before: Any = json.loads(path.read_text())
+    except ValueError:  # damaged: nobody knows what it was made with
+        before = None
+    return differences(before if isinstance(before, dict) else {}, identity)

@@ -5,9 +5,10 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from ens10.errors import listing
-from ens10.experiments.finished import SCORES
+from ens10.errors import FileError, listing
+from ens10.experiments.finished import SCORES, load_states
 from ens10.experiments.matrix.cells import Cell, keep_optimum
 from ens10.experiments.matrix.claims import claim, holder
 from ens10.experiments.matrix.running import lacks_extremes, start_cell
@@ -47,7 +48,8 @@ class Work:
             with claim(cell.claim) as ours:
                 if ours and lacks_extremes(cell):
                     wrong = start_cell(cell, self.threads, extremes=True)
-                    print(f"{cell.name}: EECRPS {wrong or 'added'}", flush=True)
+                    told = f"not added: {_last_line(wrong)}" if wrong else "added"
+                    print(f"{cell.name}: EECRPS {told}", flush=True)
 
         with ThreadPoolExecutor(workers) as pool:
             list(pool.map(add, [cell for cell in cells if lacks_extremes(cell)]))
@@ -81,7 +83,7 @@ class Work:
 
     def _fail(self, cell: Cell, lines: str) -> None:
         self.failed[cell.name] = lines
-        self._tell(cell, f"FAILED: {(lines.splitlines() or [''])[-1]}", worked=True)
+        self._tell(cell, f"FAILED: {_last_line(lines)}", worked=True)
 
     def _tell(self, cell: Cell, what: str, *, worked: bool = False) -> None:
         with self._lock:
@@ -94,6 +96,10 @@ class Work:
             print(f", about {left / 60:.0f} min left)" if known else ")", flush=True)
 
 
+def _last_line(lines: str) -> str:
+    return (lines.splitlines() or [""])[-1]
+
+
 def add_optimum(cells: list[Cell]) -> None:
     """Scores the best possible forecast on the dates of the first of some cells that was predicted.
 
@@ -104,6 +110,23 @@ def add_optimum(cells: list[Cell]) -> None:
     if cell is None:
         return
     run = cell.run.with_name("optimum")
-    if not (run / SCORES).exists():
-        score_optimum(World.load(cell.folder / "world"), cell.run, run)
-    keep_optimum(run, cell.kept.with_name("optimum"))
+    world = cell.folder / "world"
+    with claim(cell.claim.with_name("optimum")) as ours:
+        if not ours:
+            return
+        if not _scored_alike(run, cell.run):
+            if not world.exists():  # deleted: it is large, and nothing else needs it any more
+                return
+            score_optimum(World.load(world), cell.run, run)
+        keep_optimum(run, cell.kept.with_name("optimum"))
+
+
+def _scored_alike(optimum: Path, run: Path) -> bool:
+    """Whether an optimum is there, and of the dates, points and weights of a run."""
+    if not (optimum / SCORES).exists():
+        return False
+    try:
+        mine, its = (load_states(folder / SCORES)["crps_weight"] for folder in (optimum, run))
+    except FileError:
+        return False
+    return bool(mine.equals(its))

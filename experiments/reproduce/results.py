@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import xarray as xr
 
-from ens10.experiments.finished import SCORES, FinishedRun, read_run
-from ens10.experiments.matrix.cells import EXTREMES
+from ens10.experiments.finished import SCORES, FinishedRun, mean_score
+from ens10.experiments.matrix.cells import read_kept
 from ens10.experiments.matrix.tasks import Task
 
 SCORE_NAMES = {"crps": "CRPS", "eecrps": "EECRPS"}
@@ -77,17 +76,12 @@ def read_results(
 
 
 def _result(model: str, task: Task, places: dict[int, Path]) -> Result:
-    runs = {seed: read_run(place) for seed, place in places.items()}
-    values = {"crps": {seed: _mean(run.states, "crps") for seed, run in runs.items()}}
+    kept = {seed: read_kept(place) for seed, place in places.items()}
+    runs = {seed: run for seed, (run, _) in kept.items()}
+    values = {"crps": {seed: mean_score(run.states, "crps") for seed, run in runs.items()}}
     extremes = {
-        seed: _mean(xr.load_dataset(place / EXTREMES, engine="netcdf4"), "eecrps")
-        for seed, place in places.items()
-        if (place / EXTREMES).exists()
+        s: mean_score(states, "eecrps") for s, (_, states) in kept.items() if states is not None
     }
     if extremes:
         values["eecrps"] = extremes
     return Result(model, task, next(iter(runs.values())).units, runs, values)
-
-
-def _mean(states: xr.Dataset, score: str) -> float:
-    return float(states[f"{score}_sum"].sum() / states[f"{score}_weight"].sum())

@@ -97,6 +97,10 @@ def test_a_cell_is_of_the_content_of_its_protocol(store, mine, tmp_path):
     assert f"--data.protocol={path}" in first.overrides
     path.write_text(mine.read_text() + "# a comment\n")
     assert differences(first.identity, cell().identity) == []
+    moved = tmp_path / "elsewhere" / "mine.yaml"
+    moved.parent.mkdir()
+    path = path.rename(moved)
+    assert differences(first.identity, cell().identity) == []
     path.write_text(mine.read_text() + "unbiased: false\n")
     assert differences(first.identity, cell().identity) == ["protocol"]
 
