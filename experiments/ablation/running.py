@@ -13,7 +13,8 @@ from ens10.experiments.ablation.cells import Place, VariantCell, find_cell, writ
 from ens10.experiments.ablation.spec import load_ablation
 from ens10.experiments.commands import tells_errors
 from ens10.experiments.matrix.cells import write_key
-from ens10.experiments.matrix.running import finish_cell, run_cell
+from ens10.experiments.matrix.claims import end_with
+from ens10.experiments.matrix.running import add_parent, finish_cell, run_cell
 
 
 def run_variant(cell: VariantCell) -> None:
@@ -42,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget")
     parser.add_argument("--store", type=Path)
+    add_parent(parser)
     given = parser.parse_args(arguments)
+    end_with(given.parent)
     place = Place(given.work, given.out, given.budget, given.store)
     run_variant(find_cell(load_ablation(given.ablation), given.variant, given.seed, place))
     return 0

@@ -17,6 +17,7 @@ from ens10.experiments.commands import tells_errors
 from ens10.experiments.demo import config_path
 from ens10.experiments.finished import SIZES
 from ens10.experiments.matrix.cells import EXTREMES, KEY, Cell, find_cells, keep, write_key
+from ens10.experiments.matrix.claims import end_with
 from ens10.experiments.matrix.extremes import score_extremes
 from ens10.experiments.matrix.tasks import Task
 from ens10.experiments.reading import PREDICTIONS
@@ -102,7 +103,8 @@ def start_cell(cell: Cell, threads: int = 1, *, extremes: bool = False) -> str |
     Returns:
         None, or the last lines that it wrote if it failed.
     """
-    command = [sys.executable, "-m", *cell.process, *(["--only-extremes"] if extremes else [])]
+    command = [sys.executable, "-m", *cell.process, "--parent", str(os.getpid())]
+    command += ["--only-extremes"] if extremes else []
     count = str(threads)
     environment = {**os.environ, "OMP_NUM_THREADS": count, "NUMBA_NUM_THREADS": count}
     cell.log.parent.mkdir(parents=True, exist_ok=True)
@@ -114,6 +116,11 @@ def start_cell(cell: Cell, threads: int = 1, *, extremes: bool = False) -> str |
         return None
     lines = cell.log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
     return "\n".join(lines) or f"exit status {done.returncode}"
+
+
+def add_parent(parser: argparse.ArgumentParser) -> None:
+    """The option by which `start_cell` tells a cell's process whose it is."""
+    parser.add_argument("--parent", type=int, metavar="PID", help="end when this process does")
 
 
 @tells_errors
@@ -130,7 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--target")
     parser.add_argument("--members", type=int)
     parser.add_argument("--only-extremes", action="store_true", help="of a kept cell's predictions")
+    add_parent(parser)
     given = parser.parse_args(arguments)
+    end_with(given.parent)
     configs = config_path("raw").parent
     task = Task(given.protocol, given.target, given.members) if given.protocol else None
     where = (given.work, given.out, configs, given.budget, task, given.store)

@@ -75,3 +75,25 @@ def test_one_of_a_process_that_has_ended_is_taken_over(tmp_path):
     path.write_text(f"process {int(ended.stdout)} on another\n")  # of which nothing is known
     with claim(path) as ours:
         assert not ours
+
+
+def test_a_process_ends_with_the_one_that_started_it():
+    child = (
+        "import os, sys, time\n"
+        "from ens10.experiments.matrix.claims import end_with\n"
+        "end_with(int(sys.argv[1]), 0.05)\n"
+        "print('begun', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    parent = (
+        "import os, subprocess, sys\n"
+        "words = [sys.executable, '-c', sys.argv[1], str(os.getpid())]\n"
+        "subprocess.run(words, check=False)\n"
+    )
+    words = [sys.executable, "-c", parent, child]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout.readline() == "begun\n"
+        started.kill()
+        begun = time.monotonic()
+        assert started.stdout.read() == ""  # the pipe ends with the last that holds it
+    assert time.monotonic() - begun < 30
