@@ -137,6 +137,12 @@ def _notes(lines: Sequence[Line]) -> list[str]:
         f"{NOT_CLEAR} marks a difference whose interval holds 0, or whose sign differs between "
         "seeds.",
     ]
+    most = max(len(line.kept) for line in lines)
+    few = [f"{x.name} ({len(x.kept)} of {most})" for x in lines if len(x.kept) < most]
+    if few:
+        told.append(
+            f"Of fewer seeds: {', '.join(few)}. Compare their differences and not their CRPS."
+        )
     if any(EECRPS in line.differences for line in lines):
         told.append("EECRPS: CRPS weighted by the absolute extreme forecast index of all members.")
     return told

@@ -29,9 +29,10 @@ def paper_columns(score: str, results: Sequence[Result], published: Published) -
     columns = [Column("Model", tuple(models), numeric=False)]
     for task in dict.fromkeys(result.task for result in held):
         placed = [by_place.get((model, task)) for model in models]
+        most = max(len(result.values[score]) for result in placed if result)
         units = next(result.units for result in placed if result)
         heading = f"{title(task)} ({units})" if units else title(task)
-        columns.append(Column(heading, tuple(_own(result, score) for result in placed)))
+        columns.append(Column(heading, tuple(_own(result, score, most) for result in placed)))
         theirs = [published.find(score, model, task.target, task.members) for model in models]
         if any(theirs):
             cells = tuple(value.text if value else ABSENT for value in theirs)
@@ -44,13 +45,15 @@ def title(task: Task) -> str:
     return f"{_TITLES.get(task.target, task.target)} {task.members}-ENS"
 
 
-def _own(result: Result | None, score: str) -> str:
+def _own(result: Result | None, score: str, most: int) -> str:
+    """Mean and spread; of how many seeds where others have more."""
     if result is None or score not in result.values:
         return ABSENT
-    mean, spread = result.mean(score), result.spread(score)
+    mean, spread, seeds = result.mean(score), result.spread(score), len(result.values[score])
     decimals = _decimals(mean)
     text = f"{mean:.{decimals}f}"
-    return text if math.isnan(spread) else f"{text} ± {spread:.{decimals}f}"
+    text = text if math.isnan(spread) else f"{text} ± {spread:.{decimals}f}"
+    return text if seeds == most else f"{text} ({seeds} of {most} seeds)"
 
 
 def _decimals(value: float) -> int:
@@ -75,6 +78,8 @@ def notes(results: Sequence[Result], published: Published, *, synthetic: bool) -
         "forecast index of all raw members.",
         f"Dates: {_dates(results)}.",
     ]
+    if synthetic and len(seeds) > 1:
+        told.append("Numbers of fewer seeds are of fewer worlds: do not compare them with others.")
     compare = (
         "these worlds are synthetic, with errors of their own: do not compare the numbers."
         if synthetic

@@ -23,7 +23,8 @@ Of = Callable[[FinishedRun], float]
 NOTES = (
     "Skill: 1 - CRPS / CRPS of the other, mean over seeds; in brackets the number of seeds in "
     "which the 95 % interval of the difference, paired over the test dates, does not hold 0. "
-    "Best other: the model of the lowest mean CRPS but the row's own. Attained: 0 is raw, 100 the "
+    "Best other: the model of the lowest mean CRPS but the row's own, over the seeds that all "
+    "models have. Attained: 0 is raw, 100 the "
     "best possible forecast of a synthetic world. Spread/error is 1 and PIT deviation 0 for a "
     "calibrated forecast. Seconds and memory are of the fit, on the machine that did it."
 )
@@ -35,8 +36,7 @@ def skill_columns(results: Sequence[Result]) -> list[Column]:
     Args:
         results: of one task.
     """
-    rivals = [r for r in results if r.model != OPTIMUM]
-    ranked = sorted(rivals, key=lambda result: result.mean("crps"))
+    ranked = _ranked([r for r in results if r.model != OPTIMUM])
     columns = [Column("Model", tuple(r.model for r in results), numeric=False)]
     raw, optimum = (_named(results, name) for name in (REFERENCE, OPTIMUM))
     columns.append(Column("Skill against raw (%)", tuple(_against(r, raw) for r in results)))
@@ -55,6 +55,17 @@ def skill_columns(results: Sequence[Result]) -> list[Column]:
     return columns
 
 
+def _ranked(rivals: Sequence[Result]) -> list[Result]:
+    """From best to worst, over the seeds that all have; each over its own if there are none."""
+    shared = set.intersection(*(set(rival.runs) for rival in rivals)) if rivals else set()
+
+    def place(rival: Result) -> float:
+        held = rival.values["crps"]
+        return float(np.mean([held[seed] for seed in shared or held]))
+
+    return sorted(rivals, key=place)
+
+
 def _named(results: Sequence[Result], name: str) -> Result | None:
     return next((result for result in results if result.model == name), None)
 
@@ -64,7 +75,11 @@ def _attained(result: Result, raw: Result, optimum: Result) -> str:
     own, worst, best = (r.values["crps"] for r in (result, raw, optimum))
     seeds = sorted(set(own) & set(worst) & set(best))
     shares = [(worst[s] - own[s]) / (worst[s] - best[s]) for s in seeds]
-    return f"{100 * np.mean(shares):.1f}" if shares else ABSENT
+    return _percent(100 * float(np.mean(shares))) if shares else ABSENT
+
+
+def _percent(number: float) -> str:
+    return f"{number:.1f}".replace("-", "−")
 
 
 def _against(result: Result, other: Result | None) -> str:
@@ -83,8 +98,7 @@ def _against(result: Result, other: Result | None) -> str:
         clear += not low <= 0 <= high and not math.isnan(low)
     if not skills:
         return ABSENT
-    mean = f"{np.mean(skills):.1f}".replace("-", "−")
-    return f"{mean} [{clear} of {len(skills)}]"
+    return f"{_percent(float(np.mean(skills)))} [{clear} of {len(skills)}]"
 
 
 def _mean(result: Result, of: Of, form: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from fakeruns import write_world
 
 from ens10.errors import MissingDataError
-from ens10.experiments.ablation.pages import difference_figure, table, write_pages
+from ens10.experiments.ablation.pages import _notes, difference_figure, table, write_pages
 from ens10.experiments.ablation.results import Difference, difference, read_lines
 from ens10.experiments.ablation.spec import Ablation, Variant
 from ens10.metrics import Interval
@@ -59,6 +59,13 @@ def test_differences_are_paired_over_the_dates_of_all_seeds(out):
     assert bounds == pytest.approx(half, rel=0.35)
     assert made.clear
     assert made.other == pytest.approx(lines["emos"].crps, rel=1e-6)
+
+
+def test_variants_of_fewer_seeds_are_named(out):
+    shown = {out / f"seed{seed}" / name for seed in (0, 1) for name in NAMES}
+    few = lines_of(out, shown=shown - {out / "seed1" / "unet"})
+    assert "Of fewer seeds: unet (1 of 2)." in " ".join(_notes(list(few.values())))
+    assert "Of fewer seeds" not in " ".join(_notes(list(lines_of(out).values())))
 
 
 def test_trainings_on_the_same_data_are_no_more_dates(out):

@@ -128,6 +128,21 @@ def test_the_csv_holds_all_digits(out, files):
     assert lines["raw", "10", "eecrps"]["seeds"] == "2"
 
 
+def test_seeds_that_not_all_have_are_told_and_do_not_decide_who_is_best(out):
+    hard, easy = (out / "seed0", out / "seed1")
+    if crps(out, "unet")[0] < crps(out, "unet")[1]:
+        hard, easy = easy, hard
+    shown = {folder / name for folder in (hard, easy) for name in ("raw", "unet")}
+    text = write_tables(request(out), shown={*shown, easy / "emos_global"})
+    rows = table(text, "CRPS")
+    assert rows[r"emos\_global"]["T2m 10-ENS (K)"].endswith(" (1 of 2 seeds)")
+    assert "seeds)" not in rows["unet"]["T2m 10-ENS (K)"]
+    assert "are of fewer worlds" in text
+    skills = table(text, "T2m 10-ENS: skill, calibration, cost")
+    assert skills["raw"]["Best other"] == "unet"
+    write_tables(request(out))
+
+
 def test_a_cell_of_other_code_or_data_is_not_shown(out):
     shown = {out / "seed0" / "raw", out / "seed1" / "unet"}
     text = write_tables(request(out), shown=shown)
