@@ -85,6 +85,15 @@ def nothing_collected(method: StatisticalMethod) -> ArgumentError:
     )
 
 
+def no_members(method: StatisticalMethod) -> ArgumentError:
+    """The error of a method that needs the members of a batch without them."""
+    return ArgumentError(
+        "members",
+        f"the batch holds no ensemble members, which {type(method).__name__} needs",
+        "Ask the data module for them (members: true)",
+    )
+
+
 def require_same_grid(method: StatisticalMethod, fitted: Tensor, batch: Batch) -> None:
     """Refuses a batch on another grid than the coefficients'.
 

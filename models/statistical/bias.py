@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics import Estimator
 from ens10.models.predictive import Ensemble, Normal, Predictive
 from ens10.models.statistical.base import (
     StatisticalMethod,
+    no_members,
     nothing_collected,
     require_same_grid,
 )
@@ -81,12 +81,3 @@ class BiasMap(StatisticalMethod):
         if "members" not in batch:
             raise no_members(self)
         return Ensemble(batch["members"] + correction.unsqueeze(1), self.estimator)
-
-
-def no_members(method: StatisticalMethod) -> ArgumentError:
-    """The error of a method that needs the members of a batch without them."""
-    return ArgumentError(
-        "members",
-        f"the batch holds no ensemble members, which {type(method).__name__} needs",
-        "Ask the data module for them (members: true)",
-    )

@@ -11,8 +11,7 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.batch import Batch
 from ens10.metrics import Estimator
 from ens10.models.predictive import Ensemble, Predictive
-from ens10.models.statistical.base import StatisticalMethod
-from ens10.models.statistical.bias import no_members
+from ens10.models.statistical.base import StatisticalMethod, no_members
 
 Variant = Literal["quantile", "random"]
 _LEAST_LEVEL = 1e-6  # a random level of 0 would be drawn as -inf

@@ -13,10 +13,10 @@ from ens10.loader.batch import Batch
 from ens10.models.predictive import Ensemble
 from ens10.models.statistical.base import (
     StatisticalMethod,
+    no_members,
     nothing_collected,
     require_same_grid,
 )
-from ens10.models.statistical.bias import no_members
 from ens10.models.statistical.newton import Evaluation, Floats, minimise
 from ens10.models.statistical.spool import Spool, in_parallel
 

@@ -13,8 +13,7 @@ from torch import Tensor
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.models.predictive import Normal
-from ens10.models.statistical.base import StatisticalMethod, nothing_collected
-from ens10.models.statistical.bias import no_members
+from ens10.models.statistical.base import StatisticalMethod, no_members, nothing_collected
 from ens10.models.statistical.crps_terms import crps_terms
 from ens10.models.statistical.newton import Evaluation, Floats, minimise
 from ens10.models.statistical.spool import Spool, of_blocks

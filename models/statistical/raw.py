@@ -1,10 +1,9 @@
 """The raw ensemble as a forecast: the reference of every table."""
 
-from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics import Estimator
 from ens10.models.predictive import Ensemble
-from ens10.models.statistical.base import StatisticalMethod
+from ens10.models.statistical.base import StatisticalMethod, no_members
 
 
 class Raw(StatisticalMethod):
@@ -32,9 +31,5 @@ class Raw(StatisticalMethod):
             ArgumentError: the batch has no members.
         """
         if "members" not in batch:
-            raise ArgumentError(
-                "members",
-                "the batch holds no ensemble members, which Raw needs",
-                "Ask the data module for them (members: true)",
-            )
+            raise no_members(self)
         return Ensemble(batch["members"], self.estimator)

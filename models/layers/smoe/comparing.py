@@ -14,7 +14,7 @@ from ens10.models.layers.smoe._uncompiled import uncompiled
 from ens10.models.layers.smoe.choosing import planes, preferred
 from ens10.models.layers.smoe.gates import Gate
 from ens10.models.layers.smoe.layer import SMoE2d
-from ens10.models.layers.smoe.routing import all_finite
+from ens10.models.layers.smoe.routing import all_finite, along_experts, not_finite
 
 Rivals = Literal["all", "one"]
 _EMPTY = 0.03  # the load, relative to an equal share, that an expert counts with at least
@@ -165,7 +165,7 @@ class ComparedOutput(torch.autograd.Function):
         """The output (N, 1, F, H, W)."""
         ctx.layer = layer
         ctx.save_for_backward(values, gate, indices, area)
-        return values.gather(1, _index(planes(indices), values))
+        return values.gather(1, along_experts(planes(indices), values.shape))
 
     @staticmethod
     @once_differentiable
@@ -178,18 +178,16 @@ class ComparedOutput(torch.autograd.Function):
         if not all_finite(errors):
             if values.dtype == torch.float16:  # the loss scaler passes over this step
                 return torch.full_like(values, torch.nan), torch.zeros_like(gate), None, None, None
-            raise ArgumentError(
-                "gradient",
-                "the loss gradient at a mixture-of-experts layer has values that are not finite",
-                "Look for NaN in features and target, or lower the learning rate",
-            )
+            raise not_finite()
         errors = errors.mean(0, keepdim=True) if gate.shape[0] == 1 else errors
         best, compared = layer.compare(errors, choices)
         for_gate = comparison_gradient(gate, best, compared) * scale
         part = gradient
         if layer.rule.damping < 1:
             part = torch.where((best != choices)[:, :, None], part * layer.rule.damping, part)
-        for_values = torch.zeros_like(values).scatter_(1, _index(choices, values), part)
+        for_values = torch.zeros_like(values).scatter_(
+            1, along_experts(choices, values.shape), part
+        )
         return for_values, for_gate.to(gate.dtype), None, None, None
 
 
@@ -213,7 +211,7 @@ def rival_errors(
     errors = gradient.to(dtype) * (gradient.numel() / 2) / scale.to(dtype)
     if area is not None:
         errors = torch.where(area > 0, errors / area, 0)
-    chosen = values.gather(1, _index(choices, values))
+    chosen = values.gather(1, along_experts(choices, values.shape))
     return (errors + (values - chosen).to(dtype)).square().mean(2)
 
 
@@ -240,9 +238,3 @@ def _other_than(choices: Tensor, num_experts: int) -> Tensor:
     shape = (*choices.shape[:2], *domain.shape(choices))
     step = domain.part(torch.randint(1, num_experts, shape, device=choices.device))
     return (choices + step) % num_experts
-
-
-def _index(choices: Tensor, values: Tensor) -> Tensor:
-    """`choices` for gathering from values (N, E, F, H, W), without a copy."""
-    N, _, F, H, W = values.shape
-    return choices[:, :, None].expand(N, -1, F, H, W)

@@ -88,7 +88,7 @@ class RoutedOutput(torch.autograd.Function):
         scaled: bool,
     ) -> Tensor:
         """The output (N, k, F, H, W)."""
-        chosen = values.gather(1, _index(planes(indices), values.shape))
+        chosen = values.gather(1, along_experts(planes(indices), values.shape))
         ctx.rule, ctx.scaled, ctx.shape = rule, scaled, values.shape
         needed = chosen if weights is not None and ctx.needs_input_grad[1] else None
         judged = gate if rule is not None and rule.classify else None
@@ -116,12 +116,14 @@ class RoutedOutput(torch.autograd.Function):
                 part = torch.where(wrong[:, :, None], part * rule.damping, part)
         if ctx.needs_input_grad[0]:
             # every expert is chosen at most once at a point: nothing to add up
-            for_values = gradient.new_zeros(ctx.shape).scatter_(1, _index(choices, ctx.shape), part)
+            for_values = gradient.new_zeros(ctx.shape).scatter_(
+                1, along_experts(choices, ctx.shape), part
+            )
         return for_values, for_weights, for_gate, None, None, None, None
 
 
-def _index(choices: Tensor, shape: torch.Size) -> Tensor:
-    """`choices` for gathering from values of `shape` (N, E, F, H, W), without a copy."""
+def along_experts(choices: Tensor, shape: torch.Size) -> Tensor:
+    """Choices (N or 1, k, H, W) for gathering from (N, E, F, H, W) of `shape`, without a copy."""
     N, _, F, H, W = shape
     return choices[:, :, None].expand(N, -1, F, H, W)
 
@@ -152,11 +154,7 @@ def judge(gradient: Tensor, rule: RoutingRule, area: Tensor | None = None) -> Ju
     """How choices are judged; arguments and errors as those of `incorrect_choices`."""
     sizes = _sizes(gradient)
     if not all_finite(sizes):
-        raise ArgumentError(
-            "gradient",
-            "the loss gradient at a mixture-of-experts layer has values that are not finite",
-            "Look for NaN in features and target, or lower the learning rate",
-        )
+        raise not_finite()
     of_points = None
     if area is not None:
         sizes = _over(sizes, area)
@@ -210,6 +208,15 @@ def all_finite(values: Tensor) -> bool:
     if domain.whole:
         return finite
     return not bool(domain.total(torch.tensor(float(not finite), device=values.device)))
+
+
+def not_finite() -> ArgumentError:
+    """The error of a backward pass in which no choice can be judged."""
+    return ArgumentError(
+        "gradient",
+        "the loss gradient at a mixture-of-experts layer has values that are not finite",
+        "Look for NaN in features and target, or lower the learning rate",
+    )
 
 
 def _sizes(gradient: Tensor) -> Tensor:
