@@ -145,6 +145,13 @@ def test_inputs_that_the_store_lacks(inputs, word, store, tmp_path, ens10):
     assert not run.exists()
 
 
+def test_fields_in_half_precision(store, tmp_path, ens10):
+    half = ["--trainer.precision", "bf16-true"]
+    said = ens10(*fitting("lenet", store, tmp_path / "run", 11, *half), status=1)
+    assert "precision: bf16-true rounds" in said
+    assert "Set precision to bf16-mixed" in said
+
+
 def test_nan_losses_stop_and_name_the_date(store, tmp_path, ens10):
     spoil = ["--trainer.callbacks", f"{__name__}.Spoil", "--data.batch_size", 2]
     said = ens10(*fitting("lenet", store, tmp_path / "run", 11, *spoil), status=1)
