@@ -12,7 +12,8 @@ from ens10.errors import MissingDataError
 from ens10.experiments.matrix.tasks import Task
 from ens10.experiments.reproduce.pages import write_tables
 from ens10.experiments.reproduce.plan import Request
-from ens10.experiments.reproduce.results import read_results
+from ens10.experiments.reproduce.results import Result, read_results
+from ens10.experiments.reproduce.skill import _ranked
 from ens10.metrics import score_states
 
 NAMES = {"raw": "raw", "emos": "emos_global", "unet": "unet", "optimum": "optimum"}
@@ -128,19 +129,25 @@ def test_the_csv_holds_all_digits(out, files):
     assert lines["raw", "10", "eecrps"]["seeds"] == "2"
 
 
-def test_seeds_that_not_all_have_are_told_and_do_not_decide_who_is_best(out):
-    hard, easy = (out / "seed0", out / "seed1")
-    if crps(out, "unet")[0] < crps(out, "unet")[1]:
-        hard, easy = easy, hard
-    shown = {folder / name for folder in (hard, easy) for name in ("raw", "unet")}
-    text = write_tables(request(out), shown={*shown, easy / "emos_global"})
+def test_cells_of_fewer_seeds_are_told(out):
+    shown = {out / f"seed{seed}" / name for seed in (0, 1) for name in ("raw", "unet")}
+    text = write_tables(request(out), shown={*shown, out / "seed1" / "emos_global"})
     rows = table(text, "CRPS")
     assert rows[r"emos\_global"]["T2m 10-ENS (K)"].endswith(" (1 of 2 seeds)")
     assert "seeds)" not in rows["unet"]["T2m 10-ENS (K)"]
     assert "are of fewer worlds" in text
-    skills = table(text, "T2m 10-ENS: skill, calibration, cost")
-    assert skills["raw"]["Best other"] == "unet"
     write_tables(request(out))
+
+
+def test_the_best_is_that_of_the_seeds_that_all_have():
+    def result(model, **crps):
+        held = {int(seed[1]): value for seed, value in crps.items()}
+        return Result(model, TASKS[0], "K", dict.fromkeys(held), {"crps": held})
+
+    hard = result("unet", s0=1.0, s1=3.0), result("emos", s0=1.5)
+    assert [one.model for one in _ranked(hard)] == ["unet", "emos"]
+    apart = result("unet", s1=3.0), result("emos", s0=1.5)
+    assert [one.model for one in _ranked(apart)] == ["emos", "unet"]
 
 
 def test_a_cell_of_other_code_or_data_is_not_shown(out):
