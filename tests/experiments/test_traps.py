@@ -125,6 +125,13 @@ def test_the_figure_has_a_row_for_each_trap():
     assert [label.get_text() for label in axes.get_yticklabels()] == list(reversed(TRAPS.values()))
 
 
+def test_a_page_that_is_not_there_is_told_before_anything_is_done(tmp_path, capsys):
+    words = [str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--page", "no.md"]
+    assert traps.main(words) == 1
+    assert "no.md: no such page" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_a_small_world_from_end_to_end(tmp_path, monkeypatch, capsys):
     """Every trap is trained and scored; what is there is not done again."""
