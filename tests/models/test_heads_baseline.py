@@ -51,6 +51,19 @@ def test_outputs_move_it_in_units_of_the_methods_spread(make_batches):
     torch.testing.assert_close(forecast.sigma, 3 * base.sigma)
 
 
+def test_a_method_without_spread_gives_the_floor_and_finite_gradients(make_batches):
+    batches = make_batches()
+    method = solved(EMOS(), batches)
+    method.c.zero_()
+    method.d.zero_()
+    outputs = torch.zeros(2, 2, 8, 12, requires_grad=True)
+    forecast = MethodHead(method, floor=0.01)(outputs, batches[0])
+    torch.testing.assert_close(forecast.sigma, torch.full((2, 8, 12), 0.01))
+    forecast.crps(batches[0]["target"]).sum().backward()
+    assert outputs.grad.isfinite().all()
+    assert (outputs.grad[:, 0] != 0).all()
+
+
 def test_no_gradient_where_the_forecast_is_missing(make_batches):
     batches = make_batches(missing=True)
     head = MethodHead(solved(EMOS(), batches))

@@ -163,6 +163,8 @@ def test_an_untracked_loss_is_refused_and_a_frozen_gate_needs_none():
         parameter.requires_grad_("gate" not in name)
     (model(x) - t).square().mean().backward()
     (network().eval()(x) - t).square().mean().backward()
+    with torch.no_grad():
+        assert loss_of(model, x, t) > 0
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
@@ -208,8 +210,9 @@ def test_activation_checkpointing_changes_nothing():
 @pytest.mark.filterwarnings("ignore")  # of torch, about itself
 def test_torch_compile_goes_round_the_layers():
     torch.manual_seed(0)
-    last = ComparingSMoE2d(2, 4, TensorGate(4, 1, GRID), filters=2).double()
-    plain, (x, t) = nn.Sequential(*network(), nn.ReLU(), last), data()
+    last = ComparingSMoE2d(2, 4, TensorGate(4, 1, GRID), filters=2)
+    plain = nn.Sequential(*network(), nn.ReLU(), last).float()  # whose loops are compiled
+    x, t = (values.float() for values in data())
     compiled = copy.deepcopy(plain)
     loss_of(plain, x, t).backward()
     y = torch.compile(compiled, backend="eager")(x)

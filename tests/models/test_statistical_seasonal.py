@@ -111,6 +111,17 @@ def test_climatology_of_the_year_against_the_one_of_all_dates():
     assert forecast.crps(batch["target"]).mean() < 0.5 * flat.crps(batch["target"]).mean()
 
 
+def test_the_variance_of_a_calm_season_is_a_tenth_of_the_years():
+    """Deviations in one month alone: a wave through them dips below 0."""
+    batch = year_world()[0]
+    calm = annual_cycle(batch["dates"], 1)[:, 1] < math.cos(2 * math.pi / 24)
+    batch["target"] = torch.where(calm[:, None, None], 280.0, batch["target"])
+    method = fitted(SeasonalClimatology(1), batch)
+    least = method(batch).sigma.amin(0).square()
+    assert (method.variance_cycle[0] < method.variance_cycle[1:].norm(dim=0)).all()
+    torch.testing.assert_close(least, 0.1 * method.variance_cycle[0])
+
+
 def test_points_with_few_dates_have_no_cycle_and_those_with_none_no_forecast():
     batch, _ = year_world(100)
     batch["weights"][8:, 0, 0] = 0

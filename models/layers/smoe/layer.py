@@ -128,7 +128,6 @@ class SMoE2d(nn.Module):
             weights = None if area is None else mean_one(area)
         self.register_buffer("area", weights, persistent=False)
         self._frozen: tuple[Tensor, Tensor, list[tuple[int, int]]] | None = None
-        self.register_load_state_dict_post_hook(_thaw)  # type: ignore[no-untyped-call]
 
     @uncompiled
     def forward(self, features: Tensor, routing: Tensor | None = None) -> Tensor:
@@ -286,8 +285,3 @@ class SMoE2d(nn.Module):
             raise ArgumentError(
                 "area", f"shape {tuple(area.shape)}, but the output has {H} x {W} points"
             )
-
-
-def _thaw(layer: nn.Module, _: object) -> None:
-    """Weights were loaded: frozen choices are no longer theirs."""
-    layer._frozen = None  # type: ignore[assignment]
