@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
@@ -165,9 +164,7 @@ def _forecast(method: StatisticalMethod, batch: Batch, data: Batches, i: int) ->
         "latitude": samples.latitude,
         "longitude": samples.longitude,
     }
-    return cast(
-        "xr.Dataset", predictive.to_dataset(coordinates, samples.attributes.get("units", ""))
-    )
+    return predictive.to_dataset(coordinates, samples.attributes.get("units", ""))
 
 
 def _line(step: int, name: str, states: xr.Dataset, raw: xr.Dataset) -> Line:
