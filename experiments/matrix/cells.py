@@ -206,8 +206,8 @@ def read_kept(folder: Path) -> tuple[FinishedRun, xr.Dataset | None]:
     try:
         return read_run(folder), load_states(extremes) if extremes.exists() else None
     except FileError as error:
-        told = f"a kept cell that cannot be read ({str(error).rstrip('.')})"
-        raise FileError(folder, told, "Delete this folder, and the cell is done again") from error
+        remedy = f"Delete the folder {folder}, and the cell is done again"
+        raise FileError(error.path, "a kept result that cannot be read", remedy) from error
 
 
 def without_maps(states: xr.Dataset) -> xr.Dataset:

@@ -11,12 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
+
 from ens10.errors import Ens10Error
 from ens10.experiments import provenance
 from ens10.experiments.commands import tells_errors
 from ens10.experiments.demo import config_path
 from ens10.experiments.finished import SIZES
-from ens10.experiments.matrix.cells import EXTREMES, KEY, Cell, find_cells, keep, write_key
+from ens10.experiments.matrix.cells import CONFIG, EXTREMES, KEY, Cell, find_cells, keep, write_key
 from ens10.experiments.matrix.claims import end_with
 from ens10.experiments.matrix.extremes import score_extremes
 from ens10.experiments.matrix.tasks import Task
@@ -46,14 +48,25 @@ def fit_cell(cell: Cell) -> None:
     Raises:
         Ens10Error: as `ens10 fit`.
     """
-    if cell.changed_since_begun() or not (cell.run / "config.yaml").exists():
+    if cell.changed_since_begun() or not (cell.run / CONFIG).exists():
         shutil.rmtree(cell.run, ignore_errors=True)
         write_key(cell.begun, cell.identity)
         options = ["--data.store", str(cell.store), "--seed_everything", str(cell.seed)]
         config = ["--config", str(cell.config), *cell.overrides]
         run_stage("fit", [*config, *options, "--run", str(cell.run), "--quiet"])
-    elif "seconds" not in provenance.read(cell.run):
+        return
+    _name_store(cell)
+    if "seconds" not in provenance.read(cell.run):
         run_stage("fit", ["--run", str(cell.run), "--resume", "--quiet"])
+
+
+def _name_store(cell: Cell) -> None:
+    """Lets the configuration of a run that was begun name its data where they are now."""
+    path = cell.run / CONFIG
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if config["data"]["store"] != str(cell.store):  # the folder was moved
+        config["data"]["store"] = str(cell.store)
+        path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
 
 
 def finish_cell(cell: Cell) -> None:

@@ -136,7 +136,7 @@ def test_a_kept_file_that_was_cut_off_is_refused(done, tmp_path, name):
     whole = (kept / name).read_bytes()
     for length in (0, 100, len(whole) // 2, len(whole) - 9):
         (kept / name).write_bytes(whole[:length])
-        with pytest.raises(FileError, match="Delete this folder, and the cell is done again"):
+        with pytest.raises(FileError, match=r"Delete the folder .*raw, and the cell is done"):
             read_kept(kept)
 
 
@@ -163,6 +163,21 @@ def test_an_optimum_of_other_dates_is_scored_again(done, tmp_path):
     assert not scores.exists()
     (tmp_path / "world").rename(world)
     shutil.copytree(cell.kept.with_name("optimum"), scores.parent, dirs_exist_ok=True)
+
+
+def test_a_run_in_a_folder_that_was_moved_is_gone_on_with(done, tmp_path):
+    _, work, _ = done
+    shutil.copytree(work, tmp_path / "moved")
+    store = work / "seed0" / "store.zarr"
+    store.rename(tmp_path / "gone")
+    try:
+        (cell,) = cells(tmp_path / "moved", tmp_path / "out", "raw")
+        checkpoint = (cell.run / "checkpoints" / "best.ckpt").stat().st_mtime_ns
+        run_cell(cell)
+        assert (cell.run / "checkpoints" / "best.ckpt").stat().st_mtime_ns == checkpoint
+    finally:
+        (tmp_path / "gone").rename(store)
+    assert cell.status() == "complete"
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(done, monkeypatch, tmp_path, capsys):
