@@ -207,16 +207,25 @@ def test_activation_checkpointing_changes_nothing():
         assert torch.equal(gradient, gradients(plain)[name])
 
 
+class Watching(TensorGate):
+    """Notes whether it is looked into: what is there cannot be told from outside."""
+
+    def forward(self, features):
+        self.compiled = torch.compiler.is_compiling()
+        return super().forward(features)
+
+
 @pytest.mark.filterwarnings("ignore")  # of torch, about itself
 def test_torch_compile_goes_round_the_layers():
     torch.manual_seed(0)
-    last = ComparingSMoE2d(2, 4, TensorGate(4, 1, GRID), filters=2)
+    last = ComparingSMoE2d(2, 4, Watching(4, 1, GRID), filters=2)
     plain = nn.Sequential(*network(), nn.ReLU(), last).float()  # whose loops are compiled
     x, t = (values.float() for values in data())
     compiled = copy.deepcopy(plain)
     loss_of(plain, x, t).backward()
     y = torch.compile(compiled, backend="eager")(x)
     track_loss((y - t).square().mean(), compiled).backward()
+    assert not compiled[-1].gate.compiled
     for name, gradient in gradients(compiled).items():
         assert torch.equal(gradient, gradients(plain)[name])
 

@@ -104,6 +104,17 @@ def test_quantiles_of_few_dates_are_those_of_the_exact_regression():
         np.testing.assert_allclose(forecast.values[n, :, 1, 1].numpy(), expected, rtol=1e-5)
 
 
+def test_a_level_that_is_reached_exactly_is_reached_whatever_the_rounding():
+    """Truth that falls with the mean is pooled into one block: the ranked truth itself."""
+    batch = world(120, (1, 1))
+    rank = batch["raw_mean"].flatten().argsort().argsort().view(-1, 1, 1)
+    batch["target"] = 1.0 - rank
+    forecast = fitted(IsotonicRegression(levels=20), batch)(batch)
+    # (k + 1/2) / 20 of 120 is 6 k + 3
+    expected = torch.arange(20.0) * 6 + 3 - 119
+    assert torch.equal(forecast.values[0, :, 0, 0], expected)
+
+
 def test_it_beats_raw_and_emos_where_these_are_wrong():
     train, test = world(1500), world(500, seed=1)
     forecast = fitted(IsotonicRegression(), train)(test)
