@@ -110,6 +110,27 @@ def test_training_step(ranks, name, mesh):
             torch.testing.assert_close(their_buffers[key], expected, rtol=1e-12, atol=1e-12)
 
 
+def train_on_half(make, inputs, target):
+    """Gradients of data-parallel training, of which this rank has its share of the samples."""
+    model = nn.parallel.DistributedDataParallel(make())
+    mine = np.array_split(np.arange(len(inputs)), dist.get_world_size())[dist.get_rank()]
+    track_loss((model(inputs[mine]) - target[mine]).square().mean(), model).backward()
+    return {name: p.grad for name, p in model.module.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("name", ["tensor", "area", "weighted", "convolution"])
+def test_samples_shared_between_processes_equal_one_batch(ranks, name):
+    make = partial(network, **OPTIONS[name])
+    torch.manual_seed(4)
+    inputs = torch.randn(4, 3, *GRID, dtype=torch.float64)
+    target = torch.randn(4, 2, *GRID, dtype=torch.float64)
+    (expected,) = ranks(1, train_on_half, make, inputs, target)
+    for found in ranks(2, train_on_half, make, inputs, target):
+        assert found.keys() == expected.keys()
+        for key, gradient in expected.items():
+            torch.testing.assert_close(found[key], gradient, rtol=1e-10, atol=1e-14)
+
+
 @pytest.mark.parametrize("filters", [1, 2])
 def test_forward_and_plain_gradient(ranks, filters):
     make = partial(layer, filters=filters, routing_loss=False, damping=1.0, weighted=True)
