@@ -39,8 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = int(options.command(options) or 0)
             sys.stdout.flush()
             return status
-    except BrokenPipeError:  # whoever reads what is printed, such as `head`, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        if not _reader_is_gone():  # another pipe broke, such as that of a worker
+            raise
         return 1
     except Ens10Error as error:
         print(f"ens10: {error}", file=sys.stderr)
@@ -48,6 +49,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ens10: interrupted", file=sys.stderr)
         return 130
+
+
+def _reader_is_gone() -> bool:
+    """Whether whoever reads what is printed, such as `head`, has enough; it goes nowhere then."""
+    try:
+        print(flush=True)  # what was not buffered is not tried again by a flush alone
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 class _Parser(argparse.ArgumentParser):

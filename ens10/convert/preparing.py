@@ -106,12 +106,12 @@ def prepare(
     if codec not in ("none", "lz4"):
         raise ArgumentError("codec", f"{codec!r} is not known", "Give none or lz4")
     count = workers_for(size_of(src), workers)
-    if scheduler is not None:
-        cluster_library()  # refused before anything is written
     if _is_there(store, plan, force):
         if progress:
             print(f"{store} is complete: nothing to do", file=sys.stderr)
         return store
+    if scheduler is not None:
+        cluster_library()  # refused before anything is written
     partial = store.with_name(store.name + ".partial")
     with locked(partial, store):
         if not force and _is_there(store, plan, force):  # another run has just ended

@@ -211,6 +211,15 @@ def test_as_a_module_whose_reader_has_enough():
     assert running.wait() == 1
 
 
+def test_a_pipe_that_is_not_the_output_is_an_error(monkeypatch):
+    def broken():
+        raise BrokenPipeError
+
+    monkeypatch.setattr("ens10.screen.print_environment", broken)
+    with pytest.raises(BrokenPipeError):
+        main(["env"])
+
+
 def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit) as caught:
         main(["--help"])

@@ -75,6 +75,8 @@ def test_without_distributed(write, tmp_path, monkeypatch):
     with pytest.raises(ArgumentError, match=r"cannot be imported.*ens10\[cluster\]"):
         prepare(write(cube()), tmp_path / "s", scheduler="tcp://127.0.0.1:1")
     assert not list(tmp_path.glob("s*"))
+    prepare(write(cube()), tmp_path / "s", workers=1)
+    prepare(write(cube()), tmp_path / "s", scheduler="tcp://127.0.0.1:1")  # nothing to do
 
 
 def test_how_many_workers():
