@@ -103,10 +103,11 @@ def crps_ensemble(
         dim: dimensions of a weighted mean (numbers of the scores' axes, or names); None for the
             scores of the points.
         weights: of the mean, what broadcasts to the scores.
-        nan: "propagate" makes a score NaN that has a NaN among its members; "omit" does, and
-            leaves such points out of the mean; "skip-members" scores each point by the members
-            that are there, with the estimator for their number, and leaves points without a score
-            out of the mean. A fair score needs two members at a point, and is NaN otherwise.
+        nan: "propagate" makes a score NaN that has a NaN among its members or their weights;
+            "omit" does, and leaves such points out of the mean; "skip-members" scores each point
+            by the members that have a value and a weight, with the estimator for their number,
+            and leaves points without a score out of the mean. A fair score needs two members at a
+            point, and is NaN otherwise.
 
     Returns:
         The scores, in the unit of `members`, as the kind of array that was given.

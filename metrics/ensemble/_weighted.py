@@ -1,9 +1,9 @@
 """Ensembles whose members have weights, or are missing here and there.
 
-A missing member is one of weight 0, and M equal members have the weights 1 / M: one formula for
-all. With weights w_i that sum to 1 the spread term is 1/2 sum_ij w_i w_j |x_i - x_j|, and in sorted
-order the sum of gap_k W_k (1 - W_k), where W_k is the weight of the members below the gap: every
-term is positive, so nothing cancels.
+A missing member is one of weight 0, and so is a member whose weight is missing; M equal members
+have the weights 1 / M: one formula for all. With weights w_i that sum to 1 the spread term is
+1/2 sum_ij w_i w_j |x_i - x_j|, and in sorted order the sum of gap_k W_k (1 - W_k), where W_k is
+the weight of the members below the gap: every term is positive, so nothing cancels.
 
 The pairs i != j have the weight 1 - sum_i w_i^2 in all. Dividing by it makes the term unbiased for
 weights that do not depend on the values, as for the variance with reliability weights; with equal
@@ -26,7 +26,7 @@ def fair_share(estimator: str, alpha: float) -> float:
 def crps_weighted(
     members: Array, y: Array, weights: Any, *, estimator: str, alpha: float, skip: bool
 ) -> Array:
-    """CRPS of ensembles with weights, or without the members that are NaN.
+    """CRPS of ensembles with weights, or without the members that are NaN or have a NaN weight.
 
     Args:
         members: (M, ...).
@@ -34,15 +34,16 @@ def crps_weighted(
         weights: what broadcasts to members, in any scale; None for equal ones.
         estimator: "plain", "fair" or "almost_fair".
         alpha: share of the fair term in "almost_fair".
-        skip: leave NaN members out; otherwise one of them makes the score NaN.
+        skip: leave out members that are NaN or whose weight is; otherwise the score is NaN.
 
     Returns:
         Scores, (...); NaN where no weight is left, or only one member's and the score is fair.
     """
     if weights is not None:
         check_weights(weights)
-    there = ~np.isnan(members) if skip else np.ones((), bool)
-    w = np.where(there, 1 if weights is None else weights, 0).astype(members.dtype)
+    weights = np.ones((), members.dtype) if weights is None else weights
+    there = ~(np.isnan(members) | np.isnan(weights)) if skip else np.ones((), bool)
+    w = np.where(there, weights, 0).astype(members.dtype)
     x = np.where(there, members - y, 0)
     w = np.broadcast_to(w, x.shape)
     total = w.sum(axis=0)
@@ -69,8 +70,9 @@ def check_weights(weights: Any) -> None:
     """
     negative = weights < 0
     if bool(negative.any()):
+        lowest = float(weights[negative].min())
         raise ArgumentError(
             "member_weights",
-            f"{int(negative.sum())} are negative, the lowest is {float(weights.min()):.6g}",
+            f"{int(negative.sum())} are negative, the lowest is {lowest:.6g}",
             "A weight is 0 or more",
         )

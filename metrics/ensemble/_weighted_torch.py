@@ -15,10 +15,11 @@ def crps_weighted(
 ) -> Tensor:
     """CRPS of ensembles, members first; see `ens10.metrics.ensemble._weighted.crps_weighted`."""
     w = torch.ones_like(members) if weights is None else weights.expand_as(members)
-    x = members - y
-    if skip:
-        missing = members.isnan()
-        w, x = w.masked_fill(missing, 0.0), x.masked_fill(missing, 0.0)
+    missing = members.isnan() | w.isnan()
+    undefined = y.isnan() if skip else y.isnan() | missing.any(dim=0)
+    # zeros in place of every NaN: the gradient 0 of a point without a score times NaN is NaN
+    gap = missing | y.isnan()
+    w, x = w.masked_fill(missing, 0.0), (members - y).masked_fill(gap, 0.0)
     total = w.sum(dim=0)
     w = w / torch.where(total > 0, total, 1.0)
     distance = (w * x.abs()).sum(dim=0)
@@ -26,7 +27,7 @@ def crps_weighted(
     w = w.gather(0, order)
     below = w.cumsum(dim=0)[:-1]
     spread = (ordered.diff(dim=0) * below * (1 - below)).sum(dim=0)
-    undefined = ~(total > 0)
+    undefined = undefined | ~(total > 0)
     share = fair_share(estimator, alpha)
     if share:
         pairs = 2 * (w[1:] * below).sum(dim=0)  # 1 - sum w^2, without its cancellation

@@ -205,3 +205,62 @@ def test_bad_weights_are_named():
         crps_ensemble(x, y, estimator="plain", member_dim=0, nan="skip_members")
     with pytest.raises(UnknownNameError, match="nan: 'skip-members' is not known"):
         crps_normal(x, 1.0, y, nan="skip-members")
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("library", ["numpy", "torch", "xarray", "dask", "lazy xarray"])
+def test_a_member_without_a_weight_is_left_out(library, estimator):
+    x, y, w = case(12)
+    w[2, 1], w[[0, 4], 3], w[:, 5], x[1, 3] = np.nan, np.nan, np.nan, np.nan
+    kept = [~np.isnan(w[:, p] + x[:, p]) for p in range(7)]
+    wanted = [
+        defined(x[k, p], y[p], w[k, p], estimator) if k.any() else np.nan
+        for p, k in enumerate(kept)
+    ]
+    make = {
+        "numpy": np.asarray,
+        "torch": torch.tensor,
+        "dask": lambda a: da.from_array(a, chunks=(*(6,) * (a.ndim - 1), 3)),
+    }.get(library, lambda a: xr.DataArray(a, dims=("m", "p")[-a.ndim :]))
+    arrays = [make(a) for a in (x, y, w)]
+    if library == "lazy xarray":
+        arrays = [a.chunk(p=3) for a in arrays]
+    options = {"estimator": estimator, "member_dim": 0 if "xarray" not in library else "m"}
+
+    def score(**more):
+        return crps_ensemble(*arrays[:2], member_weights=arrays[2], **options, **more)
+
+    np.testing.assert_allclose(score(nan="skip-members"), wanted, rtol=1e-12, atol=1e-13)
+    mean = score(nan="skip-members", dim="all")
+    assert float(mean) == pytest.approx(np.nanmean(wanted), rel=1e-12)
+    assert np.flatnonzero(np.isnan(np.asarray(score()))).tolist() == [1, 3, 5]
+    assert np.isnan(float(score(dim="all")))
+    complete = np.delete(wanted, [1, 3, 5]).mean()
+    assert float(score(nan="omit", dim="all")) == pytest.approx(complete, rel=1e-12)
+
+
+@pytest.mark.parametrize("nan", ["omit", "skip-members"])
+def test_gradients_do_not_see_members_without_a_weight(nan):
+    x, y, w = case(13)
+    w[2, 1], w[:, 3], x[1, 4], y[6] = np.nan, np.nan, np.nan, np.nan
+    tensors = [torch.tensor(a, requires_grad=True) for a in (x, y, w)]
+    options = {"estimator": "fair", "member_dim": 0, "dim": "all", "nan": nan}
+    crps_ensemble(*tensors[:2], member_weights=tensors[2], **options).backward()
+    for tensor in tensors:
+        assert torch.isfinite(tensor.grad).all()
+        assert (tensor.grad[tensor.isnan()] == 0).all()
+    assert (tensors[0].grad[:, 1] != 0).sum() == (5 if nan == "skip-members" else 0)
+
+
+def test_a_shared_weight_that_is_missing_drops_its_member_everywhere():
+    x, y, _ = case(14)
+    shared = np.array([1.0, 2, np.nan, 3, 1, 1])
+    options = {"estimator": "fair", "member_dim": 0}
+    got = crps_ensemble(x, y, member_weights=shared, nan="skip-members", **options)
+    rest = np.delete(x, 2, axis=0)
+    wanted = crps_ensemble(rest, y, member_weights=np.delete(shared, 2), **options)
+    np.testing.assert_allclose(got, wanted, rtol=1e-12)
+    for make in (np.asarray, torch.tensor):
+        weights = make(np.where(shared == 3, -1, shared))
+        with pytest.raises(ArgumentError, match="member_weights: 1 are negative, the lowest is -1"):
+            crps_ensemble(make(x), make(y), member_weights=weights, nan="skip-members", **options)
