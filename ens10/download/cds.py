@@ -13,7 +13,7 @@ from ens10.catalog import GRID_SHAPE
 from ens10.download.choice import ERA5_NAMES, Choice
 from ens10.download.files import Manner, Report
 from ens10.download.folder import free_space, size_text
-from ens10.download.record import write_whole
+from ens10.durable import write_whole
 from ens10.errors import FileError
 
 _SURFACE = "reanalysis-era5-single-levels"

@@ -7,7 +7,7 @@ from ens10.errors import ArgumentError, FileError
 
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 # Everything that is ever written beside a file.
-_SUFFIXES = ("", ".part", ".part.json", ".part.json.tmp", ".damaged", ".tmp")
+_SUFFIXES = ("", ".part", ".part.json", ".damaged")
 
 
 def inside(folder: Path, name: str) -> Path:

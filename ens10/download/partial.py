@@ -6,8 +6,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO
 
-from ens10.download.record import write_whole
 from ens10.download.remote import BLOCK, Info, Part, TransientError
+from ens10.durable import write_whole
 
 
 class Partial:

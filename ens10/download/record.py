@@ -1,13 +1,13 @@
 """`checksums.json`: what was fetched into a folder, from where, with size and SHA-256."""
 
 import json
-import os
 import threading
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from ens10.download.remote import BLOCK
+from ens10.durable import write_whole
 from ens10.errors import FileError
 
 NAME = "checksums.json"
@@ -89,24 +89,3 @@ def checksum(path: Path) -> str:
         while block := file.read(BLOCK):
             digest.update(block)
     return digest.hexdigest()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a small file so that it is there whole or not at all."""
-    aside = path.with_name(f"{path.name}.tmp")
-    with aside.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes renames in a folder survive a loss of power, where the system can."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

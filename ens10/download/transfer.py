@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import IO
 
 from ens10.download.partial import Partial, note_of, part_of
-from ens10.download.record import Entry, sync_folder
+from ens10.download.record import Entry
 from ens10.download.remote import Info, Part, Remote, TransientError, public
 from ens10.download.retry import Patience
+from ens10.durable import sync_folder
 from ens10.errors import FileError
 from ens10.grib import scan
 

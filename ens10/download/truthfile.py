@@ -13,7 +13,7 @@ import xarray as xr
 
 from ens10.catalog import VARIABLES
 from ens10.download.choice import Choice
-from ens10.download.record import sync_folder
+from ens10.durable import sync_folder
 from ens10.errors import FileError
 
 Grid = Mapping[str, npt.NDArray[Any]]  # latitude and longitude
