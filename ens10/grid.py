@@ -1,5 +1,7 @@
 """Geometry of regular latitude-longitude grids: exact cell areas and location features."""
 
+from collections.abc import Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 import numpy as np
@@ -74,6 +76,27 @@ def _cell_areas(lat: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     edges = np.clip(np.concatenate([[first], inner, [last]]), -90.0, 90.0)
     areas: npt.NDArray[np.float64] = np.abs(np.diff(np.sin(np.deg2rad(edges))))
     return areas
+
+
+def grid_shape(grid: str | Sequence[int], argument: str = "grid") -> tuple[int, int]:
+    """Return the numbers of rows and columns of a grid.
+
+    Args:
+        grid: "ROWSxCOLUMNS", or the two numbers.
+        argument: name of the caller's argument, for the message.
+
+    Raises:
+        ArgumentError: anything but two whole numbers of 1 or more.
+    """
+    parts = grid.lower().split("x") if isinstance(grid, str) else grid
+    try:
+        rows, columns = (int(n) if isinstance(n, str) else index(n) for n in parts)
+    except (TypeError, ValueError):
+        rows = columns = 0
+    if min(rows, columns) < 1:
+        remedy = "Give ROWSxCOLUMNS, as 361x720, or the two numbers"
+        raise ArgumentError(argument, f"{grid!r} is no grid", remedy)
+    return rows, columns
 
 
 def location_features(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> npt.NDArray[np.float32]:

@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ens10 import catalog
-from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.errors import Ens10Error, FileError
 from ens10.experiments.usage import brief
+from ens10.grid import grid_shape
 from ens10.models.networks.base import Network
 from ens10.models.parallel.cost import Machine, Precision, check_precision, machine_named
 from ens10.models.parallel.counting import without_values
@@ -110,7 +111,7 @@ def plan_config(
         ArgumentError: an argument outside its range, or nothing fits.
     """
     chosen, of_fields = machine_named(machine), check_precision(precision)
-    subject = subject_of(config, _points(grid) if grid else None)
+    subject = subject_of(config, grid_shape(grid, "--grid") if grid else None)
     found = plan(
         subject.footprints(of_fields),
         devices,
@@ -237,13 +238,6 @@ def _made(config: Path, specification: Any) -> Network:
             cause = cause.__cause__ or cause.__context__
         raise cause or FileError(config, brief(str(error)).rstrip(".")) from None
     return network
-
-
-def _points(grid: str) -> Grid:
-    rows, _, columns = grid.lower().partition("x")
-    if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
-        raise ArgumentError("--grid", f"{grid!r} is no grid", "Write ROWSxCOLUMNS, as 361x720")
-    return int(rows), int(columns)
 
 
 def _grids(specification: Any) -> Iterator[Grid]:

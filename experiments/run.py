@@ -8,6 +8,7 @@ RUN/predictions.zarr        after `ens10 predict`
 RUN/scores.nc, scores.csv   after `ens10 score`
 """
 
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ _KEPT = ("seed_everything", "trainer", "model", "data")
 # A null may stand where the default is none; jsonargparse 4.49 renamed the option.
 _RENAMED = tuple(int(n) for n in version("jsonargparse").split(".")[:2]) >= (4, 49)
 _KEEP_NULLS = {"skip_unset" if _RENAMED else "skip_none": False}
+_HELP = re.compile(r"-h|--help|--\S+\.help(=.*)?")  # --model.help CLASS lists a class's options
 _NO_ABBREVIATIONS: dict[str, Any] = {"allow_abbrev": False}  # --data.stor is a mistake
 
 
@@ -61,10 +63,13 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
     Raises:
         ArgumentError: no run folder is given.
         FileError: the folder holds a run already, or none, or no checkpoint.
-        SystemExit: an option or key that is not known.
+        SystemExit: an option or key that is not known (2), or help was printed (0).
         KeyboardInterrupt: the user stopped it; `fit --resume` goes on.
     """
     arguments = with_strategy(arguments)
+    if any(_HELP.fullmatch(argument) for argument in arguments):
+        with few_words():
+            return RunCLI(args=[stage, *arguments])  # prints help and exits: no run is needed
     run = _run_folder(arguments)
     begins = stage == "fit" and "--resume" not in arguments
     config, checkpoint = run / CONFIG, None

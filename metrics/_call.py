@@ -16,7 +16,13 @@ import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError
-from ens10.metrics._dispatch import backend_of, common_dtype, dask_array, on_host
+from ens10.metrics._dispatch import (
+    backend_of,
+    common_dtype,
+    dask_array,
+    on_host,
+    refuse_datasets,
+)
 from ens10.metrics._labels import (
     check_alike,
     check_some,
@@ -157,8 +163,9 @@ def checked_axes(name: str, array: Any, dims: Sequence[Dim]) -> tuple[int, ...]:
     """The numbers of some axes of an array, from 0.
 
     Raises:
-        ArgumentError: the array has no such axis.
+        ArgumentError: the array has no such axis, or is a Dataset.
     """
+    refuse_datasets({name: array})
     ndim = array.ndim
     for dim in dims:
         if (

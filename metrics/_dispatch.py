@@ -1,6 +1,7 @@
 """Which library holds the arrays of a call, told without importing torch or dask."""
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Literal
 
@@ -8,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, listing
 
 Backend = Literal["torch", "xarray", "dask", "numpy"]
 Array = npt.NDArray[np.floating[Any]]
@@ -21,8 +22,10 @@ def backend_of(arrays: dict[str, Any]) -> Backend:
         arrays: the arguments of a score by name.
 
     Raises:
-        ArgumentError: arrays of two libraries that do not mix, such as torch and numpy.
+        ArgumentError: arrays of two libraries that do not mix, such as torch and numpy, or a
+            Dataset in the place of an array.
     """
+    refuse_datasets(arrays)
     found = {name: _one(value) for name, value in arrays.items() if not np.isscalar(value)}
     kinds = set(found.values())
     if kinds <= {"numpy"}:
@@ -33,6 +36,22 @@ def backend_of(arrays: dict[str, Any]) -> Backend:
         told = ", ".join(f"{name} is {kind}" for name, kind in found.items())
         raise ArgumentError(next(iter(found)), f"arrays of several libraries ({told})", "Give one")
     return kinds.pop()
+
+
+def refuse_datasets(arrays: Mapping[str, Any]) -> None:
+    """Refuse a Dataset in the place of an array.
+
+    Raises:
+        ArgumentError: one of them is a Dataset; the message lists its variables.
+    """
+    for name, value in arrays.items():
+        if isinstance(value, xr.Dataset):
+            names = [repr(str(n)) for n in value.data_vars]
+            raise ArgumentError(
+                name,
+                f"a DataArray is wanted, not a Dataset (its variables: {listing(names) or 'none'})",
+                f"Choose one variable, such as ds[{names[0] if names else '...'}]",
+            )
 
 
 def _one(value: Any) -> Backend:

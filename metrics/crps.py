@@ -12,7 +12,7 @@ import xarray as xr
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics import _kernels_numpy as on_numpy
 from ens10.metrics._call import Score, apply
-from ens10.metrics._dispatch import backend_of
+from ens10.metrics._dispatch import backend_of, refuse_datasets
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 
 Estimator = Literal["plain", "fair", "almost_fair"]
@@ -169,6 +169,7 @@ _ENSEMBLE = Score(*_NAME, on_numpy.crps_ensemble, _ensemble_tensors)
 
 def _size_along(members: Any, member_dim: int | str) -> int | None:
     """How many members there are; None if they have no such axis."""
+    refuse_datasets({"members": members})
     if isinstance(members, xr.DataArray):
         return members.sizes.get(member_dim)
     shape = np.shape(members)

@@ -15,6 +15,7 @@ from ens10 import catalog
 from ens10.channels import field_of, resolve, split
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.grib import Encoder, LatLonGrid
+from ens10.grid import grid_shape
 from ens10.progress import track
 from ens10.source import open_source
 from ens10.synthetic.atmosphere import Atmosphere, Channel
@@ -29,7 +30,7 @@ class World:
     """Ensemble forecasts and their truth, all drawn from one seed.
 
     Args:
-        grid: rows x columns, poles included, such as "46x96"; "361x720" is ENS-10's.
+        grid: rows x columns, poles included, such as "46x96" or (46, 96); "361x720" is ENS-10's.
         years: hindcast years.
         dates: start dates as MMDD, or how many of ENS-10's 105 to take, evenly; None for all.
         variables: names in the catalogue; None for all surface variables.
@@ -50,7 +51,7 @@ class World:
 
     def __init__(
         self,
-        grid: str = "46x96",
+        grid: str | Sequence[int] = "46x96",
         years: Sequence[int] = catalog.HINDCAST_YEARS,
         dates: Sequence[str] | int | None = None,
         variables: Sequence[str] | None = None,
@@ -61,7 +62,9 @@ class World:
         members: int = len(catalog.MEMBERS),
     ) -> None:
         _check(steps, members, seed)
-        rows, columns = _parse_grid(grid)
+        rows, columns = grid_shape(grid)
+        if rows < 4 or columns < 8:
+            raise ArgumentError("grid", f"{rows}x{columns} is too small", "Give at least 4x8")
         wanted = variables or catalog.names_of_kind("sfc")
         names = list(dict.fromkeys(catalog.variable(v).name for v in wanted))
         self.grid = LatLonGrid(rows, columns, 90.0, -90.0, 0.0, 360.0 / columns)
@@ -71,7 +74,7 @@ class World:
             raise ArgumentError("years", "none is given", "Give at least one, such as 1998")
         self.folder: Path | None = None
         self._parameters = {
-            "grid": grid,
+            "grid": f"{rows}x{columns}",
             "years": self.years,
             "dates": self.month_days,
             "variables": names,
@@ -274,13 +277,6 @@ def _channels(names: Sequence[str], levels: Sequence[int]) -> Iterator[Channel]:
             yield Channel(name, None)
         else:
             yield from (Channel(name, int(level)) for level in levels)
-
-
-def _parse_grid(grid: str) -> tuple[int, int]:
-    rows, _, columns = grid.partition("x")
-    if not (rows.isdigit() and columns.isdigit()) or int(rows) < 4 or int(columns) < 8:
-        raise ArgumentError("grid", f"{grid!r} is no grid", "Give ROWSxCOLUMNS, at least 4x8")
-    return int(rows), int(columns)
 
 
 def _month_days(dates: Sequence[str] | int | None) -> list[str]:

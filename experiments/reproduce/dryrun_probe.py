@@ -27,6 +27,7 @@ from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
 from ens10.experiments.plan import on_grid
 from ens10.experiments.quiet import few_words
+from ens10.grid import grid_shape
 from ens10.loader.batch import Batch
 
 _STEPS = 3  # of a network, the first of which does not count
@@ -208,8 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("model")
     parser.add_argument("--grid", default="x".join(map(str, catalog.GRID_SHAPE)))
     given = parser.parse_args(arguments)
-    rows, _, columns = given.grid.partition("x")
-    print(json.dumps(measure(given.model, (int(rows), int(columns)))))
+    print(json.dumps(measure(given.model, grid_shape(given.grid, "--grid"))))
     return 0
 
 

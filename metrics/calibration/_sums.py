@@ -91,11 +91,12 @@ def core_size(name: str, array: Any, dim: Dim) -> int:
     """The length of a core dimension; 1 if a DataArray lacks it, which is refused later.
 
     Raises:
-        ArgumentError: an array has no such axis.
+        ArgumentError: an array has no such axis, or a Dataset in its place.
     """
     if isinstance(array, xr.DataArray):
         return int(array.sizes.get(dim, 1))
-    return int(array.shape[checked_axes(name, array, [dim])[0]])
+    axis = checked_axes(name, array, [dim])[0]
+    return int(array.shape[axis])
 
 
 def binned(index: npt.NDArray[np.int64], bins: int, *values: Floats) -> Floats:

@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._dispatch import refuse_datasets
 from ens10.metrics._labels import check_alike
 
 EventEstimator = Literal["plain", "fair"]
@@ -73,8 +74,9 @@ def check_members(members: Any, member_dim: int | str, estimator: str, nan: str)
 
     Raises:
         UnknownNameError: another estimator.
-        ArgumentError: the fair one of a single member.
+        ArgumentError: the fair one of a single member, or a Dataset in the place of an array.
     """
+    refuse_datasets({"members": members})
     if isinstance(members, xr.DataArray):
         size = members.sizes.get(member_dim, 2)
     else:

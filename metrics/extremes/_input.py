@@ -9,7 +9,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, checked_axes
-from ens10.metrics._dispatch import Array, compilable
+from ens10.metrics._dispatch import Array, compilable, refuse_datasets
 from ens10.metrics._labels import check_alike, checked_core
 
 Levels = npt.NDArray[np.float64]
@@ -33,6 +33,7 @@ def checked_levels(
         ArgumentError: axes or coordinates that do not fit, other units, one member, or levels
             that are not known, do not ascend, lie outside [0, 1] or are as many as the quantiles.
     """
+    refuse_datasets({"members": members, "climate": climate})
     members, climate = (a if hasattr(a, "ndim") else np.asarray(a) for a in (members, climate))
     _check_two(_size(members, "members", member_dim))
     count = _size(climate, "climate", quantile_dim)

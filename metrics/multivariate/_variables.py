@@ -9,6 +9,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, checked_axes
+from ens10.metrics._dispatch import refuse_datasets
 from ens10.metrics._labels import check_alike, checked_core
 from ens10.metrics._reduce import listed
 
@@ -33,8 +34,10 @@ def variable_axes(
         What `apply` takes as `core`, and the lengths of the variable axes.
 
     Raises:
-        ArgumentError: no variable axis, no such axis, or observations of other variables.
+        ArgumentError: no variable axis, no such axis, observations of other variables, or a
+            Dataset in the place of an array.
     """
+    refuse_datasets({"members": members, "y": y})
     dims = tuple(listed(variable_dim))
     if not dims or member_dim in dims:
         raise ArgumentError(

@@ -28,12 +28,12 @@ def checked_forecast(forecast: xr.Dataset, name: str = "forecast") -> xr.Dataset
     Their order is time [, step] [, level] [, number or quantile], latitude, longitude.
 
     Raises:
-        UnknownNameError: no known `forecast_kind` in its attributes.
+        UnknownNameError: a `forecast_kind` that is not known.
         MissingDataError: variables of that kind that it lacks.
-        ArgumentError: other dimensions, a date twice, units that differ, or quantile levels that
-            do not rise between 0 and 1.
+        ArgumentError: no `forecast_kind` in its attributes, other dimensions, a date twice, units
+            that differ, or quantile levels that do not rise between 0 and 1.
     """
-    kind = kind_of(forecast)
+    kind = kind_of(forecast, name)
     absent = [variable for variable in kind.variables if variable not in forecast]
     if absent:
         raise MissingDataError(f"{kind.name} {name}", absent)

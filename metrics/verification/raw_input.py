@@ -96,7 +96,7 @@ def _fields(
         return {"index": raw.to_dataarray()}, raw.origin, raw.method
     if not isinstance(raw, xr.Dataset):
         raise ArgumentError("raw", f"{type(raw).__name__} is no ensemble forecast and no FrozenEFI")
-    if kind_of(raw).name != "ensemble":
+    if kind_of(raw, "raw").name != "ensemble":
         raise ArgumentError(
             "raw", f"a forecast of kind {kind_of(raw).name}", "Give the ensemble's members"
         )

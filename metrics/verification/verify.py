@@ -203,7 +203,7 @@ def _same_dates(
 
 def _compared(scores: Sequence[str] | None, reference: xr.Dataset) -> list[str]:
     """The scores of the reference: those that have a skill score and that it has itself."""
-    kind, members = kind_of(reference).name, reference.sizes.get("number")
+    kind, members = kind_of(reference, "reference").name, reference.sizes.get("number")
     usual = [name for name, score in SCORES.items() if score.usual]
     found = []
     for name in usual if scores is None else scores:

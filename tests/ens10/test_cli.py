@@ -1,5 +1,6 @@
 """The command line: exit statuses, one-line errors, suggestions."""
 
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,9 @@ from ens10.errors import (
 )
 
 PREPARE = "Try: ens10 prepare --help"
+COMMANDS = ["info", "synth", "download", "inspect", "prepare", "verify", "export", "fit",
+            "validate", "test", "predict", "score", "report", "case", "plan", "reproduce", "demo",
+            "env"]  # fmt: skip
 WORLD = ["--grid", "8x16", "--years", "2000-2001", "--dates", "2", "--members", "2"]
 
 
@@ -220,14 +224,37 @@ def test_a_pipe_that_is_not_the_output_is_an_error(monkeypatch):
         main(["env"])
 
 
+@pytest.mark.parametrize(
+    ("command", "flag"), [*((command, "--help") for command in COMMANDS), ("predict", "-h")]
+)
+def test_every_command_has_help(command, flag, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main([command, flag])
+    assert caught.value.code == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("usage: ens10 ")
+    assert f" {command} [-" in " ".join(shown.out.split())
+    if command in ("fit", "validate", "test", "predict"):
+        for option in ("--config", "--run", "--data.store", "--trainer.max_epochs"):
+            assert f"{option} " in shown.out
+    assert not shown.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_on_a_class_needs_no_run(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["fit", "--model.help", "ens10.models.PostProcessor"])
+    assert caught.value.code == 0
+    assert "--model.network NETWORK" in capsys.readouterr().out
+
+
 def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit) as caught:
         main(["--help"])
     assert caught.value.code == 0
-    shown = capsys.readouterr().out
-    for command in ("info", "synth", "inspect", "prepare", "fit", "validate", "test", "predict",
-                    "score", "report", "demo", "env"):  # fmt: skip
-        assert f"    {command} " in shown
+    listed = re.findall(r"^    (\w+)\s", capsys.readouterr().out, re.MULTILINE)
+    assert set(listed) == set(COMMANDS)
 
 
 def test_synth_refuses_a_full_folder(world, capsys):

@@ -164,7 +164,13 @@ def test_only_empty_folders_are_written(tmp_path):
         ({"variables": ["z"], "levels": [501]}, "levels: 501 is not known"),
         ({"grid": "46"}, "ROWSxCOLUMNS"),
         ({"grid": "2x96"}, "at least 4x8"),
-        ({"grid": "46x-96"}, "'46x-96' is no grid"),
+        ({"grid": "46x-96"}, "grid: '46x-96' is no grid. Give ROWSxCOLUMNS"),
+        ({"grid": (46, 96, 2)}, r"grid: \(46, 96, 2\) is no grid"),
+        ({"grid": (46.0, 96)}, r"grid: \(46.0, 96\) is no grid"),
+        ({"grid": ("8", None)}, "is no grid"),
+        ({"grid": 46}, "grid: 46 is no grid"),
+        ({"grid": None}, "grid: None is no grid"),
+        ({"grid": (2, 96)}, "grid: 2x96 is too small. Give at least 4x8"),
         ({"steps": [0, 24]}, "48 is missing"),
         ({"steps": [-24, 48]}, "hours from 0"),
         ({"steps": [48, 48]}, "each once"),
@@ -183,6 +189,15 @@ def test_only_empty_folders_are_written(tmp_path):
 def test_impossible_worlds(arguments, message):
     with pytest.raises(ArgumentError, match=message):
         World(**{"grid": "8x16", "years": [2001, 2002], "dates": 1, **arguments})
+
+
+@pytest.mark.parametrize("grid", ["9x16", "9X16", (9, 16), [9, 16], np.array([9, 16])])
+def test_a_grid_is_text_or_two_numbers(grid, tmp_path):
+    made = World(grid, [2000], 1, ["t2m"], members=2, steps=(48,))
+    assert (made.grid.rows, made.grid.columns) == (9, 16)
+    read = World.load(made.write(tmp_path / "w"))
+    assert read.grid == made.grid
+    assert (read.region == made.region).all()
 
 
 def test_things_given_twice_count_once(tmp_path):

@@ -1,5 +1,6 @@
 """How every score is called: libraries, axes, coordinates, units, means; with one simple score."""
 
+import inspect
 import warnings
 
 import dask
@@ -11,12 +12,21 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ens10.metrics
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import RechunkWarning, Score, apply
 from ens10.metrics._reduce import mean_over
 from ens10.metrics._tables import as_labelled, names_of
 
 DIMS = ("time", "number", "latitude")
+
+
+def parameters(name):
+    """The parameters of a public function, and whether each must be given; none of a class."""
+    function = getattr(ens10.metrics, name)
+    if not inspect.isfunction(function):
+        return {}
+    return {p.name: p.default is p.empty for p in inspect.signature(function).parameters.values()}
 
 
 def mean_error(members, y, scale):
@@ -115,6 +125,46 @@ def test_observations_that_broadcast():
         np.testing.assert_array_equal(call(members, part, 1), wanted)
         lazy = call(da.from_array(members, chunks=(2, -1, 2)), part, 1)
         np.testing.assert_array_equal(lazy, wanted)
+
+
+def test_a_dataset_is_no_array():
+    members, y = case()
+    x, observed = named(members, y)
+    both = xr.Dataset({"t2m": x, "u10": x})
+    wanted = r"a DataArray is wanted, not a Dataset \(its variables: 't2m', 'u10'\)\. Choose"
+    for array in (observed, y, torch.tensor(y), observed.chunk()):
+        with pytest.raises(ArgumentError, match=rf"^members: {wanted} .*ds\['t2m'\]\.$"):
+            call(both, array, "number")
+    with pytest.raises(ArgumentError, match=rf"^y: {wanted}"):
+        call(x, both, "number")
+    with pytest.raises(ArgumentError, match=r"^score: "):
+        mean_over(both, "all")
+    with pytest.raises(ArgumentError, match=r"\(its variables: none\)"):
+        call(xr.Dataset(), y, "number")
+
+
+OPTIONS = {
+    "estimator": "plain", "member_dim": "number", "variable_dim": "latitude", "threshold": 280.0,
+    "longitude_dim": "latitude", "latitude_dim": "time", "levels": [0.25, 0.5, 0.75], "level": 90,
+    "quantile_dim": "number", "rule": "mean", "seed": 0, "edges": [0.0, 1.0], "window": 3,
+    "component_dim": "number", "coefficient_dim": "number", "category_dim": "number",
+    "thresholds": [280.0],
+}  # fmt: skip
+ARRAYS = {"members", "values", "mu", "forecast", "mean", "coefficients", "probabilities"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in ens10.metrics.__all__
+     if {"y", "climate", "category"} & {*parameters(name)} and ARRAYS & {*parameters(name)}
+     and "truth" not in parameters(name)],
+)  # fmt: skip
+def test_no_score_takes_a_dataset(name):
+    x, _ = named(*case())
+    both = xr.Dataset({"t2m": x, "u10": x})
+    wanted = {key: OPTIONS.get(key, both) for key, needed in parameters(name).items() if needed}
+    with pytest.raises(ArgumentError, match=r"a DataArray is wanted, not a Dataset"):
+        getattr(ens10.metrics, name)(**wanted)
 
 
 def test_axes_that_are_not_there():

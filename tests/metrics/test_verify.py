@@ -13,6 +13,7 @@ from ens10.metrics import score_states, summarise, verify
 from ens10.metrics.verification import LeftOutWarning, blocks
 
 N, M, H, W = 30, 5, 6, 8  # sizes of the world
+KIND = r"attrs\['forecast_kind'\]"
 LAG = np.timedelta64(48, "h")
 
 
@@ -214,8 +215,16 @@ def test_what_the_truth_lacks_is_listed(world):
 
 def test_bad_forecasts_and_scores_are_named(world):
     ensemble, normal, truth = world
-    with pytest.raises(UnknownNameError, match="forecast_kind"):
-        verify(normal.drop_attrs(deep=False), truth)
+    bare = normal.drop_attrs(deep=False)
+    kinds = r"to one of: normal, ensemble, quantiles, .*student_t\.$"
+    with pytest.raises(ArgumentError, match=rf"^forecast: .* Set forecast\.{KIND} {kinds}"):
+        verify(bare, truth)
+    with pytest.raises(ArgumentError, match=rf"^reference: .* Set reference\.{KIND} {kinds}"):
+        verify(normal, truth, reference=bare)
+    with pytest.raises(UnknownNameError, match=rf"^forecast\.{KIND}: 'norml' .* mean 'normal'"):
+        verify(normal.assign_attrs(forecast_kind="norml"), truth)
+    with pytest.raises(ArgumentError, match=r"^forecast: a Dataset is wanted, not a DataArray"):
+        verify(normal["mu"], truth)
     with pytest.raises(MissingDataError, match="sigma"):
         verify(normal.drop_vars("sigma"), truth)
     with pytest.raises(ArgumentError, match="forecast: dimensions"):
