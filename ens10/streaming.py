@@ -19,6 +19,8 @@ from numba.extending import intrinsic
 
 from ens10.compiled import OPTIONS
 
+Field = npt.NDArray[np.float32]
+Move = Callable[[int, Field, Field], None]  # of a field's number, from one place to another
 LINE = 16  # float32 numbers in 64 bytes, a cache line of most machines
 WORTH_IT = 2**16  # numbers: smaller fields stay in the cache for whoever reads them next
 _FLOAT, _DOUBLE, _INT32 = ir.FloatType(), ir.DoubleType(), ir.IntType(32)

@@ -151,6 +151,12 @@ def test_a_bare_name_is_refused(folder):
         ("import ens10, ens10.catalog, ens10.errors", [*TORCH, "xarray", "scipy", "eccodes"]),
         ("import ens10.store, ens10.convert, ens10.loader, ens10.metrics, ens10.synthetic", TORCH),
         ("from ens10.metrics import crps_normal; assert crps_normal(0.0, 0.0, 2.0) == 2", TORCH),
+        # what a GPU machine has beside torch is enough for models, scores and batches
+        (
+            "import ens10.metrics, ens10.models.heads_baseline, ens10.models.networks; "
+            "from ens10.loader import Batches",
+            ["crc32c", "dask", "eccodes", "jsonargparse", "netCDF4", "numcodecs", "zarr"],
+        ),
         ("from ens10.cli import main; main(['--help'])", [*TORCH, "xarray"]),
         ("from ens10.cli import main; sys.exit(main(['info']))", [*TORCH, "xarray"]),
     ],

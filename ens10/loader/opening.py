@@ -5,9 +5,7 @@ from pathlib import Path
 import xarray as xr
 
 from ens10.errors import ArgumentError
-from ens10.loader.datasetsamples import DatasetSamples
 from ens10.loader.samples import Samples
-from ens10.loader.storesamples import StoreSamples
 
 
 def open_samples(
@@ -32,8 +30,12 @@ def open_samples(
     if isinstance(data, xr.Dataset):
         if truth is None:
             raise ArgumentError("truth", "a lazy dataset needs its truth beside it", "Give truth=")
+        from ens10.loader.datasetsamples import DatasetSamples  # needs dask
+
         truth = truth.to_dataset() if isinstance(truth, xr.DataArray) else truth
         return DatasetSamples(data, truth, target, ensemble)
     if not isinstance(data, str | Path):
         raise ArgumentError("data", f"{type(data).__name__} is neither a path nor a Dataset")
+    from ens10.loader.storesamples import StoreSamples  # needs zarr
+
     return StoreSamples(data, target, ensemble)

@@ -12,7 +12,7 @@ import xarray as xr
 from ens10.channels import attributes_of, channel_names, field_of, resolve, split_exactly
 from ens10.climate import Sums, years_of
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.store.chunks import Move
+from ens10.streaming import Move
 
 Field = npt.NDArray[np.float32]
 Moment = Literal["mean", "std"]

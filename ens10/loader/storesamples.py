@@ -25,7 +25,8 @@ from ens10.loader.samples import (
     move_in_place,
 )
 from ens10.store import open_store, store_kinds
-from ens10.store.chunks import Move, Reader, open_reader
+from ens10.store.chunks import Reader, open_reader
+from ens10.streaming import Move
 
 _PARTS = ("count", "sum", "square_sum")
 

@@ -8,7 +8,7 @@ the rows and fields that are wanted and no more, and unpacks them into memory th
 import json
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,11 +23,10 @@ from ens10.packed16.lz4 import inflate
 from ens10.packed16.unpack import unpack
 from ens10.store.bytes import Buffer, FileBytes, MemoryBytes, Source
 from ens10.store.mapping import Maps
-from ens10.streaming import copy
+from ens10.streaming import Move, copy
 
 Place = tuple[int, ...]
 Field = npt.NDArray[np.float32]
-Move = Callable[[int, Field, Field], None]
 MEND = "Mend the store with `ens10 verify STORE --repair`"
 _FLOAT_BYTES = 4
 _FIELD_DIMS = ("number", "channel")

@@ -8,9 +8,6 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from dask import config as dask_config
-from dask.base import compute
-from dask.delayed import delayed
 from torch import Tensor
 
 from ens10.errors import ArgumentError
@@ -120,6 +117,10 @@ def of_blocks(made: Callable[[Part], Floats], blocks: Sequence[Part]) -> list[Fl
     """
     if len(blocks) == 1:  # also within a thread of dask: a second pool would wait for the first
         return [made(blocks[0])]
+    from dask import config as dask_config  # here: networks and heads load without dask
+    from dask.base import compute
+    from dask.delayed import delayed
+
     chosen = dask_config.get("scheduler", None)
     scheduler = chosen if chosen in _ONE_THREAD else "threads"
     jobs = [delayed(made)(block) for block in blocks]
