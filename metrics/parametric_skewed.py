@@ -25,12 +25,14 @@ def crps_student_t(
 
     With z = (y - mu) / sigma, n = df: sigma [z (2 F(z) - 1) + 2 f(z) (n + z^2) / (n - 1)
     - 2 sqrt(n) / (n - 1) B(1/2, n - 1/2) / B(1/2, n/2)^2] (Jordan, Krueger & Lerch 2019,
-    doi:10.18637/jss.v090.i12, appendix A); inf for df <= 1, which has no mean. Tensors are
+    doi:10.18637/jss.v090.i12, appendix A), rearranged so that nothing cancels near n = 1 or at
+    large n: the integral of (F - 1{x >= y})^2 is finite for n > 1/2, without a mean too, and
+    n = inf is the normal distribution. It is inf for n <= 1/2, with gradient 0. Tensors are
     computed on the host; their gradients are analytic, but for that by df, which is a difference
     of fourth order with an error near 1e-11.
 
     Args:
-        df: degrees of freedom, above 0; no unit.
+        df: degrees of freedom, above 0; inf for the normal distribution; no unit.
         mu: locations, any shape.
         sigma: scales, 0 or more, in the unit of `mu`.
         y: observations.
@@ -63,7 +65,10 @@ def crps_lognormal(
 
     With z = (log y - mu) / sigma: y (2 Phi(z) - 1) - 2 exp(mu + sigma^2 / 2)
     [Phi(z - sigma) + Phi(sigma / sqrt(2)) - 1] (Baran & Lerch 2015, doi:10.1002/qj.2521);
-    Phi(z) is 0 for y <= 0. Gradients of tensors are analytic and finite, at sigma = 0 too.
+    Phi(z) is 0 for y <= 0. The bracket cancels at large sigma, all of it at small sigma: it is
+    computed by scaled complementary error functions above 1/2, and by differences that are of the
+    size of sigma below. Gradients of tensors are analytic, and finite where the score is, at
+    sigma = 0 too; where it overflows, it is inf.
 
     Args:
         mu: mean of the logarithm; no unit.

@@ -139,7 +139,8 @@ def _on_numpy(formula: Formula, *given: Any, check: bool) -> Any:
     if check:
         formula.check(*arrays)
     made = formula.on_arrays(formula.value, *np.broadcast_arrays(*arrays))
-    return made.astype(dtype, copy=False)
+    with np.errstate(over="ignore"):  # a score beyond the range of float32 is inf
+        return made.astype(dtype, copy=False)
 
 
 def _on_tensors(formula: Formula, *tensors: Any, check: bool) -> Any:

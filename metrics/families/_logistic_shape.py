@@ -88,7 +88,7 @@ def tail(ops: Any, window: Window) -> Parts:
     q, e = (v * (1 + c) / (1 + c * v) for v in (v_d, v_w))
     p = -ops.expm1(-w) / (1 + c * v_w)
     survival, to_z = ((1 + c) * (log_over(ops, c) - v * log_over(ops, c * v)) for v in (v_w, v_d))
-    squared = (1 + c) ** 2 * (_rest_over(ops, c) - v_w**2 * _rest_over(ops, c * v_w))
+    squared = (1 + c) ** 2 * (rest_over(ops, c) - v_w**2 * rest_over(ops, c * v_w))
     at_l = 1 / ((1 + c) * p)
     return Parts(
         r=lo,
@@ -133,7 +133,7 @@ def log_over(ops: Any, x: Any) -> Any:
     return ops.where(x > 1e-300, ops.log1p(safe) / safe, ops.full_like(x, 1.0))
 
 
-def _rest_over(ops: Any, x: Any) -> Any:
+def rest_over(ops: Any, x: Any) -> Any:
     """(log(1 + x) - x / (1 + x)) / x^2, and 1/2 at 0."""
     safe = ops.maximum(x, _SMALL)
     total = ops.full_like(x, 0.0)

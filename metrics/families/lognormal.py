@@ -13,15 +13,18 @@ from ens10.metrics.families._family import (
     variance_formula,
 )
 from ens10.metrics.families._formula import Domain
+from ens10.metrics.families._gamma_functions import UNIT_POINTS, UNIT_WEIGHTS
 
 _PARAMETERS: Mapping[str, Domain] = {"mu": "real", "sigma": "nonnegative"}
 _POSITIVE: Mapping[str, Domain] = {"mu": "real", "sigma": "positive"}
 _BY_ROOT_2, _LOG_ROOT_2PI = math.sqrt(0.5), 0.5 * math.log(2 * math.pi)
 _FAR = 1e3
+_SMALL = 0.5  # a sigma below which the terms of the CRPS cancel
+_MOST, _MOST_SIGMA = 37.0, 1e160
 
 
-def _standardised(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    """(log y - mu) / sigma; far below for y <= 0, and its limit where sigma is 0."""
+def _standardised(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, Any]:
+    """(log y - mu) / sigma, far below for y <= 0, its limit where sigma is 0; and log y - mu."""
     there = y > 0
     d = ops.log(ops.where(there, y, ops.full_like(y, 1.0))) - mu
     none = sigma == 0
@@ -29,27 +32,85 @@ def _standardised(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
     z = ops.where(
         z > _FAR, ops.full_like(z, _FAR), ops.where(z < -_FAR, -ops.full_like(z, _FAR), z)
     )
-    return ops.where(there | (y != y), z, -ops.full_like(z, _FAR)) + 0 * (mu + y)
+    return ops.where(there | (y != y), z, -ops.full_like(z, _FAR)), d
 
 
-def _excess(ops: Any, sigma: Any, z: Any) -> Any:
-    return ops.ndtr(z - sigma) + ops.ndtr(sigma * _BY_ROOT_2) - 1
+def _mills(ops: Any, x: Any) -> Any:
+    """(1 - Phi(x)) / phi(x); x is no further below 0 than exp can follow."""
+    return ops.erfcx(ops.maximum(x, -_MOST) * _BY_ROOT_2) * math.sqrt(0.5 * math.pi)
+
+
+def _partial_mean(ops: Any, mu: Any, sigma: Any, y: Any, z: Any) -> Any:
+    """E[Y; Y <= y] = M Phi(z - sigma), M the mean: y phi(z) R(sigma - z), as M may overflow."""
+    inside = sigma > z
+    positive = ops.where(inside & (y > 0), y, ops.full_like(y, 0.0))
+    gap = ops.where(inside, sigma - z, ops.full_like(z, 1.0))
+    below = ops.where(positive == 0, positive, positive * _density(ops, z) * _mills(ops, gap))
+    beyond = ops.exp(mu + 0.5 * sigma * sigma) * ops.ndtr(z - sigma)
+    return ops.where(inside, below, beyond)
+
+
+def _narrow(ops: Any, mu: Any, sigma: Any, y: Any, z: Any, d: Any) -> Any:
+    """The CRPS for a small sigma, of which all terms are as small: those of 1 are left out.
+
+    With m = exp(mu): |y - m| erf(|z| / sqrt(2)) + m [2 (Phi(z) - Phi(z - sigma)) - erf(sigma / 2)
+    - (M / m - 1) (2 Phi(z - sigma) - 1 + erf(sigma / 2))]; the difference of Phi is a quadrature.
+    """
+    m = ops.exp(mu)
+    near = ops.where(ops.abs(d) < 1, d, ops.full_like(d, 0.0))
+    distance = ops.where((ops.abs(d) < 1) & (y > 0), m * ops.expm1(near), y - m)
+    between: Any = 0.0
+    for point, weight in zip(UNIT_POINTS, UNIT_WEIGHTS, strict=True):
+        between = between + float(weight) * _density(ops, z - float(point) * sigma)
+    half = ops.erf(0.5 * sigma)
+    growth = ops.expm1(0.5 * sigma * sigma)
+    beyond = growth * (ops.erf((z - sigma) * _BY_ROOT_2) + half)
+    spread = 2 * sigma * between - half - beyond
+    return distance * ops.erf(z * _BY_ROOT_2) + ops.where(spread == 0, spread, m * spread)
+
+
+def _wide(ops: Any, mu: Any, sigma: Any, y: Any, z: Any) -> Any:
+    """The CRPS for any other sigma; Phi(-sigma / sqrt(2)) times the mean is an erfcx."""
+    outer = ops.exp(mu + 0.25 * sigma * sigma + ops.log(ops.erfcx(0.5 * sigma)))
+    above = ops.where(y == 0, y, y * ops.erf(z * _BY_ROOT_2))
+    beyond = 2 * _partial_mean(ops, mu, sigma, y, z)
+    return ops.where(beyond == math.inf, above, above - beyond) + outer
 
 
 def _value(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    z = _standardised(ops, mu, sigma, y)
-    mean = ops.exp(mu + 0.5 * sigma * sigma)
-    return y * (2 * ops.ndtr(z) - 1) - 2 * mean * _excess(ops, sigma, z)
+    s = _finite(ops, sigma)
+    z, d = _standardised(ops, mu, s, y)
+    small = s < _SMALL
+    few = ops.where(small, s, ops.full_like(s, 0.0))
+    many = ops.where(small, ops.full_like(s, 1.0), s)
+    score = ops.where(small, _narrow(ops, mu, few, y, z, d), _wide(ops, mu, many, y, z))
+    # an infinite observation, or a median that overflows
+    vast = (ops.abs(y) == math.inf) | (ops.exp(mu) == math.inf)
+    score = ops.where(vast, ops.full_like(score, math.inf), score)
+    missing = (mu != mu) | (sigma != sigma) | (y != y)
+    return ops.where(missing, ops.full_like(score, math.nan), score)
 
 
 def _partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
-    z = _standardised(ops, mu, sigma, y)
-    mean = ops.exp(mu + 0.5 * sigma * sigma)
+    s = _finite(ops, sigma)
+    z, _ = _standardised(ops, mu, s, y)
+    positive = ops.where((y > 0) & (ops.abs(z) < _MOST), y, ops.full_like(y, 0.0))
+    level = ops.exp(mu + 0.25 * s * s)
+    tail = ops.erfcx(0.5 * s)
+    below = _partial_mean(ops, mu, s, y, z)
     # exp(mu) is a scale, so that the score is y dC/dy + dC/dmu
-    by_mu = -2 * mean * _excess(ops, sigma, z)
-    at_y = ops.where(y > 0, y, ops.full_like(y, 0.0)) * _density(ops, z)
-    by_sigma = 2 * at_y + sigma * by_mu - math.sqrt(2) * mean * _density(ops, sigma * _BY_ROOT_2)
-    return by_mu, by_sigma, 2 * ops.ndtr(z) - 1
+    by_mu = ops.exp(mu + 0.25 * s * s + ops.log(tail)) - 2 * below
+    slope = 2 * (positive * _density(ops, z) - s * below)
+    by_sigma = slope + level * (s * tail - 1 / math.sqrt(math.pi))
+    vast = (ops.abs(y) == math.inf) & (mu == mu) & (sigma == sigma)
+    nothing = ops.full_like(z, 0.0)
+    by_y = ops.erf(z * _BY_ROOT_2)
+    return (*(ops.where(vast, nothing, part) for part in (by_mu, by_sigma)), by_y)
+
+
+def _finite(ops: Any, sigma: Any) -> Any:
+    """Sigma, of which only the order matters where its square overflows."""
+    return ops.where(sigma > _MOST_SIGMA, ops.full_like(sigma, _MOST_SIGMA), sigma)
 
 
 def _density(ops: Any, z: Any) -> Any:
@@ -57,7 +118,8 @@ def _density(ops: Any, z: Any) -> Any:
 
 
 def _cdf(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    return ops.ndtr(_standardised(ops, mu, sigma, y))
+    found = ops.ndtr(_standardised(ops, mu, sigma, y)[0]) + 0 * mu
+    return ops.where(y != y, y, found)
 
 
 def _log_score(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
@@ -65,11 +127,14 @@ def _log_score(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
     log = ops.log(ops.where(there, y, ops.full_like(y, 1.0)))
     z = (log - mu) / sigma
     score = 0.5 * z * z + _LOG_ROOT_2PI + ops.log(sigma) + log
-    return ops.where(there, score, ops.full_like(y, math.inf)) + 0 * (mu + y)
+    outside = ~there | (y == math.inf)
+    score = ops.where(outside, ops.full_like(y, math.inf), score)
+    missing = (mu != mu) | (sigma != sigma) | (y != y)
+    return ops.where(missing, ops.full_like(y, math.nan), score)
 
 
 def _log_score_partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
-    there = y > 0
+    there = (y > 0) & (y < math.inf)
     kept = ops.where(there, y, ops.full_like(y, 1.0))
     z = (ops.log(kept) - mu) / sigma
     nothing = ops.full_like(z, 0.0)

@@ -44,7 +44,7 @@ class FamilyForecast(Predictive):
         sigma: its scale, above 0, (N, H, W), target units.
         lower: lower bound of a bounded family, target units.
         upper: upper bound.
-        df: degrees of freedom of "student_t", above 1 for a finite CRPS.
+        df: degrees of freedom of "student_t", above 1/2 for a finite CRPS; inf is the normal.
 
     Raises:
         UnknownNameError: another family.

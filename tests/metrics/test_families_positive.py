@@ -133,8 +133,8 @@ def test_a_scale_of_0_is_a_point(name):
 
 def test_infinite_scores_are_said_so():
     y = np.array([0.5])
-    assert crps("student_t", {"df": 1.0, "mu": 0.0, "sigma": 1.0}, y)[0] == np.inf
-    assert crps("gev", {"mu": 0.0, "sigma": 1.0, "shape": 1.0}, y)[0] == np.inf
+    assert crps("student_t", {"df": 0.5, "mu": 0.0, "sigma": 1.0}, y)[0] == np.inf
+    assert crps("gev", {"mu": 0.0, "sigma": 1.0, "shape": 2.0}, y)[0] == np.inf
     assert log_score("gamma", {"shape": 2.0, "scale": 1.0}, np.array([-1.0]))[0] == np.inf
     with pytest.raises(ArgumentError, match="scale: 1 of 1 values are not above 0"):
         crps("gamma", {"shape": 2.0, "scale": 0.0}, y)
