@@ -54,6 +54,19 @@ def resolve(channel: str, known: list[str], argument: str = "channel") -> str:
     raise UnknownNameError(argument, channel, known)
 
 
+def step_number(step: float | str) -> float:
+    """A lead time as it stands in names: an integer if it is whole, such as 48, else as 2.5.
+
+    Args:
+        step: a number, or the text behind `@` in a channel such as `t2m@2.5`.
+
+    Raises:
+        ValueError: a text that is no number.
+    """
+    number = float(step)
+    return int(number) if number.is_integer() else number
+
+
 def split(channel: str) -> tuple[str, int | None]:
     """Variable and level (whole hPa) of a canonical channel name; None at the surface."""
     name, _, level = channel.rpartition("_")

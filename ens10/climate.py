@@ -131,7 +131,7 @@ def normaliser(
 
 
 def sums_of_years(
-    statistics: xr.Dataset, years: Iterable[int], target_step: int, step: int, kind: str
+    statistics: xr.Dataset, years: Iterable[int], target_step: float, step: float, kind: str
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Count, sum and sum of squares over the dates whose target is valid in the given years.
 

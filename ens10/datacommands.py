@@ -65,7 +65,17 @@ def _add_prepare(commands: "Commands[Any]") -> None:
     parser.add_argument("src", metavar="SRC", help="GRIB or netCDF file or folder, or Zarr store")
     parser.add_argument("store", type=Path, metavar="STORE", help="folder to write")
     parser.add_argument("--truth", metavar="T", help="file, folder or Zarr store with the truth")
-    parser.add_argument("--names", type=Path, metavar="FILE", help="YAML mapping of names")
+    parser.add_argument(
+        "--names", type=Path, metavar="FILE",
+        help="YAML mapping of names of files that are not recognised: of SRC, and of T too "
+        "unless --truth-names is given",
+    )  # fmt: skip
+    parser.add_argument(
+        "--truth-names",
+        type=Path,
+        metavar="FILE",
+        help="YAML mapping of the truth's names alone (in T, or in SRC if that holds the truth)",
+    )
     _add_selection(parser)
     parser.add_argument("--members", type=int, metavar="K", help="only the first K members")
     parser.add_argument(
@@ -125,7 +135,9 @@ def _add_export(commands: "Commands[Any]") -> None:
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--variables", nargs="+", help="default: all")
     parser.add_argument("--levels", nargs="+", type=float, help="hPa (default: all)")
-    parser.add_argument("--steps", nargs="+", type=int, help="hours (default: all)")
+    parser.add_argument(
+        "--steps", nargs="+", type=float, help="hours, or months such as 2.5 (default: all)"
+    )
     parser.add_argument(
         "--dates", nargs="+", metavar="DATE", help="2016-01-04, 2016 or FIRST:LAST (default: all)"
     )
@@ -188,6 +200,7 @@ def _prepare(options: argparse.Namespace) -> None:
         options.store,
         truth=options.truth,
         names=read_names(options.names) if options.names else None,
+        truth_names=read_names(options.truth_names) if options.truth_names else None,
         variables=options.variables,
         levels=options.levels,
         steps=options.steps,

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from ens10.channels import step_number
 from ens10.errors import ArgumentError, Ens10Error
 from ens10.experiments import provenance
 from ens10.experiments.case_inputs import Source, open_sources, place_of
@@ -239,7 +240,7 @@ def _climate(
     try:
         return open_climate(store, channel, forecast), "the one that the store keeps"
     except Ens10Error:  # none for this channel, step or date
-        step = round(float(forecast["step"])) if "step" in forecast.coords else None
+        step = step_number(forecast["step"].item()) if "step" in forecast.coords else None
         dates = forecast["time"].to_numpy()
         made = model_climate(store, channel, step=step, dates=dates, protocol=rules, levels=_LEVELS)
         count = int(made["members"].to_numpy()[0])

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from ens10.channels import resolve
+from ens10.channels import resolve, step_number
 from ens10.errors import ArgumentError
 from ens10.experiments.commands import tells_errors
 from ens10.grid import Weighting
@@ -51,7 +51,7 @@ class Line:
         crpss: skill against raw (value, lower, upper).
     """
 
-    step: int
+    step: float
     method: str
     dates: int
     crps: tuple[float, float, float]
@@ -79,12 +79,13 @@ def cross_validate(
     Raises:
         ArgumentError: fewer than three years, which leave too few to fit.
     """
-    steps = np.atleast_1d(open_store(store, "truth")["step"].to_numpy()).tolist()
+    held = np.atleast_1d(open_store(store, "truth")["step"].to_numpy())
+    steps = [step_number(step) for step in held]
     names = tuple(dict.fromkeys(["raw", *methods]))
     lines = []
     for step in track(steps, "steps", len(steps), progress):
         states = _states(store, f"{target}@{step}", names, weights)
-        lines += [_line(int(step), name, states[name], states["raw"]) for name in names]
+        lines += [_line(step, name, states[name], states["raw"]) for name in names]
     return lines
 
 
@@ -143,7 +144,7 @@ def _in_order(parts: Sequence[xr.Dataset], truth: xr.DataArray) -> xr.Dataset:
 
 
 def _years(store: Path | str, target: str) -> list[int]:
-    step = int(target.partition("@")[2])
+    step = step_number(target.partition("@")[2])
     valid = open_store(store, "truth")["valid_time"].sel(step=step)
     years = sorted(set(valid.dt.year.to_numpy().tolist()))
     if len(years) < 3:
@@ -167,7 +168,7 @@ def _forecast(method: StatisticalMethod, batch: Batch, data: Batches, i: int) ->
     return predictive.to_dataset(coordinates, samples.attributes.get("units", ""))
 
 
-def _line(step: int, name: str, states: xr.Dataset, raw: xr.Dataset) -> Line:
+def _line(step: float, name: str, states: xr.Dataset, raw: xr.Dataset) -> Line:
     dates = states.sizes["time"]
     method: Method = "student" if dates < _BELOW_WHICH_STUDENT else "bootstrap"
     scores = summarise(states, raw, method=method)

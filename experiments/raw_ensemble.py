@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ens10.channels import field_of
+from ens10.channels import field_of, step_number
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments import provenance
 from ens10.experiments.reading import open_forecast
@@ -111,8 +111,8 @@ def _channel(channel: str | None) -> str:
     return channel
 
 
-def _steps(forecast: xr.Dataset) -> list[int]:
-    """Whole hours."""
+def _steps(forecast: xr.Dataset) -> list[float]:
+    """Lead times in hours, or in the units of the forecast's step; integers where whole."""
     if "level" in forecast.dims:
         raise ArgumentError("raw", "the forecast has several levels", "Score one level at a time")
     if "step" not in forecast.coords:
@@ -120,4 +120,4 @@ def _steps(forecast: xr.Dataset) -> list[int]:
     steps: Any = np.atleast_1d(forecast["step"].to_numpy())
     if steps.dtype.kind == "m":
         steps = steps / np.timedelta64(1, "h")
-    return [round(float(step)) for step in steps]
+    return [step_number(round(float(step), 6)) for step in steps]

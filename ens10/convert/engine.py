@@ -16,16 +16,14 @@ import xarray as xr
 from ens10.convert import finishing
 from ens10.convert.files import DiskFullError, Folder, encoded, place, sync
 from ens10.convert.identity import Plan, differences
-from ens10.convert.listing import Source
 from ens10.convert.manifest import NAME, files_of
 from ens10.convert.planning import Planned, axes_of, planned_sums, planned_units
 from ens10.convert.selection import Selection
-from ens10.convert.sources import paired_with
+from ens10.convert.sources import Inputs, paired_with
 from ens10.convert.structure import create, form_of
 from ens10.convert.workers import grouped, work_on
 from ens10.errors import ArgumentError, FileError
 from ens10.progress import bar
-from ens10.source.names import Names
 
 
 class Engine:
@@ -59,9 +57,7 @@ class Engine:
 
     def run(
         self,
-        src: Source,
-        truth: Source | None,
-        names: Names,
+        inputs: Inputs,
         selection: Selection,
         ensembles: Sequence[int],
         climate: Any,
@@ -75,9 +71,7 @@ class Engine:
         shutil.rmtree(self.folder.scratch.parent, ignore_errors=True)
         self.folder.scratch.mkdir(parents=True)
         missing = self.plan["options"]["missing"]
-        forecasts, paired = paired_with(
-            src, truth, names, selection, missing, self.workers, self.progress
-        )
+        forecasts, paired = paired_with(inputs, selection, missing, self.workers, self.progress)
         _check_ensembles(ensembles, forecasts.template.sizes["number"])
         if climate is not None:
             from ens10.quantiles import check_climate
@@ -86,7 +80,8 @@ class Engine:
         self._structure(begun, forecasts.template, paired, ensembles)
         form = form_of(path, forecasts.template, ensembles, self.plan["options"]["any_values"])
         with self._explained():
-            where = "truth" if isinstance(truth, xr.Dataset | None) else str(truth)
+            kept_apart = not isinstance(inputs.truth, xr.Dataset | None)
+            where = str(inputs.truth) if kept_apart else "truth"
             self._work("prepare", planned_units(forecasts, form, paired, where))
             self._work("sums", planned_sums(path, forecasts.template, form))
             if climate is not None:

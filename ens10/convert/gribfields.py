@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import xarray as xr
 
+from ens10.channels import step_number
 from ens10.convert.selection import Selection, chosen_members
 from ens10.convert.units import Part
 from ens10.convert.workers import died, processes
@@ -149,7 +150,7 @@ def _resolved(selection: Selection, lists: Sequence[MessageList]) -> MessageSele
     if selection.members is not None:
         held = np.unique(np.maximum(records["number"], 0))
         numbers = [int(held[n]) for n in chosen_members(held, selection.members)]
-    steps = None if selection.steps is None else [int(step) for step in selection.steps]
+    steps = None if selection.steps is None else [step_number(step) for step in selection.steps]
     return MessageSelection(selection.variables, selection.levels, steps, numbers, dates)
 
 

@@ -17,7 +17,7 @@ from ens10.convert.identity import Plan, described, differences, plain, size_of
 from ens10.convert.listing import Source
 from ens10.convert.manifest import read_plan
 from ens10.convert.selection import Selection
-from ens10.convert.sources import Missing
+from ens10.convert.sources import Inputs, Missing
 from ens10.convert.workers import cluster_library, workers_for
 from ens10.errors import ArgumentError, FileError
 from ens10.source.names import Names
@@ -30,6 +30,7 @@ def prepare(
     *,
     truth: Source | None = None,
     names: Names | None = None,
+    truth_names: Names | None = None,
     variables: Sequence[str] | None = None,
     levels: Sequence[float] | None = None,
     steps: Sequence[float] | None = None,
@@ -54,8 +55,9 @@ def prepare(
     Args:
         src: GRIB or netCDF file, folder of such files, Zarr store, or a lazy dataset.
         store: folder to write; see `ens10.store` for its layout.
-        truth: like `src`; may be left out if `names` finds the truth in `src` itself.
-        names: how the names in the files map to ours.
+        truth: like `src`; may be left out if `names` or `truth_names` name the truth in `src`.
+        names: how the names in the files map to ours (`ens10.source.names`).
+        truth_names: the same for the truth alone, where its names are others than the forecasts'.
         variables: forecast variables to keep (all if None).
         levels: levels to keep, in hPa.
         steps: steps to keep.
@@ -92,10 +94,13 @@ def prepare(
         ArgumentError: the truth is on another grid, or something is asked for that is not there.
     """
     store, names = Path(store), names or Names()
+    inputs = Inputs(src, truth, names, truth_names)
+    inputs.names_of_truth()  # refused before anything is read
     selection = Selection.of(variables, levels, steps, members, dates)
     options = {
         "selection": selection.plain(),
         "names": plain(names),
+        "truth_names": plain(truth_names),
         "ensembles": sorted(set(map(int, ensembles))),
         "codec": codec,
         "missing": missing,
@@ -119,7 +124,7 @@ def prepare(
             return store
         engine = Engine(store, partial, plan, force, count, scheduler, progress)
         try:
-            engine.run(src, truth, names, selection, options["ensembles"], climate)
+            engine.run(inputs, selection, options["ensembles"], climate)
         finally:
             engine.tidy_up()
     return store

@@ -15,7 +15,7 @@ from ens10.convert.listing import located
 from ens10.convert.manifest import NAME, Manifest, describe
 from ens10.convert.planning import Planned, planned_sums, planned_units
 from ens10.convert.selection import Selection
-from ens10.convert.sources import Forecasts, paired_with
+from ens10.convert.sources import Forecasts, Inputs, paired_with
 from ens10.convert.structure import create, form_of
 from ens10.convert.workers import grouped, work_on
 from ens10.errors import FileError, MissingDataError, listing
@@ -139,14 +139,15 @@ def _sources(
     src = located(store, plan["source"], source)
     if src is None:
         raise MissingDataError(store, ["the source of the forecasts"], "Give it with --source")
-    names, missing = Names(**options["names"]), options["missing"]
+    names, own = Names(**options["names"]), options.get("truth_names")
     selection = Selection.from_plain(options["selection"])
     held = located(store, plan["truth"], truth)
     if plan["truth"] is not None and held is None:
         held = located(src, plan["truth"], None) or _within(src, plan["truth"])
     if plan["truth"] is not None and held is None:
         raise MissingDataError(store, ["the source of the truth"], "Give it with --truth")
-    return paired_with(src, held, names, selection, missing)
+    inputs = Inputs(src, held, names, Names(**own) if own else None)
+    return paired_with(inputs, selection, options["missing"])
 
 
 def _within(src: Path, about: dict[str, Any]) -> Path | None:

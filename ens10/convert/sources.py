@@ -192,29 +192,71 @@ def _check_whole(dataset: xr.Dataset, label: str) -> None:
         raise MissingDataError(label, lacking, "Leave these variables out with --variables")
 
 
-def open_truth(src: Source, truth: Source | None, names: Names, missing: Missing) -> xr.Dataset:
+@dataclass(frozen=True)
+class Inputs:
+    """Forecasts and truth, and how the names in each of them map to ours.
+
+    Attributes:
+        src: the forecasts.
+        truth: the truth; None if it is in `src`, or if there is none.
+        names: of the forecasts, and of the truth unless that has a mapping of its own.
+        truth_names: of the truth alone; its `variables` and `truth` mean the same.
+    """
+
+    src: Source
+    truth: Source | None
+    names: Names
+    truth_names: Names | None = None
+
+    def names_of_truth(self) -> Names | None:
+        """The mapping under which the truth is opened; None if there is no truth.
+
+        Raises:
+            ArgumentError: a mapping of the truth alone, and nothing that it is of.
+        """
+        if self.truth_names is None:
+            if self.truth is None and not self.names.truth:
+                return None
+            return replace(self.names, variables=self.names.truth, truth={})
+        own = self.truth_names
+        found = replace(own, variables={**own.truth, **own.variables}, truth={})
+        if self.truth is None and not found.variables:
+            raise ArgumentError(
+                "truth_names",
+                "no truth is given, and it names no variable of the forecasts' file as truth",
+                "Give the truth with --truth, or name it under `variables` in --truth-names FILE",
+            )
+        return found
+
+    def names_of_forecasts(self) -> Names:
+        """The mapping under which the forecasts are opened; its `truth` is what they are not."""
+        if self.truth is not None:  # whose names do not concern the forecasts
+            return replace(self.names, truth={})
+        own = self.names_of_truth()
+        return replace(self.names, truth=own.variables) if own else self.names
+
+
+def _open_truth(inputs: Inputs, names: Names, missing: Missing) -> xr.Dataset:
     """The truth, kept apart or among the forecasts' variables."""
-    within = Names(names.truth, {}, names.dimensions, names.step_units, names.first_step)
-    held = src if truth is None else truth
+    held = inputs.src if inputs.truth is None else inputs.truth
     if isinstance(held, xr.Dataset):
-        return tidy(held, within, "truth", optional_dimensions=True)
-    return open_source(held, within, missing, optional_dimensions=True)
+        return tidy(held, names, "truth", optional_dimensions=True)
+    return open_source(held, names, missing, optional_dimensions=True)
 
 
 def paired_with(
-    src: Source,
-    truth: Source | None,
-    names: Names,
+    inputs: Inputs,
     selection: Selection,
     missing: Missing,
     workers: int = 1,
     progress: bool = False,
 ) -> tuple[Forecasts, xr.Dataset | None]:
     """Forecasts, and the truth of their valid dates if there is any, on the same start dates."""
-    # The names of a truth kept apart do not concern the forecasts.
-    own = names if truth is None else replace(names, truth={})
-    forecasts = open_forecasts(src, own, selection, missing, workers, progress)
-    if truth is None and not names.truth:
+    names = inputs.names_of_forecasts()
+    forecasts = open_forecasts(inputs.src, names, selection, missing, workers, progress)
+    of_truth = inputs.names_of_truth()
+    if of_truth is None:
         return forecasts, None
-    paired = pair_truth(forecasts.template, open_truth(src, truth, names, missing), missing)
+    truth = _open_truth(inputs, of_truth, missing)
+    paired = pair_truth(forecasts.template, truth, missing)
     return forecasts.at(paired["time"]), paired

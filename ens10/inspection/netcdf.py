@@ -11,7 +11,8 @@ import xarray as xr
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.inspection.rows import Moments, Row, counted, few, status_of
 from ens10.progress import track
-from ens10.source import open_source
+from ens10.source import open_source, recognise
+from ens10.source.names import NAMES_OPTION, TRUTH_OPTION
 from ens10.source.netcdflength import check_length
 
 _MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
@@ -173,13 +174,16 @@ def grid_in_words(latitude: Any, longitude: Any) -> str:
 def _raw_rows(raw: xr.Dataset, values: bool, path: Path, why: str) -> list[Row]:
     """The variables of a dataset whose dimensions are not known, as they are."""
     rows = []
+    remedy = recognise.why_no_grid(raw) or (
+        f"to prepare it, map them with {NAMES_OPTION} FILE, or as truth with {TRUTH_OPTION} FILE"
+    )
     for name, variable in raw.data_vars.items():
         if variable.ndim < 2 or not np.issubdtype(variable.dtype, np.number):
             continue
         moments = Moments("")
         row = Row(str(name), level="?", units=str(variable.attrs.get("units", "?")))
         row.note = ", ".join(f"{dim} {size}" for dim, size in variable.sizes.items())
-        row.note = f"dimensions {row.note} (to prepare it, map them with --names FILE)"
+        row.note = f"dimensions {row.note} ({remedy})"
         first = range(variable.shape[0]) if values else ()
         for n in first:
             where = f"{path}: {name} {variable.dims[0]} {n}"

@@ -59,7 +59,7 @@ class DatasetSamples(Samples):
     def read_moments(
         self,
         i: int,
-        step: int,
+        step: float,
         channels: Sequence[str],
         mean: Field,
         std: Field,
@@ -80,7 +80,7 @@ class DatasetSamples(Samples):
     def read_members(
         self,
         i: int,
-        step: int,
+        step: float,
         channel: str,
         out: Field,
         rows: slice = _ALL,
@@ -92,12 +92,12 @@ class DatasetSamples(Samples):
         return count
 
     def sums(
-        self, years: Iterable[int], step: int, channels: Sequence[str]
+        self, years: Iterable[int], step: float, channels: Sequence[str]
     ) -> dict[Moment, SumsOfYears]:
         """Sums of ensemble mean and deviation, by one pass over the dates."""
         return self._sums_by_a_pass(years, step, channels)
 
-    def _unit(self, i: int, step: int, rows: slice) -> xr.Dataset:
+    def _unit(self, i: int, step: float, rows: slice) -> xr.Dataset:
         one: xr.Dataset = self._dataset.isel(time=int(self._positions[i])).sel(step=step)
         return one.isel(latitude=rows)
 

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ens10.channels import resolve
+from ens10.channels import resolve, step_number
 from ens10.climate import Normaliser, normaliser, years_of
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.samples import Moment, Samples, SumsOfYears
@@ -21,7 +21,7 @@ EXTRA_NAMES = {
     "location": ("sin_lat", "cos_lat_sin_lon", "cos_lat_cos_lon"),
     "day_of_year": ("sin_day", "cos_day"),
 }
-Input = tuple[str, int]
+Input = tuple[str, float]
 _MASK = ":mask"
 _DAYS = 365.25
 
@@ -46,22 +46,24 @@ def parse_inputs(inputs: Sequence[str] | None, samples: Samples) -> list[Input]:
         name, _, step = text.partition("@")
         if step and step not in map(str, samples.steps):
             raise UnknownNameError(f"step of input {text!r}", step, samples.steps)
-        parsed.append((resolve(name, samples.channels, "inputs"), int(step or samples.step)))
+        parsed.append(
+            (resolve(name, samples.channels, "inputs"), step_number(step or samples.step))
+        )
     if not parsed:
         raise ArgumentError("inputs", "no channel is given", "Name some, or leave inputs out")
     steps = list(dict.fromkeys(step for _, step in parsed))
     return sorted(parsed, key=lambda pair: steps.index(pair[1]))
 
 
-def by_step(inputs: Iterable[Input]) -> dict[int, list[str]]:
+def by_step(inputs: Iterable[Input]) -> dict[float, list[str]]:
     """Channels of each step, in order."""
-    grouped: dict[int, list[str]] = {}
+    grouped: dict[float, list[str]] = {}
     for channel, step in inputs:
         grouped.setdefault(step, []).append(channel)
     return grouped
 
 
-def labels(inputs: Iterable[Input], target_step: int) -> list[str]:
+def labels(inputs: Iterable[Input], target_step: float) -> list[str]:
     """The inputs' names: the channel, with `@step` where it is not the target's."""
     return [c if step == target_step else f"{c}@{step}" for c, step in inputs]
 
@@ -101,7 +103,7 @@ def feature_statistics(
     )
 
 
-def masked_inputs(statistics: Normaliser, inputs: Sequence[Input], target_step: int) -> list[int]:
+def masked_inputs(statistics: Normaliser, inputs: Sequence[Input], target_step: float) -> list[int]:
     """Positions of the inputs that have a mask, if the statistics belong to these inputs.
 
     Raises:

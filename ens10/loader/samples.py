@@ -9,7 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.channels import attributes_of, channel_names, field_of, resolve, split_exactly
+from ens10.channels import (
+    attributes_of,
+    channel_names,
+    field_of,
+    resolve,
+    split_exactly,
+    step_number,
+)
 from ens10.climate import Sums, years_of
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.streaming import Move
@@ -60,7 +67,7 @@ class Samples(ABC):
             for channel in held
         }
         self.target = resolve(name, held, "target")
-        self.steps = [int(s) for s in np.atleast_1d(dataset["step"].to_numpy())]
+        self.steps = [step_number(s) for s in np.atleast_1d(dataset["step"].to_numpy())]
         self.step = _target_step(step, truth)
         self.step_units = str(dataset["step"].attrs.get("units", "h"))
         self._truth = field_of(truth, self.target, "target").sel(step=self.step)
@@ -96,7 +103,7 @@ class Samples(ABC):
     def read_moments(
         self,
         i: int,
-        step: int,
+        step: float,
         channels: Sequence[str],
         mean: Field,
         std: Field,
@@ -112,7 +119,7 @@ class Samples(ABC):
     def read_members(
         self,
         i: int,
-        step: int,
+        step: float,
         channel: str,
         out: Field,
         rows: slice = _ALL,
@@ -122,7 +129,7 @@ class Samples(ABC):
 
     @abstractmethod
     def sums(
-        self, years: Iterable[int], step: int, channels: Sequence[str]
+        self, years: Iterable[int], step: float, channels: Sequence[str]
     ) -> dict[Moment, SumsOfYears]:
         """Sums of ensemble mean and deviation over the dates valid in the given years."""
 
@@ -132,7 +139,7 @@ class Samples(ABC):
         self.read_truth(i, out)
         return out
 
-    def moments(self, i: int, step: int, channels: Sequence[str]) -> tuple[Field, Field]:
+    def moments(self, i: int, step: float, channels: Sequence[str]) -> tuple[Field, Field]:
         """Ensemble mean and standard deviation (n - 1) of date `i`, each (C, H, W)."""
         mean, std = np.empty((2, len(channels), *self._grid), np.float32)
         self.read_moments(i, step, channels, mean, std)
@@ -153,7 +160,7 @@ class Samples(ABC):
         return len(self.latitude), len(self.longitude)
 
     def _sums_by_a_pass(
-        self, years: Iterable[int], step: int, channels: Sequence[str]
+        self, years: Iterable[int], step: float, channels: Sequence[str]
     ) -> dict[Moment, SumsOfYears]:
         """The sums from the fields of every date of these years, which are all read."""
         shape = (len(channels), *self._grid)
@@ -184,12 +191,12 @@ def _members(held: int, ensemble: int | None) -> int:
     return ensemble or held
 
 
-def _target_step(step: str, truth: xr.Dataset) -> int:
-    held = [int(s) for s in np.atleast_1d(truth["step"].to_numpy())]
+def _target_step(step: str, truth: xr.Dataset) -> float:
+    held = [step_number(s) for s in np.atleast_1d(truth["step"].to_numpy())]
     if not step and len(held) == 1:
         return held[0]
-    if step.isdigit() and int(step) in held:
-        return int(step)
+    if step in map(str, held):
+        return step_number(step)
     raise ArgumentError(
         "target",
         f"truth exists at the steps {held}" + (f", not at {step}" if step else ""),

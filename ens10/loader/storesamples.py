@@ -77,7 +77,7 @@ class StoreSamples(Samples):
     def read_moments(
         self,
         i: int,
-        step: int,
+        step: float,
         channels: Sequence[str],
         mean: Field,
         std: Field,
@@ -98,7 +98,7 @@ class StoreSamples(Samples):
     def read_members(
         self,
         i: int,
-        step: int,
+        step: float,
         channel: str,
         out: Field,
         rows: slice = _ALL,
@@ -113,7 +113,7 @@ class StoreSamples(Samples):
         return reader.read_into(tuple(place), out, range(self.members), rows, move)
 
     def sums(
-        self, years: Iterable[int], step: int, channels: Sequence[str]
+        self, years: Iterable[int], step: float, channels: Sequence[str]
     ) -> dict[Moment, SumsOfYears]:
         """Sums of ensemble mean and deviation over the dates valid in the given years."""
         if not self._has_moments:
@@ -148,7 +148,7 @@ class StoreSamples(Samples):
     def _points(self) -> int:
         return len(self.latitude) * len(self.longitude)
 
-    def _sum(self, name: str, blocks: list[int], step: int, rows: list[int]) -> Any:
+    def _sum(self, name: str, blocks: list[int], step: float, rows: list[int]) -> Any:
         """One of the sums, added up over blocks in their order."""
         root = zarr.open_group(str(self._given[0]), mode="r", use_consolidated=False)
         array: Any = root[f"statistics/{name}"]
@@ -161,7 +161,7 @@ class StoreSamples(Samples):
     def _moments_of_members(
         self,
         i: int,
-        step: int,
+        step: float,
         channels: Sequence[str],
         mean: Field,
         std: Field,

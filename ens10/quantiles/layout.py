@@ -31,18 +31,18 @@ class ClimateArrays:
     store: Path
     dataset: xr.Dataset
     channels: list[str]
-    steps: list[int]
+    steps: list[float]
     month_days: list[str]
     judged_years: list[int]
     levels: npt.NDArray[np.float64]
-    climatologies: dict[int, Climatology]
+    climatologies: dict[float, Climatology]
 
     @property
     def folder(self) -> Path:
         """Of the group."""
         return self.store / "climate"
 
-    def members(self, channel: str, step: int) -> StoreMembers:
+    def members(self, channel: str, step: float) -> StoreMembers:
         """What reads the members of a channel at a step."""
         return StoreMembers(self.store, channel, step, self.dataset)
 
@@ -81,7 +81,7 @@ def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
     return arrays
 
 
-def check_climate(dataset: xr.Dataset, options: ClimateOptions) -> tuple[list[str], list[int]]:
+def check_climate(dataset: xr.Dataset, options: ClimateOptions) -> tuple[list[str], list[float]]:
     """The channels and steps of a climate, before any work is done for it.
 
     Args:

@@ -32,7 +32,9 @@ class Members(Protocol):
         """Members of one date, shape (members, points of the rows)."""
 
 
-def members_of(source: Path | str | xr.DataArray, channel: str | None, step: int | None) -> Members:
+def members_of(
+    source: Path | str | xr.DataArray, channel: str | None, step: float | None
+) -> Members:
     """The members of a store, or of an array.
 
     Args:
@@ -88,7 +90,7 @@ class StoreMembers:
         self,
         store: Path | str,
         channel: str,
-        step: int | None,
+        step: float | None,
         dataset: xr.Dataset | None = None,
     ) -> None:
         dataset = forecasts(store, dask=False) if dataset is None else dataset
@@ -118,11 +120,11 @@ class StoreMembers:
         return {**self.__dict__, "_reader": None}
 
 
-def _at_step(field: xr.DataArray, step: int | None) -> tuple[xr.DataArray, int]:
+def _at_step(field: xr.DataArray, step: float | None) -> tuple[xr.DataArray, int]:
     """The field at one step, and the step's position."""
     if "step" not in field.dims:
         return field, 0
-    steps: Sequence[int] = field["step"].to_numpy().tolist()
+    steps: Sequence[float] = field["step"].to_numpy().tolist()
     if step is None and len(steps) > 1:
         raise ArgumentError("step", "not given", f"Choose from {', '.join(map(str, steps))}")
     if step is not None and step not in steps:

@@ -26,7 +26,7 @@ def model_climate(
     source: Path | str | xr.DataArray,
     channel: str | None = None,
     *,
-    step: int | None = None,
+    step: float | None = None,
     dates: npt.ArrayLike | None = None,
     protocol: str | Protocol = "clean",
     levels: int | None = None,

@@ -1,13 +1,17 @@
 """What climate a store shall hold."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ens10.channels import step_number
 from ens10.errors import ArgumentError
 from ens10.protocol import Protocol, protocol_names, protocol_of
+
+_STEP = re.compile(r"\d+(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class ClimateOptions:
     """
 
     channels: tuple[str, ...]
-    steps: tuple[int, ...]
+    steps: tuple[float, ...]
     levels: int | None = None
     window: int = 9
     protocol: str | Protocol = "clean"
@@ -53,13 +57,13 @@ def parse_climate(
         ArgumentError: another form, channels at different steps, or an option out of range.
         UnknownNameError: no such protocol.
     """
-    wanted: dict[str, list[int]] = {}
+    wanted: dict[str, list[float]] = {}
     for word in words:
         channel, _, steps = word.partition("@")
         parts = steps.split(",")
-        if not channel or not all(part.isdecimal() for part in parts):
+        if not channel or not all(_STEP.fullmatch(part) for part in parts):
             raise ArgumentError("climate", f"{word!r} is no CHANNEL@STEP", "Write t2m@48")
-        wanted.setdefault(channel, []).extend(int(part) for part in parts)
+        wanted.setdefault(channel, []).extend(step_number(part) for part in parts)
     each = {channel: tuple(sorted(set(steps))) for channel, steps in wanted.items()}
     if len(set(each.values())) > 1:
         said = "; ".join(f"{channel} at {', '.join(map(str, s))}" for channel, s in each.items())

@@ -15,7 +15,7 @@ from ens10.store import open_store
 
 
 def stored_climate(
-    store: Path | str, channel: str, dates: npt.ArrayLike, *, step: int
+    store: Path | str, channel: str, dates: npt.ArrayLike, *, step: float
 ) -> xr.DataArray:
     """Quantiles of start dates from STORE/climate, lazily.
 
@@ -55,11 +55,11 @@ def stored_climate(
     return bare.assign_coords(time=("time", start.astype("M8[ns]")))
 
 
-def _seconds(steps: xr.DataArray, step: int) -> int:
+def _seconds(steps: xr.DataArray, step: float) -> int:
     units = steps.attrs.get("units", "h")
     if units != "h":
         raise ArgumentError("step", f"in {units}, not hours", "Use model_climate")
-    return step * 3600
+    return round(step * 3600)
 
 
 def _judged_by(store: Path | str, climate: xr.Dataset, years: list[int]) -> list[int]:

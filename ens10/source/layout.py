@@ -1,6 +1,6 @@
 """One layout for all gridded data: names and order of dimensions, orientation, valid times."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,14 @@ import xarray as xr
 from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.source import recognise
-from ens10.source.names import Names
+from ens10.source.monthtimes import with_month_times
+from ens10.source.names import NAMES_OPTION, TRUTH_OPTION, Names
 from ens10.source.units import in_catalogue_units
-from ens10.source.validtime import with_valid_time
+from ens10.source.validtime import with_step_numbers, with_valid_time
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
 _HORIZONTAL = ("latitude", "longitude")
 _KNOWN = (*FORECAST_DIMS, "valid_time")
-_REMEDY = "Map the file's dimensions with --names FILE"
 
 
 def tidy(
@@ -35,17 +35,20 @@ def tidy(
         names: how the dataset's names map to ours; what it does not name is recognised where it is
             known, see `ens10.source.recognise`.
         source: where it comes from, for errors.
-        optional_dimensions: accept a mapping of dimensions that the dataset lacks (truth need not
-            have members or steps), and leave units and order of dimensions to
-            `ens10.source.pairing.pair_truth`, which touches no more of the truth than it needs.
+        optional_dimensions: the dataset is truth: accept a mapping of dimensions that it lacks (it
+            need not have members or steps), name the truth's mapping in errors, and leave units
+            and order of dimensions to `ens10.source.pairing.pair_truth`, which touches no more of
+            the truth than it needs.
 
     Raises:
         MissingDataError: names of the mapping, or dimensions or their coordinates, are missing.
         ArgumentError: dimensions that this package does not know.
         FileError: a coordinate holds a value twice or gaps, or units that cannot be converted.
     """
+    dataset = with_month_times(dataset)
+    option = TRUTH_OPTION if optional_dimensions else NAMES_OPTION
     renamed = _recognised(_rename(dataset, names, source, optional_dimensions), names)
-    whole = _with_all_dims(_fields(renamed, names, source), source)
+    whole = _with_all_dims(_fields(renamed, names, source, option), names, source, option)
     _check_axes(whole, source)
     tidied = with_valid_time(_oriented(whole), names)
     if not optional_dimensions:
@@ -79,23 +82,47 @@ def _rename(dataset: xr.Dataset, names: Names, source: Path | str, lenient: bool
         unwanted = set(dataset.data_vars) - set(names.variables) - set(names.dimensions)
     else:
         unwanted = set(names.truth)
-    table = {**names.variables, **names.dimensions}
-    kept = dataset.drop_vars(unwanted)
+    kept = _without(dataset, unwanted)
     left = _held(kept)
-    return kept.rename({old: new for old, new in table.items() if old in left and old != new})
+    table = {
+        old: new for old, new in {**names.variables, **names.dimensions}.items() if old in left
+    }
+    renamed = [table.get(name, name) for name in sorted(left)]
+    twice = sorted({name for name in renamed if renamed.count(name) > 1})
+    if twice:
+        theirs = [name for name in sorted(left) if table.get(name, name) == twice[0]]
+        raise ArgumentError(
+            "names",
+            f"{' and '.join(theirs)} of {source} would both be {twice[0]}",
+            "Map one of them alone",
+        )
+    return kept.rename({old: new for old, new in table.items() if old != new})
+
+
+def _without(dataset: xr.Dataset, unwanted: Iterable[Hashable]) -> xr.Dataset:
+    """The dataset without some variables, and without the dimensions that they alone have.
+
+    Truth in the file of the forecasts may have a time axis of its own, which both call `time`.
+    """
+    kept = dataset.drop_vars(unwanted)
+    left = {dim for field in kept.data_vars.values() for dim in field.dims}
+    alone = {dim for name in unwanted for dim in dataset[name].dims} - left
+    return kept.drop_dims(alone)
 
 
 def _held(dataset: xr.Dataset) -> set[str]:
     return {str(name) for name in (*dataset.variables, *dataset.dims)}
 
 
-def _fields(dataset: xr.Dataset, names: Names, source: Path | str) -> xr.Dataset:
+def _fields(dataset: xr.Dataset, names: Names, source: Path | str, option: str) -> xr.Dataset:
     """The variables over latitude and longitude, with the coordinates that mean something."""
     dataset = dataset.set_coords([name for name in _KNOWN if name in dataset.data_vars])
     dataset = dataset.drop_vars([name for name in dataset.coords if name not in _KNOWN])
+    remedy = f"Map the file's dimensions with {option} FILE"
     lacking = [d for d in _HORIZONTAL if d not in dataset.dims]
     if lacking:
-        raise MissingDataError(source, lacking, _REMEDY)
+        why = recognise.why_no_grid(dataset)
+        raise MissingDataError(source, lacking, why or remedy)
     flat = [
         str(name)
         for name, field in dataset.data_vars.items()
@@ -104,7 +131,7 @@ def _fields(dataset: xr.Dataset, names: Names, source: Path | str) -> xr.Dataset
     asked = [name for name in flat if name in names.variables.values()]
     if asked or len(flat) == len(dataset.data_vars):
         lost = [f"latitude or longitude of {name}" for name in asked] or ["fields over the grid"]
-        raise MissingDataError(source, lost, _REMEDY)
+        raise MissingDataError(source, lost, remedy)
     fields = dataset.drop_vars(flat)
     used = {dim for field in fields.data_vars.values() for dim in field.dims}
     fields = fields.drop_dims(set(fields.dims) - used)  # of variables that were left out
@@ -113,12 +140,14 @@ def _fields(dataset: xr.Dataset, names: Names, source: Path | str) -> xr.Dataset
         raise ArgumentError(
             "names",
             f"{source} has dimensions that mean nothing here: {', '.join(unknown)}",
-            f"Map them to {', '.join(FORECAST_DIMS)} with --names FILE",
+            f"Map them to {', '.join(FORECAST_DIMS)} with {option} FILE",
         )
     return fields
 
 
-def _with_all_dims(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
+def _with_all_dims(
+    dataset: xr.Dataset, names: Names, source: Path | str, option: str
+) -> xr.Dataset:
     """The dataset with scalar coordinates as dimensions, numbered members, and steps as numbers."""
     if "level" in dataset.coords and "level" not in dataset.dims:
         dataset = _on_its_level(dataset)
@@ -130,16 +159,22 @@ def _with_all_dims(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
     required = ("time", *(d for d in FORECAST_DIMS if d in dataset.dims))
     lacking = [d for d in dict.fromkeys(required) if d not in dataset.coords]
     if lacking:
-        raise MissingDataError(source, [f"the coordinate {d}" for d in lacking], _REMEDY)
+        remedy = f"Map the file's dimensions with {option} FILE"
+        raise MissingDataError(source, [f"the coordinate {d}" for d in lacking], remedy)
     if not np.issubdtype(dataset["time"].dtype, np.datetime64):
         raise ArgumentError(
             "time",
-            f"the times of {source} are no dates of the standard calendar",
-            "Give the time coordinate units such as 'hours since 1900-01-01'",
+            f"the times of {source} are no dates of the standard calendar{_calendar(dataset)}",
+            "Write them in units such as 'hours since 1900-01-01' of the standard calendar",
         )
     if "step" not in dataset.dims:
         return dataset
-    return dataset.assign_coords(step=("step", _step_numbers(dataset["step"].to_numpy())))
+    return with_step_numbers(dataset, names, source)
+
+
+def _calendar(dataset: xr.Dataset) -> str:
+    named = dataset["time"].encoding.get("calendar")
+    return f", but of {named!r}" if named else ""
 
 
 def _on_its_level(dataset: xr.Dataset) -> xr.Dataset:
@@ -156,14 +191,6 @@ def _on_its_level(dataset: xr.Dataset) -> xr.Dataset:
     raised = {name: bare[name].expand_dims(level=[level.item()]) for name in upper}
     whole = bare.assign(raised)
     return whole.assign_coords(level=whole["level"].assign_attrs(level.attrs))
-
-
-def _step_numbers(step: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Steps as numbers, hours if they were durations, integers where all are whole."""
-    if np.issubdtype(step.dtype, np.timedelta64):
-        step = step / np.timedelta64(1, "h")
-    whole = step.round().astype(np.int64)
-    return whole if np.array_equal(whole, step) else step
 
 
 def _check_axes(dataset: xr.Dataset, source: Path | str) -> None:

@@ -4,6 +4,8 @@ variables: {t2m_fc: t2m}         # forecast variables: theirs to ours
 truth: {t2m_era5: t2m}           # truth variables in the same file, if there are any
 dimensions: {member: number, init: time, lead: step, lat: latitude, lon: longitude}
 step: {units: months, first: 1}  # `first`: the step that is the start's own month (or hour 0)
+
+One mapping serves forecasts and truth, unless the truth has one of its own.
 """
 
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ from ens10.errors import FileError, UnknownNameError
 _KEYS = ("variables", "truth", "dimensions", "step")
 _STEP_KEYS = ("units", "first")
 STEP_UNITS = ("h", "months")
+NAMES_OPTION, TRUTH_OPTION = "--names", "--truth-names"  # which errors name as the remedy
 
 
 @dataclass(frozen=True)
@@ -27,15 +30,15 @@ class Names:
         variables: forecast variables, theirs to ours; all of the file's if empty.
         truth: truth variables in the same file, theirs to ours.
         dimensions: dimensions, theirs to ours.
-        step_units: "h" or "months".
-        first_step: the step whose valid time is the start itself.
+        step_units: "h" or "months", of steps whose units the file does not say.
+        first_step: the step whose valid time is the start itself, in the units of the steps.
     """
 
     variables: dict[str, str] = field(default_factory=dict)
     truth: dict[str, str] = field(default_factory=dict)
     dimensions: dict[str, str] = field(default_factory=dict)
     step_units: str = "h"
-    first_step: int = 0
+    first_step: float = 0
 
 
 def read_names(path: Path | str) -> Names:
@@ -62,8 +65,8 @@ def read_names(path: Path | str) -> Names:
     if units not in STEP_UNITS:
         raise UnknownNameError(f"step.units in {path}", units, STEP_UNITS)
     first = step.get("first", 0)
-    if not isinstance(first, int):
-        raise FileError(path, f"step.first is {first!r}, not a whole number", "Give one")
+    if not isinstance(first, int | float):
+        raise FileError(path, f"step.first is {first!r}, not a number", "Give one")
     return Names(
         **{key: {str(k): str(v) for k, v in table.items()} for key, table in tables.items()},
         step_units=units,

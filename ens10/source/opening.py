@@ -13,7 +13,7 @@ import xarray as xr
 
 from ens10.errors import FileError, MissingDataError
 from ens10.grib import is_grib
-from ens10.source import recognise
+from ens10.source import monthtimes, recognise
 from ens10.source.combine import combined
 from ens10.source.cubes import Missing
 from ens10.source.gribs import grib_dataset
@@ -132,7 +132,14 @@ def _zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
             chunks: dict[str, int] | None = {} if by_chunk else None
-            dataset = xr.open_zarr(str(path), decode_timedelta=True, chunks=chunks)
+            dataset = monthtimes.opened(
+                lambda times: xr.open_zarr(
+                    str(path), decode_times=times, decode_timedelta=True, chunks=chunks
+                ),
+                path,
+            )
+    except FileError:
+        raise
     except (OSError, ValueError, KeyError) as error:
         raise FileError(path, f"no Zarr store that can be read ({error})", "Check it") from error
     if "ens10_format" in dataset.attrs:
@@ -201,8 +208,16 @@ def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
     """One file by its own chunks, or by date where a variable would be read in one piece."""
 
     def opened(chunks: dict[Any, int], without: list[Any]) -> xr.Dataset:
-        return xr.open_dataset(
-            file, engine="netcdf4", chunks=chunks, drop_variables=without, decode_timedelta=True
+        return monthtimes.opened(
+            lambda times: xr.open_dataset(
+                file,
+                engine="netcdf4",
+                chunks=chunks,
+                drop_variables=without,
+                decode_times=times,
+                decode_timedelta=True,
+            ),
+            file,
         )
 
     check_length(file)  # the library reads what lacks at the end as zeros
@@ -215,6 +230,8 @@ def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
         known = names.dimensions | recognise.dimensions(dataset)
         outer = [d for d in dataset.dims if known.get(str(d), d) in _OUTER]
         by_date = opened(dict.fromkeys(outer, 1), [name for name in fields if name not in whole])
+    except FileError:
+        raise
     except (OSError, ValueError, RuntimeError) as error:
         raise FileError(file, f"no netCDF file that can be read ({error})", "Check it") from error
     return dataset.assign({name: by_date[name] for name in whole})

@@ -9,6 +9,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.source.layout import as_truth
+from ens10.source.names import TRUTH_OPTION
 from ens10.source.units import in_catalogue_units
 from ens10.source.wanted import wanted_fields
 
@@ -53,7 +54,7 @@ def pair_truth(
     position = _positions(forecasts, truth)
     found = position >= 0
     steps = _steps_meant(found)
-    times = _times(forecasts, found, steps, missing)
+    times = _times(forecasts, truth, found, steps, missing)
     taken = _take(truth, position[np.ix_(times, steps)]).isel(picks)
     there = forecasts.isel(time=times, step=steps)
     names = ("latitude", "longitude", "time", "step", "valid_time")
@@ -102,8 +103,7 @@ def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64
     Truth over (time, step) counts as one sequence, row by row. Where it holds the forecast's own
     start and step, that field is taken rather than another one of the same valid time.
     """
-    when = truth["valid_time" if "valid_time" in truth.coords else "time"]
-    wanted, held = _seconds(forecasts["valid_time"]), _seconds(when).ravel()
+    wanted, held = _seconds(forecasts["valid_time"]), _seconds(_dates(truth)).ravel()
     order = np.argsort(held, kind="stable")
     place = np.searchsorted(held, wanted, side="right", sorter=order) - 1
     position = order[place.clip(0)]
@@ -115,6 +115,11 @@ def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64
         same = (own >= 0) & (held[own.clip(0)] == wanted)
         position = np.where(same, own, position)
     return position
+
+
+def _dates(truth: xr.Dataset) -> xr.DataArray:
+    """When the truth's fields are valid, over (time,) or (time, step)."""
+    return truth["valid_time" if "valid_time" in truth.coords else "time"]
 
 
 def _seconds(when: xr.DataArray) -> npt.NDArray[np.int64]:
@@ -129,6 +134,7 @@ def _steps_meant(found: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
 
 def _times(
     forecasts: xr.Dataset,
+    truth: xr.Dataset,
     found: npt.NDArray[np.bool_],
     steps: npt.NDArray[np.int64],
     missing: Literal["error", "nan", "skip"],
@@ -142,14 +148,24 @@ def _times(
     names = forecasts["step"].to_numpy()[steps]
     dates = forecasts["valid_time"].to_numpy()[:, steps]
     units = forecasts["step"].attrs.get("units", "h")
+    remedy = (
+        "Add the truth of these valid dates, leave them out with --missing skip, or fill them with "
+        "--missing nan"
+    )
+    if not found.any():
+        held = _dates(truth).to_numpy()
+        remedy = (
+            f"The truth's own dates, {str(held.min())[:13]} to {str(held.max())[:13]}, are none of "
+            "them: give it a time dimension of valid dates, or the forecasts' start and lead "
+            "dimensions both"
+        )
     raise MissingDataError(
         "truth",
         [
             f"{str(dates[i, j])[:13]} (step {names[j]} {units})"
             for i, j in np.argwhere(~found[:, steps])
         ],
-        "Add the truth of these valid dates, leave them out with --missing skip, or fill them with "
-        "--missing nan",
+        remedy,
     )
 
 
@@ -185,6 +201,8 @@ def _by_date(field: xr.DataArray) -> xr.DataArray:
 def _finished(taken: xr.Dataset, source: str) -> xr.Dataset:
     """In the catalogue's units, our order of dimensions, and float32."""
     fields = taken.data_vars
-    converted = taken.assign({name: in_catalogue_units(fields[name], source) for name in fields})
+    converted = taken.assign(
+        {name: in_catalogue_units(fields[name], source, TRUTH_OPTION) for name in fields}
+    )
     order = ("time", "step", "level", *_GRID)
     return converted.transpose(*order, missing_dims="ignore").astype(np.float32)

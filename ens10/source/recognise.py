@@ -17,11 +17,17 @@ from ens10.source.units import unit_of
 _DIMENSIONS = {
     "lat": "latitude",
     "lon": "longitude",
+    "prediction_timedelta": "step",  # WeatherBench 2
     "pressure_level": "level",
     "isobaricInhPa": "level",
     "isobaricInPa": "level",
     "plev": "level",
     "pressure": "level",
+}
+_PLACES = (("latitude", "longitude"), ("lat", "lon"), ("Latitude", "Longitude"))
+_STATIONS = {
+    *("station", "stations", "station_id", "stationid", "station_index", "site", "sites"),
+    *("point", "points", "location", "locations", "ncells", "cell", "cells"),
 }
 _IN_PASCAL = ("isobaricInPa", "plev")  # if no units are given
 _GEOPOTENTIAL_HEIGHT = 156  # paramId; converted to geopotential by its units
@@ -62,6 +68,29 @@ def dimensions(dataset: xr.Dataset) -> dict[str, str]:
     if "valid_time" in dataset.dims and not {"time", "step"} & held:
         table["valid_time"] = "time"
     return table
+
+
+def why_no_grid(dataset: xr.Dataset) -> str | None:
+    """Why no mapping of names makes a grid of the dataset's fields; None where one may.
+
+    Args:
+        dataset: with any names of dimensions.
+    """
+    pairs = [(dataset[y], dataset[x]) for y, x in _PLACES if {y, x} <= set(dataset.variables)]
+    dims = [y.dims for y, x in pairs if y.dims == x.dims and y.ndim]
+    points = [str(dim) for dim in dataset.dims if str(dim).lower() in _STATIONS]
+    if any(len(held) > 1 for held in dims):
+        return (
+            "A grid whose latitudes and longitudes have two dimensions cannot be read yet: "
+            "interpolate it to rows and columns of a latitude-longitude grid"
+        )
+    along = str(dims[0][0]) if dims else points[0] if points else None
+    if along is None:
+        return None
+    return (
+        f"Files of stations (one dimension of points, here {along}, and no grid) cannot be read "
+        "as grids yet: give fields over latitude and longitude"
+    )
 
 
 def with_levels_in_hpa(dataset: xr.Dataset, named: str) -> xr.Dataset:

@@ -36,7 +36,7 @@ class MessageSelection:
 
     variables: Sequence[str] | None = None
     levels: Sequence[float] | None = None
-    steps: Sequence[int] | None = None
+    steps: Sequence[float] | None = None
     numbers: Sequence[int] | None = None
     dates: Sequence[str | date | np.datetime64] | None = None
 

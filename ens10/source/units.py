@@ -8,6 +8,7 @@ import xarray as xr
 
 from ens10.catalog import VARIABLES
 from ens10.errors import FileError
+from ens10.source.names import NAMES_OPTION
 
 STANDARD_GRAVITY = 9.80665  # m s-2; 3rd General Conference on Weights and Measures, 1901
 
@@ -108,13 +109,16 @@ def unit_of(text: str) -> str:
     return " ".join(base if n == 1 else f"{base}{n}" for base, n in kept)
 
 
-def in_catalogue_units(field: xr.DataArray, source: Path | str) -> xr.DataArray:
+def in_catalogue_units(
+    field: xr.DataArray, source: Path | str, option: str = NAMES_OPTION
+) -> xr.DataArray:
     """A field in the units of the catalogue, converted (lazily, if it is lazy) where they differ.
 
     Args:
         field: a variable by this package's name. One that the catalogue lacks, or that does not
             tell its units, is returned as it is.
         source: where it comes from, for errors.
+        option: of the command line that maps the names of this source, for errors.
 
     Returns:
         The field. A converted one is float32, computed in float64, and its attribute
@@ -139,7 +143,7 @@ def in_catalogue_units(field: xr.DataArray, source: Path | str) -> xr.DataArray:
             f"{variable.units!r}",
             "Give it the standard_name geopotential_height if it is that, or convert it"
             if height
-            else "Convert it, mend the attribute units, or map another variable with --names FILE",
+            else f"Convert it, mend the attribute units, or map another with {option} FILE",
         )
     factor, offset = conversion
     converted = (field.astype(np.float64) * factor + offset).astype(np.float32)

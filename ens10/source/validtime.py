@@ -1,5 +1,6 @@
 """The time at which a forecast is valid: start and step, in hours or in months of the calendar."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,11 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError
-from ens10.source.names import Names
+from ens10.source.names import NAMES_OPTION, TRUTH_OPTION, Names
+
+_HOURS = {"h": 1, "hr": 1, "hour": 1, "hours": 1, "d": 24, "day": 24, "days": 24}
+_MONTHS = ("month", "months")
+_UNSAID = ("", "1", "unitless", "unknown", "none")
 
 
 def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
@@ -21,37 +26,108 @@ def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
             valid = valid.transpose([held.index(d) for d in dims if d in held])[tuple(indices)]
         else:
             raise ArgumentError(
-                "valid_time", "expected dates over time and step", "Map it with --names FILE"
+                "valid_time",
+                "expected dates over time and step",
+                f"Map it with {NAMES_OPTION} FILE, that of the truth with {TRUTH_OPTION} FILE",
             )
     elif "step" in dataset.dims:
-        valid = _valid_times(dataset["time"].to_numpy(), dataset["step"].to_numpy(), names)
+        valid = _valid_times(dataset["time"].to_numpy(), dataset, names)
     else:
         valid = dataset["time"].to_numpy()
     shape = [dataset.sizes[d] for d in dims]
     valid = np.broadcast_to(valid, shape).astype("datetime64[ns]")
     dated = dataset.assign_coords(valid_time=(dims, valid))
     if "step" in dims:
-        units = dataset["step"].attrs.get("units", names.step_units)
-        dated = dated.assign_coords(step=("step", dataset["step"].to_numpy(), {"units": units}))
+        steps = dataset["step"].to_numpy()
+        dated = dated.assign_coords(step=("step", steps, {"units": _units(dataset, names)}))
     return dated
 
 
+def _units(dataset: xr.Dataset, names: Names) -> str:
+    return str(dataset["step"].attrs.get("units", names.step_units))
+
+
+def with_step_numbers(dataset: xr.Dataset, names: Names, source: Path | str) -> xr.Dataset:
+    """The dataset with `step` in hours or in months, integers where all are whole.
+
+    Args:
+        dataset: with the coordinate `step`: durations, or numbers in hours, days or months.
+        names: whose `step_units` count where the file does not say units.
+        source: where it comes from, for errors.
+
+    Raises:
+        ArgumentError: other units.
+    """
+    step = dataset["step"].to_numpy()
+    text = str(dataset["step"].attrs.get("units", "")).strip().lower()
+    units = "h"
+    if np.issubdtype(step.dtype, np.timedelta64):
+        step = step / np.timedelta64(1, "h")
+    elif text in _HOURS:
+        step = step * _HOURS[text]
+    elif text in _MONTHS:
+        units = "months"
+    elif text in _UNSAID:
+        units = names.step_units
+    else:
+        raise ArgumentError(
+            "step",
+            f"the lead times of {source} are in {text!r}",
+            "Give them in hours, days or months, and their attribute units accordingly",
+        )
+    if step.dtype == np.float32:
+        step = np.round(step.astype(np.float64), 6)  # 0.1 as it is written
+    whole = step.round().astype(np.int64)
+    values = whole if np.array_equal(whole, step) else step
+    return dataset.assign_coords(step=("step", values, {"units": units}))
+
+
 def _valid_times(
-    start: npt.NDArray[Any], step: npt.NDArray[Any], names: Names
+    start: npt.NDArray[Any], dataset: xr.Dataset, names: Names
 ) -> npt.NDArray[np.datetime64]:
+    ahead = dataset["step"].to_numpy() - names.first_step
+    start = start.astype("datetime64[s]")[:, None]
+    if _units(dataset, names) == "months":
+        return after_months(start, ahead[None, :])
+    valid: npt.NDArray[np.datetime64] = start + np.round(ahead * 3600).astype("timedelta64[s]")
+    return valid
+
+
+def after_months(start: npt.NDArray[Any], months: npt.ArrayLike) -> npt.NDArray[np.datetime64]:
+    """The dates that lie some months of the calendar after others.
+
+    Whole months keep day and hour, the day at most the month's last: 31 January + 1 is 28 or 29
+    February. A fraction lies between its two whole months in proportion to the days between them,
+    so that half a month after the first of a month is its middle: 1 November + 0.5 is 16 November
+    00 UTC, 1 February 2001 + 0.5 is 15 February 00 UTC.
+
+    Args:
+        start: dates.
+        months: of any sign, such as 2.5; broadcast against `start`.
+
+    Returns:
+        Dates to the second.
+    """
     start = start.astype("datetime64[s]")
-    ahead = step - names.first_step
-    if names.step_units == "h":
-        seconds = np.round(ahead * 3600).astype("timedelta64[s]")
-        hours: npt.NDArray[np.datetime64] = start[:, None] + seconds[None, :]
-        return hours
-    if not np.issubdtype(ahead.dtype, np.integer):
-        raise ArgumentError("step", "months must be whole numbers", "Give the steps in hours")
-    months = start.astype("datetime64[M]")
-    valid = months[:, None] + ahead.astype("timedelta64[M]")[None, :]
-    within = (start - months.astype(start.dtype))[:, None]  # day and hour within the month
+    whole = np.floor(months)
+    fraction = np.asarray(months) - whole
+    begin = _after_whole_months(start, whole)
+    if not fraction.any():
+        return begin
+    length = (_after_whole_months(start, whole + 1) - begin).astype(np.float64)
+    between: npt.NDArray[np.datetime64]
+    between = begin + np.round(fraction * length).astype("timedelta64[s]")
+    return between
+
+
+def _after_whole_months(
+    start: npt.NDArray[np.datetime64], months: npt.NDArray[Any]
+) -> npt.NDArray[np.datetime64]:
+    first = start.astype("datetime64[M]")
+    within = start - first.astype(start.dtype)  # day and hour within the month
+    valid = first + months.astype(np.int64).astype("timedelta64[M]")
     length = (valid + 1).astype("datetime64[D]") - valid.astype("datetime64[D]")
-    days = np.minimum(within.astype("timedelta64[D]"), length - 1)  # 31 January + 1: 28 February
-    hour = within - within.astype("timedelta64[D]")
-    dates: npt.NDArray[np.datetime64] = valid.astype("datetime64[s]") + days + hour
+    days = np.minimum(within.astype("timedelta64[D]"), length - 1)
+    dates: npt.NDArray[np.datetime64] = valid.astype("datetime64[s]") + days
+    dates += within - within.astype("timedelta64[D]")
     return dates

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.source.names import TRUTH_OPTION
 
 _TOLERANCE_HPA = 1e-6
 
@@ -41,7 +42,7 @@ def wanted_fields(
             raise ArgumentError(
                 "truth",
                 f"{name} has levels in {which} alone ({source})",
-                "Give its level as a coordinate in hPa, or name what to take with --names FILE",
+                f"Give its level as a coordinate in hPa, or map others with {TRUTH_OPTION} FILE",
             )
     return _on_common_levels(forecasts, kept, source)
 
@@ -61,7 +62,7 @@ def _names(
         raise MissingDataError(
             source,
             [f"truth of any of {', '.join(map(str, forecasts.data_vars))}"],
-            f"It holds {held}; map their names with --names FILE",
+            f"It holds {held}; map their names with {TRUTH_OPTION} FILE",
         )
     return names
 
@@ -83,7 +84,7 @@ def _on_common_levels(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> 
             "truth",
             f"its levels ({_listed(held)} hPa, {source}) are none of the forecasts' "
             f"({_listed(wanted)} hPa)",
-            "Give truth on these levels, or name what to take with --names FILE",
+            f"Give truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
         )
     places = apart.argmin(axis=1)[both]
     kept = truth
@@ -114,7 +115,7 @@ def _own_levels(
             "truth",
             f"its levels of {name} ({_listed(held[0])} hPa, {source}) are none of the forecasts' "
             f"({_listed(held[-1])} hPa)",
-            "Give truth on these levels, or name what to take with --names FILE",
+            f"Give truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
         )
     return common
 

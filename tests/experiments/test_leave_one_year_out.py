@@ -13,12 +13,13 @@ import zarr
 
 from ens10.errors import ArgumentError
 from ens10.experiments import leave_one_year_out as loyo
+from ens10.experiments.raw_ensemble import open_raw
 
 MAPPING = files("ens10.experiments") / "mappings" / "seas5_era5_t2m.yaml"
 MEMBERS, LEADS, GRID = 15, 3, (4, 5)
 
 
-def write_seasonal(path, years=6, seed=0):
+def write_seasonal(path, years=6, seed=0, first=1):
     rng = np.random.default_rng(seed)
     truth = 280 + 2 * rng.normal(size=(years, LEADS, *GRID))
     signal = truth + 1.5 + 0.7 * rng.normal(size=truth.shape)
@@ -33,7 +34,7 @@ def write_seasonal(path, years=6, seed=0):
         {
             "member": np.arange(1, MEMBERS + 1),
             "init": starts,
-            "lead": np.arange(1, LEADS + 1),
+            "lead": np.arange(first, LEADS + first),
             "lat": np.linspace(48.0, 45.0, GRID[0]),
             "lon": np.linspace(-2.0, 2.0, GRID[1]),
         },
@@ -97,6 +98,23 @@ def test_climatology_is_that_of_the_other_years(seasonal, lines, lead):
 
 def test_emos_removes_the_bias(lines):
     assert all(lines[step, "emos_global"].difference[2] < 0 for step in (1, 2, 3))
+
+
+def test_half_months_are_scored(tmp_path):
+    """Leads of 0.5, 1.5 and 2.5 months keep their halves to the last table."""
+    dataset = write_seasonal(tmp_path / "a.nc", first=0.5)
+    (tmp_path / "n.yaml").write_text(MAPPING.read_text().replace("first: 1", "first: 0"))
+    realruns.command(
+        "prepare", tmp_path / "a.nc", tmp_path / "s.zarr", "--names", tmp_path / "n.yaml"
+    )
+    lines = loyo.cross_validate(tmp_path / "s.zarr", "t2m", methods=())
+    assert [line.step for line in lines] == [0.5, 1.5, 2.5]
+    members, truth = dataset["t2m_fc"].to_numpy(), dataset["t2m_era5"].to_numpy()
+    crps = properscoring.crps_ensemble(truth, members, axis=0).mean(axis=(0, 2, 3))
+    np.testing.assert_allclose([line.crps[0] for line in lines], crps, rtol=1e-6)
+    forecast = xr.Dataset(coords={"step": 2.5})
+    raw = open_raw(tmp_path / "s.zarr", "t2m", forecast)["members"]
+    np.testing.assert_array_equal(raw, np.moveaxis(members[:, :, 2], 0, 1))
 
 
 def test_no_fit_sees_its_own_year(tmp_path, monkeypatch):
