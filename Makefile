@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all lint format notebooks docs clean
+.PHONY: demo test test-all test-variations lint format notebooks docs clean
 
 demo: $(STAMP)
 	$(BIN)/ens10 demo --out demo
@@ -16,6 +16,10 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile -m slow
+
+# Trainings compared under other numbers of threads, vector instructions and load: an hour or more.
+test-variations: $(STAMP)
+	PYTHON=$(BIN)/python sh tests/variations.sh
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

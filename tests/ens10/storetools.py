@@ -51,7 +51,7 @@ def units_done(store):
         return 0
 
 
-def wait_for_units(store, count, process, seconds=60):
+def wait_for_units(store, count, process, seconds=300):
     """Waits until so many units are done, or the process has ended."""
     end = time.monotonic() + seconds
     while units_done(store) < count and process.poll() is None:
@@ -67,7 +67,7 @@ def children(process):
         return []
 
 
-def wait_for_end(pids, seconds=20):
+def wait_for_end(pids, seconds=300):
     """Waits until processes have ended by themselves."""
     end = time.monotonic() + seconds
     while any(Path(f"/proc/{pid}").exists() for pid in pids):

@@ -189,9 +189,9 @@ def test_opening_takes_no_longer_for_many_dates(tmp_path):
         create_array(group, name, shape, dims, chunks=chunks, codec="none")
     assert len(list((tmp_path / "s/sfc/time/c").iterdir())) == 1
     open_store(tmp_path / "s", "sfc")
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert open_store(tmp_path / "s", "sfc").sizes["time"] == dates
-    assert time.perf_counter() - begin < 1.0
+    assert time.process_time() - begin < 1.0
 
 
 @given(st.lists(st.from_regex("[a-z_0-9]{1,6}", fullmatch=True), max_size=3), st.data())

@@ -1,5 +1,6 @@
 """Runs through the real command line, and callbacks that stop them."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,10 +20,18 @@ def command(*arguments, status=0):
 
 
 def subprocess_of(*arguments, code=None):
-    """Runs one command in a fresh process; warnings are errors of ours alone."""
+    """Run one command in a fresh process of one thread; warnings are errors of ours alone.
+
+    Sums of floats depend on the number of threads: one, as in the processes of the tests, so that
+    results can be compared to the last bit.
+    """
     program = [sys.executable, *(["-c", code] if code else ["-m", "ens10"])]
     return subprocess.run(
-        [*program, *map(str, arguments)], capture_output=True, text=True, timeout=300
+        [*program, *map(str, arguments)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
     )
 
 

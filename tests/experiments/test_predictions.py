@@ -48,7 +48,7 @@ def test_a_fresh_python_opens_them_without_a_warning(runs):
         "print(int(d['step'].astype('int64')), d['step'].dtype, d['step'].attrs.get('units'))"
     )
     command = [sys.executable, "-W", "error", "-c", code, str(runs["mlp"] / "predictions.zarr")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert (done.returncode, done.stderr) == (0, "")
     assert "48" in done.stdout or "172800" in done.stdout
 

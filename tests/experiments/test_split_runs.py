@@ -18,6 +18,8 @@ from ens10.synthetic import World
 
 pytestmark = pytest.mark.slow
 CPU = ["--trainer.accelerator", "cpu", "--quiet"]
+# Adam must not amplify the rounding of sums, whose order depends on processes and processor
+EXACT = ["--trainer.precision", "64-true", "--model.init_args.optimizer.init_args.eps", 1e-4]
 SPLIT = ["--trainer.devices", 2, "--trainer.strategy", "ddp_spatial"]
 
 
@@ -39,11 +41,11 @@ def test_two_parts_give_the_run_and_the_predictions_of_one_process(store, tmp_pa
     logs, forecasts = [], []
     for name, options in (("one", []), ("two", [*SPLIT, "--trainer.strategy.lat", 2])):
         run = tmp_path / name
-        done = fit(store, run, *options)
+        done = fit(store, run, *EXACT, *options)
         assert done.returncode == 0, done.stderr
         log = pd.read_csv(run / "log" / "metrics.csv").groupby("epoch").first()
         logs.append(log[["train_loss", "val_loss"]])
-    np.testing.assert_allclose(*logs, rtol=2e-3)  # float32: the order of sums grows in training
+    np.testing.assert_allclose(*logs, rtol=1e-9)
     for options in (["--trainer.devices", 1, "--trainer.strategy.lat", 1], []):
         done = subprocess_of("predict", "--run", run, "--quiet", *options)
         assert done.returncode == 0, done.stderr
@@ -52,7 +54,7 @@ def test_two_parts_give_the_run_and_the_predictions_of_one_process(store, tmp_pa
     (whole, truth), (parts, same) = forecasts
     np.testing.assert_array_equal(truth, same)
     np.testing.assert_allclose(parts.mu, whole.mu, rtol=1e-6)
-    np.testing.assert_allclose(parts.sigma, whole.sigma, rtol=1e-4)
+    np.testing.assert_allclose(parts.sigma, whole.sigma, rtol=1e-6)
     read = json.loads((run / "provenance.json").read_text())["bytes_read"]
     assert len(read) == 2
     assert max(read) < 0.56 * sum(read)
@@ -60,16 +62,16 @@ def test_two_parts_give_the_run_and_the_predictions_of_one_process(store, tmp_pa
 
 def test_a_killed_process_ends_the_run_with_one_line(store, tmp_path):
     run = tmp_path / "killed"
-    options = [*SPLIT, "--trainer.strategy.lat", 2, "--trainer.strategy.timeout", 60]
+    options = [*SPLIT, "--trainer.strategy.lat", 2, "--trainer.strategy.timeout", 300]
     command = [sys.executable, "-m", "ens10", "fit", "--config", config_path("unet")]
     command += ["--data.store", store, "--run", run, *CPU, *options, "--trainer.max_epochs", 5000]
     process = subprocess.Popen([str(c) for c in command], stderr=subprocess.PIPE, text=True)
     log, began = run / "log" / "metrics.csv", time.monotonic()
-    while not log.is_file() and time.monotonic() - began < 240:
+    while not log.is_file() and time.monotonic() - began < 400:
         time.sleep(0.5)
     (child,) = children_of(process.pid)
     os.kill(child, signal.SIGKILL)
-    _, said = process.communicate(timeout=90)
+    _, said = process.communicate(timeout=400)
     assert process.returncode == 1
     assert "another process has ended or is late" in said
     assert "Traceback" not in said

@@ -16,8 +16,8 @@ from ens10.models.predictive import Ensemble, FamilyForecast, Normal, Quantiles
 from ens10.models.statistical import EMOS
 
 
-def adam(parameters):
-    return torch.optim.AdamW(parameters, lr=0.02, weight_decay=0.1)
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.1)
 
 
 def network():
@@ -26,7 +26,7 @@ def network():
 
 def ensemble(size=3, head=None):
     torch.manual_seed(0)
-    return DeepEnsemble(network, head or ResidualNormalHead(), size, optimizer=adam)
+    return DeepEnsemble(network, head or ResidualNormalHead(), size, optimizer=sgd)
 
 
 def fitted(model, batches, folder):
@@ -52,7 +52,7 @@ def test_each_network_is_trained_as_it_would_be_alone(make_batches, tmp_path):
     train = fitted(together, batches, tmp_path)
     losses = []
     for start, trained in zip(starts, together.networks, strict=True):
-        alone = PostProcessor(start, ResidualNormalHead(), optimizer=adam)
+        alone = PostProcessor(start, ResidualNormalHead(), optimizer=sgd)
         losses.append(fitted(alone, batches, tmp_path).callback_metrics)
         for one, other in zip(alone.network.parameters(), trained.parameters(), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)

@@ -1,6 +1,7 @@
 """The location-aware U-Net and its deep ensemble through the real command line."""
 
 import csv
+import os
 import subprocess
 import sys
 
@@ -102,7 +103,13 @@ def test_two_processes_start_from_the_method_of_all_dates(store, tmp_path):
         given = ["--config", config_path("location_unet"), *FEW, NETWORK + "grid", "[8,16]"]
         given += ["--data.store", store, "--trainer.max_epochs", 1, "--run", tmp_path / name]
         program = [sys.executable, "-m", "ens10", "fit", "--quiet", *given, *options]
-        done = subprocess.run(list(map(str, program)), capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            list(map(str, program)),
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
         assert done.returncode == 0, done.stderr
         path = tmp_path / name / "checkpoints" / "last.ckpt"
         states.append(torch.load(path, weights_only=True)["state_dict"])

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from ens10.models.domain import Cut, use
 from ens10.models.parallel import ProcessGroupExchange, Shard
 
-TIMEOUT = timedelta(seconds=60)
+TIMEOUT = timedelta(seconds=300)  # for a machine that is busy
 
 
 def _work(pipe):

@@ -4,12 +4,11 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-from trainings import data_of, in_double, pretend_torchrun, train, trainer_of, unet
+from trainings import data_of, in_double, pretend_torchrun, split_of, train, trainer_of, unet
 
 from ens10.models import PostProcessor, ResidualNormalHead
 from ens10.models.layers.norm import BatchNorm2d
 from ens10.models.networks import Network
-from ens10.models.parallel import SpatialStrategy
 
 SHORT = {"limit_train_batches": 1, "limit_val_batches": 1}
 
@@ -34,7 +33,7 @@ def small():
 
 
 def split(lat, **options):
-    return trainer_of(pretend_torchrun(), SpatialStrategy(lat, timeout=60), **(SHORT | options))
+    return trainer_of(pretend_torchrun(), split_of(lat), **(SHORT | options))
 
 
 def groups():
@@ -78,7 +77,7 @@ def test_no_group_is_left_by_a_run_that_failed(ranks, store):
 def fitted_twice(store, lat, options):
     trainer = trainer_of(
         pretend_torchrun() if lat else 1,
-        SpatialStrategy(lat, timeout=60, **options) if lat else None,
+        split_of(lat, **options) if lat else None,
         **SHORT,
         max_epochs=1,
     )
@@ -124,7 +123,7 @@ def started_apart(store, parameters):
     torch.manual_seed(dist.get_rank())
     module = PostProcessor(Small(), ResidualNormalHead())
     module.network.norm.running_mean.normal_()
-    strategy = SpatialStrategy(1, timeout=60, parameters=parameters)
+    strategy = split_of(1, parameters=parameters)
     trainer = trainer_of(pretend_torchrun(), strategy, **SHORT, max_steps=0)
     own = {name: value.clone() for name, value in module.state_dict().items()}
     trainer.fit(module, datamodule=data_of(store))

@@ -3,7 +3,7 @@
 import pytest
 import pytorch_lightning as pl
 import torch
-from trainings import data_of, pretend_torchrun, train, trainer_of, unet, wide
+from trainings import data_of, pretend_torchrun, split_of, train, trainer_of, unet, wide
 
 from ens10.errors import ArgumentError, LostProcessError
 from ens10.models.parallel import SpatialStrategy
@@ -80,7 +80,7 @@ def test_parts_that_do_not_divide_the_processes():
 
 
 def chosen_lat(store):
-    strategy = SpatialStrategy(timeout=60)
+    strategy = split_of()
     trainer = trainer_of(pretend_torchrun(), strategy, max_epochs=1, limit_train_batches=1)
     trainer.fit(unet(), datamodule=data_of(store))
     return trainer.strategy.distributed_sampler_kwargs["num_replicas"]
@@ -129,7 +129,7 @@ class Uneven(pl.LightningDataModule):
 
 
 def uneven(store):
-    trainer = trainer_of(pretend_torchrun(), SpatialStrategy(2, timeout=60), max_epochs=1)
+    trainer = trainer_of(pretend_torchrun(), split_of(2), max_epochs=1)
     try:
         trainer.fit(unet(), datamodule=Uneven(store))
     except ArgumentError as error:

@@ -41,7 +41,7 @@ def test_a_run_under_torchrun(store, tmp_path):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, *command, "--quiet"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     facts = json.loads((tmp_path / "run" / "provenance.json").read_text())

@@ -6,6 +6,7 @@ from functools import partial
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
+from ranks import TIMEOUT
 
 from ens10.loader import EnsembleDataModule
 from ens10.models import PostProcessor, ResidualNormalHead
@@ -83,6 +84,11 @@ def trainer_of(world, strategy=None, **options):
     return pl.Trainer(**(quiet | options))
 
 
+def split_of(*parts, **options):
+    """The strategy of a split training; it waits long, since the machine may be busy."""
+    return SpatialStrategy(*parts, timeout=TIMEOUT.seconds, **options)
+
+
 def data_of(store, **options):
     return EnsembleDataModule(str(store), **({"batch_size": 2} | options))
 
@@ -99,7 +105,7 @@ def train(
     **options,
 ):
     """Weights, losses and test scores after a training; serial if lat is None."""
-    strategy = None if lat is None else SpatialStrategy(lat, lon, timeout=60, parameters=parameters)
+    strategy = None if lat is None else split_of(lat, lon, parameters=parameters)
     world = 1 if lat is None else pretend_torchrun()
     losses, module = Losses(), in_double(make)
     given = {"max_epochs": 1, "limit_train_batches": 3, "gradient_clip_val": 0.05} | options
