@@ -16,7 +16,7 @@ from ens10.convert import prepare
 from ens10.experiments.reading import open_predictions
 from ens10.synthetic import World
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # six commands, maybe on a busy machine
 CPU = ["--trainer.accelerator", "cpu", "--quiet"]
 # Adam must not amplify the rounding of sums, whose order depends on processes and processor
 EXACT = ["--trainer.precision", "64-true", "--model.init_args.optimizer.init_args.eps", 1e-4]

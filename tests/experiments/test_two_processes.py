@@ -10,6 +10,7 @@ TOGETHER = ["--trainer.accelerator", "cpu", "--trainer.devices", 2, "--trainer.s
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_two_processes_share_the_dates(store, tmp_path):
     run = tmp_path / "mlp"
     options = ["--data.store", store, "--run", run, "--quiet", "--trainer.max_epochs", 2]

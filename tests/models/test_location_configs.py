@@ -95,6 +95,7 @@ def test_one_clear_error_for_another_grid(store, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_two_processes_start_from_the_method_of_all_dates(store, tmp_path):
     """Each trains on half of the dates, yet the coefficients are those of one process."""
     together = ["--trainer.accelerator", "cpu", "--trainer.devices", 2, "--trainer.strategy", "ddp"]
