@@ -19,7 +19,7 @@ from ens10.models.statistical.base import (
 from ens10.models.statistical.crps_terms import FamilyName, check_family, is_bounded
 from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
 from ens10.models.statistical.newton import Floats
-from ens10.models.statistical.seasonal_fit import SeasonalFit
+from ens10.models.statistical.seasonal_fit import Choice, SeasonalFit, choose_ridge
 from ens10.models.statistical.spool import Spool, in_parallel
 
 
@@ -42,13 +42,16 @@ class SeasonalEMOS(StatisticalMethod):
         lower: lower bound of truncated and censored families, target units.
         upper: upper bound.
         strength: number of dates that the common coefficients count for at each point; None
-            chooses it on the training years, leaving out each year (or fifth of the years) in turn,
-            and whether it is ten times that number for the cycles. It is chosen with normal
+            chooses it on the training dates, and whether it is ten times that number for the
+            cycles: each year (or fifth of the years) is left out in turn and predicted from the
+            others. Dates within 366 days are left out in five blocks of consecutive dates, with
+            five days between them and the dates that are fitted to; a fit without annual cycles
+            (`chosen_strength[1]` infinite) is among the choices then. It is chosen with normal
             distributions, which are fitted faster than the other families.
 
     Raises:
         ArgumentError: negative harmonics or strength, bounds that are not in order, or of a family
-            without.
+            without; no strength, and too few training dates to leave some out.
         UnknownNameError: another family.
     """
 
@@ -97,27 +100,31 @@ class SeasonalEMOS(StatisticalMethod):
         if self._spool is None:
             raise nothing_collected(self)
         spool = self._spool
-        fit = SeasonalFit(spool, self.family, self.harmonics, (self.lower, self.upper))
+        ridge = self._ridge(spool)
+        harmonics = self.harmonics if ridge.cycles else 0
+        fit = SeasonalFit(spool, self.family, harmonics, (self.lower, self.upper))
         prior = fit.common()
-        strength = self._strength(spool)
 
         def of_block(points: slice) -> Floats:
-            return fit.physical(points, prior, strength)
+            return fit.physical(points, prior, ridge)
 
         columns = in_parallel(of_block, spool.blocks()).T.reshape(-1, *spool.area.shape)
         # float32 keeps the digits: all but the centre are corrections to the raw ensemble
         made = torch.from_numpy(np.ascontiguousarray(columns)).to(self.coefficients)
-        self.coefficients = made[:-2].reshape(4, -1, *spool.area.shape).clone()
+        parts = made[:-2].reshape(4, -1, *spool.area.shape)
+        self.coefficients = parts.new_zeros(4, 1 + 2 * self.harmonics, *spool.area.shape)
+        self.coefficients[:, : parts.shape[1]] = parts
         self.centre, self.floor = made[-2].clone(), made[-1].clone()
-        self.chosen_strength.copy_(torch.tensor(strength))  # of constants; times that of cycles
+        ratio = ridge.ratio if ridge.cycles or not self.harmonics else math.inf
+        # of constants, in dates; times that of cycles, infinite if there are none
+        self.chosen_strength.copy_(torch.tensor([ridge.strength, ratio]))
         self.solved.fill_(True)
         self._spool = None
 
-    def _strength(self, spool: Spool) -> tuple[float, float]:
-        """Of constants, and how many times it is that of cycles."""
+    def _ridge(self, spool: Spool) -> Choice:
         if self.strength is not None:
-            return self.strength, 1.0
-        return SeasonalFit(spool, "normal", self.harmonics, (-math.inf, math.inf)).choose_strength()
+            return Choice(self.strength)
+        return choose_ridge(spool, self.harmonics)
 
     def forward(self, batch: Batch) -> Predictive:
         """Forecast of the family with location and scale (N, H, W); NaN where the raw one is."""

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ens10.errors import ArgumentError
 from ens10.models.statistical.crps_terms import is_bounded
 from ens10.models.statistical.harmonics import annual_cycle
 from ens10.models.statistical.newton import Floats
@@ -24,8 +25,10 @@ _COMMON_SAMPLES = 1 << 18  # that the few common coefficients are fitted to, at 
 _CHOICE_SAMPLES = 1 << 16  # that the strength is chosen at
 _STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # in dates
 _RATIOS = (1.0, 10.0)  # an annual cycle may differ much less between points than the mean does
-_ONE_YEAR_STRENGTH = 100.0  # where there is no year to leave out
 _FOLDS = 5
+_ONE_YEAR = 366 * 86400  # seconds from first to last date up to which blocks are left out
+_GAP = 5 * 86400  # seconds around a block left out: the weather of nearby dates is much the same
+_FEWEST_TRAINING_DATES = 8  # beside a block left out
 
 
 @dataclass
@@ -45,6 +48,29 @@ class Standardised:
     width: Floats
     variance: Floats
     bounds: tuple[Floats, Floats] | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A ridge.
+
+    Args:
+        strength: in dates, of the constants.
+        ratio: strength of the annual cycles over that of the constants.
+        cycles: False for a fit without annual cycles.
+    """
+
+    strength: float
+    ratio: float = 1.0
+    cycles: bool = True
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Which of the dates are fitted to, and which are predicted from that fit, (N,) each."""
+
+    training: npt.NDArray[np.bool_]
+    left_out: npt.NDArray[np.bool_]
 
 
 class SeasonalFit:
@@ -76,36 +102,35 @@ class SeasonalFit:
         area = self.spool.area.reshape(-1)[points]
         enough = standard.count[:, 0] >= _FEWEST_DATES
         size = 4 * self.cycle.shape[1]
-        problem = self._problem(standard, np.zeros((len(points), size)), (0.0, 1.0))
+        problem = self._problem(standard, np.zeros((len(points), size)), Choice(0.0))
         if not enough.any():
             return np.zeros(size)
         return pooled_fit(problem, area * enough)
 
-    def choose_strength(self) -> tuple[float, float]:
-        """Strength and ratio of least CRPS of years that are left out, at a sample of points."""
-        folds = _folds(self.dates)
-        if folds.max() == 0:
-            return _ONE_YEAR_STRENGTH, 1.0
+    def left_out_scores(self, folds: Sequence[Fold]) -> tuple[list[Choice], Floats]:
+        """Total CRPS of the dates left out at a sample of points, for each choice of a ridge."""
         points = self.spool.some_points(self._count(_CHOICE_SAMPLES))
         data = self.spool.read(points)
-        ratios = _RATIOS if self.cycle.shape[1] > 1 else (1.0,)
-        choices = [(strength, ratio) for strength in _STRENGTHS for ratio in ratios]
+        cycles = self.cycle.shape[1] > 1
+        choices = [
+            Choice(s, r, cycles) for s in _STRENGTHS for r in (_RATIOS if cycles else (1.0,))
+        ]
         totals = np.zeros(len(choices))
-        for fold in range(folds.max() + 1):
-            totals += self._scores(data, points, folds != fold, choices)
-        return choices[int(np.argmin(totals))]
+        for fold in folds:
+            totals += self._scores(data, points, fold, choices)
+        return choices, totals
 
     def _scores(
         self,
         data: Floats,
         points: npt.NDArray[np.int64],
-        training: npt.NDArray[np.bool_],
-        choices: Sequence[tuple[float, float]],
+        fold: Fold,
+        choices: Sequence[Choice],
     ) -> Floats:
         """CRPS of the dates left out in units of each point's error, for all choices."""
-        prior = self._common(data, points, training)
-        standard = self._standardise(data, training)
-        left_out = ~training * np.isfinite(data).all(0)
+        prior = self._common(data, points, fold.training)
+        standard = self._standardise(data, fold.training)
+        left_out = fold.left_out * np.isfinite(data).all(0)
         area = self.spool.area.reshape(-1)[points, None] * (standard.count >= _FEWEST_DATES)
         scores = []
         for choice in choices:
@@ -115,11 +140,11 @@ class SeasonalFit:
             scores.append(problem.mean_crps(theta)[0].sum())
         return np.array(scores)
 
-    def physical(self, points: Points, prior: Floats, strength: tuple[float, float]) -> Floats:
+    def physical(self, points: Points, prior: Floats, ridge: Choice) -> Floats:
         """Fits a block: a, b, log c, log d (K each), centre and floor, (P, 4 K + 2)."""
         standard = self._standardise(self.spool.read(points), None)
         start = np.tile(prior, (len(standard.r), 1))
-        theta = point_fits(self._problem(standard, start, strength))
+        theta = point_fits(self._problem(standard, start, ridge))
         parts = theta.reshape(len(theta), 4, -1).copy()
         parts[:, 0] *= standard.scale
         parts[:, 1] *= standard.scale / standard.width
@@ -165,18 +190,75 @@ class SeasonalFit:
         u, v = (mean - centre) / width, std**2 / variance
         return Standardised(error / scale, u, v, w, count, scale, centre, width, variance, bounds)
 
-    def _problem(
-        self, s: Standardised, prior: Floats, strength: tuple[float, float]
-    ) -> SeasonalProblems:
-        """With a strength in dates, and how much more of it cycles have than constants."""
-        of_cycle = np.full(self.cycle.shape[1], strength[0] * strength[1])
-        of_cycle[0] = strength[0]
+    def _problem(self, s: Standardised, prior: Floats, ridge: Choice) -> SeasonalProblems:
+        """The problems of all points with this ridge."""
+        of_cycle = np.full(self.cycle.shape[1], ridge.strength * ridge.ratio)
+        of_cycle[0] = ridge.strength
         share = np.tile(of_cycle, 4) / np.maximum(s.count, 1)
         return SeasonalProblems(self.family, self.cycle, s.r, s.u, s.v, s.w, s.bounds, prior, share)
 
 
-def _folds(dates: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Number of the fold of each date: its year, or one of five groups of years."""
-    years = dates.astype("datetime64[s]").astype("datetime64[Y]").astype(np.int64)
-    rank = np.unique(years, return_inverse=True)[1].reshape(-1)
-    return np.asarray(rank % _FOLDS, np.int64)
+def choose_ridge(spool: Spool, harmonics: int) -> Choice:
+    """The ridge of least CRPS of training dates that are left out, with normal distributions.
+
+    Within one year nothing shows that an annual cycle returns, and one fitted to a part of the year
+    may be far off in the next months: there a fit without cycles is among the choices.
+
+    Args:
+        spool: mean, deviation and truth.
+        harmonics: H of the annual cycles.
+
+    Raises:
+        ArgumentError: too few dates to leave some out.
+    """
+    folds = left_out_folds(spool.dates)
+    tried = {harmonics} if _several_years(spool.dates) else {harmonics, 0}
+    choices: list[Choice] = []
+    totals: list[float] = []
+    for count in sorted(tried, reverse=True):
+        fit = SeasonalFit(spool, "normal", count, (-math.inf, math.inf))
+        made, scores = fit.left_out_scores(folds)
+        choices, totals = [*choices, *made], [*totals, *scores]
+    return choices[int(np.argmin(totals))]
+
+
+def _several_years(dates: npt.NDArray[np.int64]) -> bool:
+    return int(np.ptp(dates)) > _ONE_YEAR
+
+
+def left_out_folds(dates: npt.NDArray[np.int64]) -> list[Fold]:
+    """The training sets and the dates left out of them, to choose a strength by.
+
+    Dates of several years: each year is left out, or each of five groups of years. Dates within
+    366 days: five blocks of consecutive dates, of which each is left out, and the dates up to five
+    days before and after it are left out of the training set too.
+
+    Args:
+        dates: (N,), seconds since 1970, in any order; a date may occur several times.
+
+    Raises:
+        ArgumentError: within 366 days, fewer than eight dates remain beside a block.
+    """
+    if _several_years(dates):
+        years = dates.astype("datetime64[s]").astype("datetime64[Y]").astype(np.int64)
+        rank = np.unique(years, return_inverse=True)[1].reshape(-1) % _FOLDS
+        return [Fold(rank != fold, rank == fold) for fold in range(int(rank.max()) + 1)]
+    distinct = np.unique(dates)
+    if distinct.size < _FOLDS + _FEWEST_TRAINING_DATES:
+        raise _too_few(distinct.size)
+    folds = []
+    for block in np.array_split(distinct, _FOLDS):
+        left_out = (dates >= block[0]) & (dates <= block[-1])
+        training = (dates < block[0] - _GAP) | (dates > block[-1] + _GAP)
+        if np.unique(dates[training]).size < _FEWEST_TRAINING_DATES:
+            raise _too_few(distinct.size)
+        folds.append(Fold(training, left_out))
+    return folds
+
+
+def _too_few(dates: int) -> ArgumentError:
+    return ArgumentError(
+        "strength",
+        f"{dates} training dates within one year are too few to choose it by dates left out",
+        "Give strength a number of dates, such as 100, or take more training dates",
+    )

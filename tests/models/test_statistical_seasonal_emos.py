@@ -12,7 +12,7 @@ from ens10.models.statistical import EMOS
 from ens10.models.statistical.crps_terms import FamilyName, crps_terms
 from ens10.models.statistical.harmonics import annual_cycle
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
-from ens10.models.statistical.seasonal_fit import SeasonalFit
+from ens10.models.statistical.seasonal_fit import SeasonalFit, left_out_folds
 from ens10.models.statistical.seasonal_regression import SeasonalProblems, point_fits
 from ens10.models.statistical.spool import Spool
 
@@ -150,13 +150,100 @@ def test_shrinkage_beats_raw_common_and_free_fits_on_new_dates():
 
     chosen = SeasonalEMOS(1)
     ours = score(chosen)
-    assert 3 <= float(chosen.chosen_strength[0]) <= 300
+    assert chosen.chosen_strength.tolist() == [100, 1]  # of the year left out, as always
     raw = families.crps(
         "normal", {"mu": test["raw_mean"], "sigma": test["raw_std"]}, test["target"]
     )
     assert ours < score(SeasonalEMOS(1, strength=1e9)) < score(EMOS()) < float(raw.mean())
     assert ours < score(SeasonalEMOS(1, strength=0)) - 0.005
     assert ours < score(EMOS(local=True))
+
+
+def one_year(dates=150, later=60, points=8, seed=0, swing=0.5):
+    """Daily dates at stations with errors of their own; weather that lasts for some days."""
+    rng = np.random.default_rng(seed)
+    when = np.arange(dates + later)
+
+    def weather():
+        noise = rng.normal(size=(when.size, points))
+        for t in when[1:]:
+            noise[t] = 0.5 * noise[t - 1] + math.sqrt(0.75) * noise[t]
+        return noise
+
+    cycle = np.sin(2 * np.pi * when / 365.25 - 1.8)[:, None]
+    mean, std = 280 + 8 * cycle + 4 * weather(), 0.6 + 0.8 * rng.random((when.size, points))
+    bias, own, width = (
+        2.5 * rng.normal(size=points),
+        rng.normal(size=points),
+        rng.normal(size=points),
+    )
+    truth = mean + bias + swing * own * cycle + np.exp(0.4 * width) * std * weather()
+    fields = {"raw_mean": mean, "raw_std": std, "target": truth, "weights": np.ones_like(mean)}
+    batch = {k: torch.from_numpy(v).float()[:, None] for k, v in fields.items()}
+    batch["dates"] = torch.from_numpy((when + 16900) * DAY)
+    return ({k: v[:dates] for k, v in batch.items()}, {k: v[dates + 5 :] for k, v in batch.items()})
+
+
+@pytest.mark.parametrize("dates", [60, 150])
+def test_within_one_year_the_strength_is_chosen_by_blocks_of_dates(dates):
+    train, later = one_year(dates)
+
+    def score(method):
+        return float(fitted(method, train)(later).crps(later["target"]).mean())
+
+    local, hundred, chosen = (
+        score(EMOS(local=True)),
+        score(SeasonalEMOS(strength=100)),
+        score(method := SeasonalEMOS()),
+    )
+    assert hundred > 1.2 * local
+    assert chosen - local < 0.1 * (hundred - local)
+    assert float(method.chosen_strength[0]) < 100
+    assert method.chosen_strength[1].isinf()  # months of a year do not show a cycle
+    assert (method.coefficients[:, 1:] == 0).all()
+
+
+def test_a_cycle_that_a_whole_year_shows_is_kept():
+    train, later = one_year(360, 300, swing=2.0)
+    method = fitted(SeasonalEMOS(), train)
+    assert method.chosen_strength[1].isfinite()
+    free = fitted(SeasonalEMOS(0), train)
+    ours, without = (float(m(later).crps(later["target"]).mean()) for m in (method, free))
+    assert ours < without
+
+
+def test_blocks_left_out_have_gaps_around_them():
+    days = np.random.default_rng(0).permutation(np.repeat(np.arange(0, 200, 2), 2))
+    folds = left_out_folds((16900 + days) * DAY)
+    assert len(folds) == 5
+    assert (sum(fold.left_out.astype(int) for fold in folds) == 1).all()
+    for fold in folds:
+        inside = days[fold.left_out]
+        assert np.ptp(inside) == 38  # 20 dates in a row
+        distance = np.abs(days[:, None] - inside).min(1)
+        np.testing.assert_array_equal(fold.training, distance > 5)
+
+
+def test_dates_of_several_years_are_left_out_by_years():
+    days = np.arange(0, 7 * 365, 9)
+    dates = days * DAY + 17000 * DAY
+    years = dates.astype("datetime64[s]").astype("datetime64[Y]").astype(int)
+    for seconds, groups in ((dates[:81], 2), (dates, 5)):
+        folds, rank = left_out_folds(seconds), (years - years[0])[: seconds.size]
+        assert len(folds) == min(5, rank.max() + 1) >= groups
+        for k, fold in enumerate(folds):
+            np.testing.assert_array_equal(fold.left_out, rank % 5 == k)
+            np.testing.assert_array_equal(fold.training, rank % 5 != k)
+
+
+def test_too_few_dates_to_choose_by_are_refused():
+    batch, _ = one_year(12)
+    with pytest.raises(ArgumentError, match=r"strength: 12 training dates .* Give strength"):
+        fitted(SeasonalEMOS(), batch)
+    days = np.arange(20) * DAY  # enough, were it not for the gaps
+    with pytest.raises(ArgumentError, match="20 training dates within one year"):
+        left_out_folds(days)
+    assert fitted(SeasonalEMOS(strength=30), batch).chosen_strength.tolist() == [30, 1]
 
 
 def test_an_endless_strength_gives_the_common_coefficients():
