@@ -2,7 +2,6 @@
 
 import errno
 import hashlib
-import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ from ens10.convert.structure import create, form_of
 from ens10.convert.workers import grouped, work_on
 from ens10.errors import ArgumentError, FileError
 from ens10.progress import bar
+from ens10.untrusted import parse_json
 
 
 class Engine:
@@ -218,7 +218,7 @@ def _check_ensembles(ensembles: Sequence[int], members: int) -> None:
 def _plan_of(folder: Folder) -> Plan | None:
     """The plan of a store that was begun, None if it was not recorded yet."""
     try:
-        plan: Plan = json.loads(folder.plan.read_bytes())
+        plan: Plan = parse_json(folder.plan.read_bytes())
     except (OSError, ValueError):
         return None
     return plan

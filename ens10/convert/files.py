@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ens10.errors import FileError
 from ens10.packed16.layout import crc32c
+from ens10.untrusted import parse_json
 
 _SCRATCH = ".tmp"
 _UNITS = "units"
@@ -73,7 +74,7 @@ class Folder:
 
     def rows(self, unit: str) -> list[Row]:
         """What a unit that is done has written."""
-        rows: list[Row] = json.loads(self.entry(unit).read_bytes())
+        rows: list[Row] = parse_json(self.entry(unit).read_bytes())
         return rows
 
 

@@ -1,11 +1,13 @@
 """The end of a store's making: metadata, manifest, and its name in one step."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from ens10.convert.files import Folder
+from ens10.convert.files import Folder, locked
 from ens10.convert.identity import Plan
 from ens10.convert.manifest import write_manifest
+from ens10.errors import FileError
 
 
 def complete(folder: Folder, plan: Plan) -> None:
@@ -30,8 +32,13 @@ def sweep(store: Path) -> None:
     """Removes what is left of a run that was killed after the store had got its name."""
     shutil.rmtree(store.with_name(store.name + ".replaced"), ignore_errors=True)
     partial = store.with_name(store.name + ".partial")
-    if (partial / "plan.json").exists() and not (partial / "store").exists():
-        shutil.rmtree(partial, ignore_errors=True)
+    if not partial.is_dir():
+        return
+    with suppress(FileError), locked(partial, store):  # unless another process is at work there
+        # `store` has its final name; a kill while the rest is removed leaves any part of the rest
+        if {path.name for path in partial.iterdir()} <= {"plan.json", "units", ".tmp"}:
+            clear(partial)
+            partial.rmdir()
 
 
 def clear(path: Path) -> None:

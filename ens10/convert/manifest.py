@@ -8,32 +8,39 @@ is said of half a million chunks can be read line by line:
     ...
     },"crc32c":1234}
 
-and spaces to its end, since the text tells the checksums of metadata that tell its length. A row
-holds path, bytes, crc32c and, for fields, minimum, maximum, number of missing values, and source:
-for each member the number of the file in the plan, first byte and length. No times of day, no names
-of machines: the same data give the same bytes.
+and spaces to its end, since the text tells the checksums of metadata that tell its length. The
+array `manifest/copy` holds the same bytes once more, so that damage to one of them loses nothing.
+A row holds path, bytes, crc32c and, for fields, minimum, maximum, number of missing values, and
+source: for each member the number of the file in the plan, first byte and length. No times of day,
+no names of machines: the same data give the same bytes.
 """
 
-import json
 import os
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import zarr
 
 from ens10.convert.files import Folder, Row, encoded, place, sync
+from ens10.durable import write_whole
 from ens10.errors import DamagedFileError, FileError
 from ens10.packed16.layout import crc32c
 from ens10.store import consolidate, create_array
+from ens10.untrusted import check_regular, is_inner, parse_json
 
 NAME = "manifest/json/c/0"
+COPY = "manifest/copy/c/0"
 FORMAT = 1
 _GROUP = "manifest"
-_METADATA = ("zarr.json", f"{_GROUP}/zarr.json", f"{_GROUP}/json/zarr.json")
+_ARRAYS = ("json", "copy")
+_METADATA = ("zarr.json", f"{_GROUP}/zarr.json", *(f"{_GROUP}/{a}/zarr.json" for a in _ARRAYS))
+_LEAST = 3  # values of a row: path, bytes, crc32c
+_T = TypeVar("_T")
+_PLAN_KEYS = ("source", "truth", "options")
 _ROW = 32  # bytes of size, checksum and commas in a row, at the most
 _PAGE = 1024  # the length is a multiple of it
 REST = "metadata"  # the name of the unit of all files that no unit of work has written
@@ -55,6 +62,10 @@ class Manifest:
         """Unit and row of every file."""
         return ((unit, row) for unit, rows in self.units.items() for row in rows)
 
+    def paths(self) -> set[str]:
+        """Paths of all files, relative to the store."""
+        return {row[0] for _, row in self.rows()}
+
 
 def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:
     """Puts the entries of all units together, with those of all other files of the store."""
@@ -64,7 +75,8 @@ def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:
     arrays = {path.rpartition("/c/")[0] for path in known}
     rest = [path for path in files_of(folder.store, arrays) if path not in known]
     content = assembled(folder.store, plan, lines, [], rest)
-    place(folder.scratch, folder.store, [(NAME, content)])
+    place(folder.scratch, folder.store, [(COPY, content)])
+    place(folder.scratch, folder.store, [(NAME, content)])  # last: a store that has it is complete
 
 
 def assembled(
@@ -99,14 +111,21 @@ def assembled(
     return np.frombuffer(text.ljust(length - 1) + b"\n", np.uint8)
 
 
-def describe(root: Path, length: int) -> None:
-    """Makes the array that the manifest is a chunk of, so that readers of Zarr know what it is."""
+def describe(root: Path, length: int, copied: bool = True) -> None:
+    """Creates the arrays whose only chunks are the manifest and its copy.
+
+    Args:
+        root: the store.
+        length: bytes of the manifest.
+        copied: False for a store of an earlier version, which has no copy.
+    """
     group = zarr.open_group(str(root), mode="r+", use_consolidated=False).require_group(_GROUP)
     group.attrs["long_name"] = "record of the store: every file with its size and checksum, as JSON"
-    held: Any = group.get("json")
-    if held is None or held.shape != (length,):
-        (root / _GROUP / "json" / "zarr.json").unlink(missing_ok=True)
-        create_array(group, "json", (length,), ["byte"], dtype=np.uint8)
+    for name in _ARRAYS if copied else _ARRAYS[:1]:
+        held: Any = group.get(name)
+        if held is None or held.shape != (length,):
+            (root / _GROUP / name / "zarr.json").unlink(missing_ok=True)
+            create_array(group, name, (length,), ["byte"], dtype=np.uint8)
 
 
 def _row(root: Path, path: str) -> Row:
@@ -115,7 +134,7 @@ def _row(root: Path, path: str) -> Row:
 
 
 def files_of(root: Path, but: Container[str] = ()) -> list[str]:
-    """All files of a store but the manifest, relative to it, sorted.
+    """All files of a store but the manifest and its copy, relative to it, sorted.
 
     Args:
         root: the store.
@@ -127,62 +146,143 @@ def files_of(root: Path, but: Container[str] = ()) -> list[str]:
         if inner in but:
             folders[:] = [name for name in folders if name != "c"]
         found += [f"{inner}/{name}" for name in names] if inner else names
-    return sorted(name for name in found if name != NAME)
+    return sorted(name for name in found if name not in (NAME, COPY))
 
 
 def read_plan(store: Path) -> dict[str, Any]:
-    """The plan of a store, without reading what lies behind it.
+    """Return the plan of a store, without reading what lies behind it.
 
     Raises:
         FileError: no manifest.
-        DamagedFileError: no JSON.
+        DamagedFileError: neither the manifest nor its copy begins with a plan.
     """
-    path = store / NAME
-    try:
-        with path.open("rb") as file:
-            head = file.readline()
-        plan: dict[str, Any] = json.loads(head.rstrip(b"\n") + b"}}")["plan"]
-    except FileNotFoundError as error:
-        raise _none(store) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, 0, str(error)) from error
-    return plan
+    return _either(store, _plan_at)
 
 
 def read_manifest(store: Path) -> Manifest:
-    """A store's record.
+    """Return a store's record, from its copy if the manifest itself is missing or damaged.
 
     Raises:
         FileError: no manifest, or one of a newer version.
-        DamagedFileError: it does not match its own checksum.
+        DamagedFileError: neither the manifest nor its copy matches its own checksum, or it
+            names files outside the store.
     """
-    path = store / NAME
+    return _either(store, _manifest_at)
+
+
+def damaged_records(store: Path) -> list[str]:
+    """Return which of the manifest and its copy cannot be read or differ from the one in use.
+
+    Raises:
+        FileError: as for `read_manifest`.
+    """
+    manifest = read_manifest(store)
+    names = [NAME] if f"{_GROUP}/copy/zarr.json" not in manifest.paths() else [NAME, COPY]
+    whole = [name for name in names if _is_whole(store / name)]
+    first = (store / whole[0]).read_bytes()  # read_manifest has read one of them
+    return [n for n in names if n not in whole or (store / n).read_bytes() != first]
+
+
+def mend_records(store: Path) -> list[str]:
+    """Replace whichever of the manifest and its copy is damaged by the other one.
+
+    Returns:
+        Those that were replaced.
+    """
+    wrong = damaged_records(store)
+    for name in wrong:
+        write_whole(store / name, (store / (COPY if name == NAME else NAME)).read_bytes())
+    return wrong
+
+
+def _is_whole(path: Path) -> bool:
     try:
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise _none(store) from error
+        _manifest_at(path)
+    except (FileNotFoundError, FileError):
+        return False
+    return True
+
+
+def _either(store: Path, read: Callable[[Path], _T]) -> _T:
+    """What is read from the manifest, or from its copy if the manifest cannot be read."""
+    try:
+        return read(store / NAME)
+    except FileNotFoundError:
+        error: FileError = FileError(
+            store, "has no manifest, so what it should hold is not known", "Prepare it with --force"
+        )
+    except FileError as damage:
+        error = damage
+    try:
+        return read(store / COPY)
+    except (FileNotFoundError, FileError):
+        raise error from None
+
+
+def _plan_at(path: Path) -> dict[str, Any]:
+    with _opened(path) as file:
+        head = file.readline()
+    try:
+        return _checked_plan(parse_json(head.rstrip(b"\n") + b"}}")["plan"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _manifest_at(path: Path) -> Manifest:
+    with _opened(path) as file:
+        content = file.read()
     body, mark, tail = content.rpartition(b'},"crc32c":')
     try:
-        whole = mark and content.endswith(b"\n")
-        if not whole or json.loads(tail.rstrip(b" \n").removesuffix(b"}")) != crc32c(
-            np.frombuffer(body, np.uint8)
-        ):
-            raise _damaged(path, 0, "it does not match its checksum")
-        held = json.loads(content)
+        told = parse_json(tail.rstrip(b" \n").removesuffix(b"}")) if mark else None
+        if not content.endswith(b"\n") or told != crc32c(np.frombuffer(body, np.uint8)):
+            raise _damaged(path, "it does not match its checksum")
+        held = parse_json(content)
         if held["format"] > FORMAT:
             raise FileError(path, f"of format {held['format']}", "Update ens10 to read it")
-        return Manifest(held["plan"], held["units"])
-    except (ValueError, KeyError, TypeError) as error:
+        return Manifest(_checked_plan(held["plan"]), _checked_units(held["units"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, FileError):
             raise
-        raise _damaged(path, 0, str(error)) from error
+        raise _damaged(path, str(error)) from error
 
 
-def _none(store: Path) -> FileError:
-    return FileError(
-        store, "has no manifest, so what it should hold is not known", "Prepare it with --force"
-    )
+def _opened(path: Path) -> BinaryIO:
+    check_regular(path)
+    return path.open("rb")
 
 
-def _damaged(path: Path, offset: int, reason: str) -> DamagedFileError:
-    return DamagedFileError(path, offset, reason, "Prepare the store anew with --force")
+def _checked_plan(plan: Any) -> dict[str, Any]:
+    """A plan that has the keys that are read from it.
+
+    Raises:
+        ValueError: it has not, or it names a source outside the folders that are searched.
+    """
+    if not isinstance(plan, dict) or not set(_PLAN_KEYS) <= set(plan):
+        raise ValueError(f"its plan lacks one of {', '.join(_PLAN_KEYS)}")
+    for key in ("source", "truth"):
+        about = plan[key] or {}
+        listed = [name for name, _ in about.get("files", ())]
+        strange = [n for n in (about.get("name", "source"), *listed) if not is_inner(n)]
+        if strange:
+            raise ValueError(f"its plan names {strange[0]!r}, which is not a plain file name")
+    return plan
+
+
+def _checked_units(units: Any) -> dict[str, list[Row]]:
+    """Units whose rows name files inside the store.
+
+    Raises:
+        ValueError: a row has another form, or a path leads out of the store.
+    """
+    for rows in units.values():
+        for row in rows:
+            if len(row) < _LEAST or not all(type(n) is int and n >= 0 for n in row[1:_LEAST]):
+                raise ValueError(f"a row has another form: {str(row)[:80]}")
+            if not is_inner(row[0]):
+                raise ValueError(f"it names {row[0]!r}, which is not a path inside the store")
+    checked: dict[str, list[Row]] = units
+    return checked
+
+
+def _damaged(path: Path, reason: str) -> DamagedFileError:
+    return DamagedFileError(path, 0, reason, "Prepare the store anew with --force")

@@ -23,8 +23,10 @@ from ens10.packed16.layout import crc32c
 from ens10.progress import bar
 from ens10.source.names import Names
 from ens10.store import consolidate
+from ens10.untrusted import inside
 
 _CLIMATE = "climate/"
+_COPY_METADATA = "manifest/copy/zarr.json"
 _COORDINATE = 4  # slashes in the path of a coordinate's chunk, at the most
 
 
@@ -60,7 +62,8 @@ def repair_units(
         options = manifest.plan["options"]
         create(folder.store, forecasts.template, paired, options["codec"], options["ensembles"])
         _copy_climate(store, folder, manifest, wrong)
-        describe(folder.store, (store / NAME).stat().st_size)
+        length = (store / NAME).stat().st_size
+        describe(folder.store, length, copied=_COPY_METADATA in manifest.paths())
         consolidate(folder.store)
         (folder.path / "units").mkdir()
         form = form_of(
@@ -93,7 +96,7 @@ def _climate(
 
     if all("/c/" in path and path.count("/") > _COORDINATE for path in lost):
         for path in lost:
-            (store / path).unlink(missing_ok=True)
+            inside(store, path, store / NAME).unlink(missing_ok=True)
     else:  # what shapes the climate is lost
         shutil.rmtree(store / _CLIMATE, ignore_errors=True)
     given: dict[str, Any] = {
@@ -176,6 +179,7 @@ def _take_over(store: Path, folder: Folder, manifest: Manifest, wrong: set[str])
                 f"the source no longer gives what {path} held",
                 "Give the files that the store was made from, or prepare it anew with --force",
             )
+        inside(store, path, store / NAME)
         place(folder.scratch, store, [(path, content)])
         taken.append(path)
     return taken

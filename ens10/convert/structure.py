@@ -1,6 +1,5 @@
 """The hierarchy of a store, empty, before the work begins: groups, arrays, coordinates."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from ens10.channels import channel_names, split_exactly
 from ens10.climate import blocks
 from ens10.convert.units import SUMS, Form, Packing, Part, chunk_path
 from ens10.store import FORMAT_VERSION, Codec, create_array, write_coordinates
+from ens10.untrusted import parse_json
 
 _SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 _FULL = ("number", "latitude", "longitude")
@@ -138,7 +138,7 @@ def _packing(path: Path, forecasts: xr.Dataset) -> Packing | None:
     """How chunks are compressed, from the metadata of any forecast array."""
     name, field = next(iter(forecasts.data_vars.items()))
     kind = "pl" if "level" in field.dims else "sfc"
-    codecs = json.loads((path / kind / str(name) / "zarr.json").read_text())["codecs"]
+    codecs = parse_json((path / kind / str(name) / "zarr.json").read_text())["codecs"]
     if len(codecs) == 1:
         return None
     about = codecs[1]["configuration"]

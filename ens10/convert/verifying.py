@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from ens10.convert.files import Row
 from ens10.convert.listing import located
-from ens10.convert.manifest import Manifest, files_of, read_manifest
+from ens10.convert.manifest import Manifest, damaged_records, files_of, mend_records, read_manifest
 from ens10.convert.sampling import Sample, decoded, samples
 from ens10.errors import ArgumentError, FileError
 from ens10.progress import bar, track
 from ens10.store import store_kinds
 from ens10.store.chunks import open_reader
+from ens10.untrusted import check_regular
 
 _THREADS = 4
 _PIECE = 1 << 22  # bytes read at a time
@@ -103,9 +104,12 @@ def verify(
     if repair and not found.ok:
         from ens10.convert.repairing import repair_units
 
-        mended = repair_units(store, manifest, _wrong(found), source, truth, workers, progress)
+        mended = mend_records(store)
+        wrong = _wrong(found) - set(mended)
+        if wrong:
+            mended += repair_units(store, manifest, wrong, source, truth, workers, progress)
         found = _checked(store, manifest, workers or _THREADS, progress)
-        found.repaired = mended
+        found.repaired = sorted(mended)
     path = located(store, manifest.plan["source"], source)
     if path is not None and sample:
         _check_sample(store, found, samples(manifest, path, sample, Random(seed)), progress)
@@ -135,6 +139,7 @@ def _checked(store: Path, manifest: Manifest, threads: int, progress: bool) -> V
                     found.missing.append(path)
                 elif reason:
                     found.damaged.append((path, reason))
+    found.damaged += [(name, "it does not match its checksum") for name in damaged_records(store)]
     found.damaged.sort()
     found.missing.sort()
     return found
@@ -155,16 +160,19 @@ def _check_file(path: Path, size: int, crc: int) -> tuple[int, str]:
         buffer = _kept.buffer = np.empty(_PIECE, np.uint8)
     found, done = 0, 0
     try:
+        check_regular(path)
         with path.open("rb", buffering=0) as file:
-            while count := file.readinto(buffer.data):
+            while done <= size and (count := file.readinto(buffer.data)):
                 found = crc32c.crc32c(buffer[:count].data, found)
                 done += count
     except FileNotFoundError:
         return 0, _MISSING
+    except FileError:
+        return 0, "it is not a regular file"
     except OSError as error:
         return done, f"it cannot be read ({error.strerror})"
     if done != size:
-        return done, f"{done} bytes instead of {size}"
+        return done, f"{path.stat().st_size} bytes instead of {size}"
     return done, "" if found == crc else "it does not match its checksum"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from ens10.download.remote import BLOCK
 from ens10.durable import write_whole
 from ens10.errors import FileError
+from ens10.untrusted import parse_json
 
 NAME = "checksums.json"
 
@@ -68,7 +69,7 @@ def _read(path: Path) -> dict[str, Entry]:
     if not path.exists():
         return {}
     try:
-        table = json.loads(path.read_text())
+        table = parse_json(path.read_text())
         entries = {
             str(name): Entry(str(e["sha256"]), int(e["size"]), str(e["url"]))
             for name, e in table.items()

@@ -1,6 +1,5 @@
 """The files that a store should hold: those of its manifest, or one for each chunk."""
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import crc32c
 
 from ens10.inspection.rows import Row
 from ens10.store.form import Form
+from ens10.untrusted import is_inner, parse_json
 
 MANIFEST = "manifest/json/c/0"
 _PLAN = "plan.json"
@@ -104,8 +104,12 @@ class Listed:
 
 def _rows(line: bytes) -> list[File]:
     """The files of one unit."""
-    rows = json.loads(b"{" + line.rstrip(b"\n,") + b"}")
-    return [File(path, size, crc) for (unit,) in [rows.values()] for path, size, crc, *_ in unit]
+    rows = parse_json(b"{" + line.rstrip(b"\n,") + b"}")
+    files = [File(path, size, crc) for (unit,) in [rows.values()] for path, size, crc, *_ in unit]
+    strange = [file.path for file in files if not is_inner(file.path)]
+    if strange:
+        raise ValueError(f"{strange[0]!r} is not a path inside the store")
+    return files
 
 
 def _chunks(size: int, part: int) -> int:
@@ -146,7 +150,7 @@ def partial_rows(path: Path) -> list[Row]:
 def _planned(path: Path) -> dict[str, int]:
     """Units by kind, from the plan; none if there is no plan yet."""
     try:
-        axes: Any = json.loads((path / _PLAN).read_bytes())["axes"]
+        axes: Any = parse_json((path / _PLAN).read_bytes())["axes"]
         planned = {"forecast": len(axes["forecasts"]["time"]) * len(axes["forecasts"]["step"])}
         if "truth" in axes:
             planned["truth"] = len(axes["truth"]["time"])

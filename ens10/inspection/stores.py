@@ -1,6 +1,5 @@
 """Stores as rows: each chunk is read once, compared with its checksums, and counted."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from ens10.progress import track
 from ens10.store import FORMAT_VERSION, StoreKind, is_strict, open_store, store_kinds
 from ens10.store.chunks import MEND
 from ens10.store.form import Form, check
+from ens10.untrusted import parse_json
 
 _KINDS: tuple[StoreKind, ...] = ("sfc", "pl", "truth")  # whose values are shown
 _LONG = 500  # chunks from which a progress bar is worth it
@@ -29,7 +29,7 @@ def is_store(path: Path) -> bool:
     if (path / MANIFEST).exists():
         return True
     try:
-        return "ens10_format" in json.loads((path / "zarr.json").read_bytes())["attributes"]
+        return "ens10_format" in parse_json((path / "zarr.json").read_bytes())["attributes"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -61,7 +61,7 @@ def _opened(path: Path) -> tuple[list[str], bool]:
         return store_kinds(path), is_strict(path)
     except FileError:
         try:
-            about = json.loads((path / "zarr.json").read_bytes())["attributes"]["ens10_format"]
+            about = parse_json((path / "zarr.json").read_bytes())["attributes"]["ens10_format"]
         except (OSError, ValueError, KeyError, TypeError):
             return [], True  # that it is damaged is said where all files are looked at
         if isinstance(about, int) and about > FORMAT_VERSION:

@@ -15,10 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ens10.errors import ArgumentError, Ens10Error, FileError, UnknownNameError
 from ens10.protocol.rules import EfiRules, Protocol, names_of
+from ens10.untrusted import parse_yaml
 
 # Package data of the experiments, read as files: nothing there is imported.
 _FOLDER = Path(__file__).parents[1] / "experiments" / "protocols"
@@ -92,10 +91,9 @@ def _of_user(path: Path) -> Protocol:
 
 def _parsed(text: str, where: Path | str) -> dict[str, Any]:
     try:
-        content: Any = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        said = " ".join(str(error).split())
-        raise _wrong(where, f"no YAML ({said})") from error
+        content: Any = parse_yaml(text)
+    except ValueError as error:
+        raise _wrong(where, f"no YAML ({error})") from error
     if content is None:
         return {}
     if not isinstance(content, dict):

@@ -1,6 +1,5 @@
 """The group STORE/climate: its arrays, coordinates and attributes."""
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from ens10.quantiles.members import StoreMembers
 from ens10.quantiles.options import ClimateOptions, quantile_levels
 from ens10.quantiles.window import Climatology
 from ens10.store import consolidate, create_array, forecasts, write_coordinates
+from ens10.untrusted import parse_json
 
 _OUTER = ("judged_year", "month_day", "step")
 _DIMS = (*_OUTER, "quantile", "latitude", "longitude")
@@ -52,7 +52,7 @@ class ClimateArrays:
 
     def finish(self) -> None:
         """Tells the store's own list of arrays about the climate, if it has one."""
-        about = json.loads((self.store / "zarr.json").read_text())
+        about = parse_json((self.store / "zarr.json").read_text())
         if "consolidated_metadata" in about:
             consolidate(self.store)
 

@@ -1,10 +1,10 @@
 """A climate that was added to a complete store, in the store's manifest."""
 
-import os
 from pathlib import Path
 
 from ens10.convert.identity import plain
-from ens10.convert.manifest import NAME, REST, assembled, files_of, read_manifest
+from ens10.convert.manifest import COPY, NAME, REST, assembled, files_of, read_manifest
+from ens10.durable import write_whole
 from ens10.quantiles.options import ClimateOptions
 
 
@@ -26,12 +26,9 @@ def record_climate(store: Path, options: ClimateOptions) -> None:
     _, *units, _, _, _ = path.read_bytes().split(b"\n")
     lines = [line.removesuffix(b",") for line in units]
     content = assembled(store, plan, lines, kept, made)
-    partial = path.with_name(path.name + ".part")
-    with partial.open("wb") as file:
-        file.write(content.data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    write_whole(path, content.tobytes())
+    (store / COPY).parent.mkdir(parents=True, exist_ok=True)
+    write_whole(store / COPY, content.tobytes())
 
 
 def _is_made(name: str) -> bool:

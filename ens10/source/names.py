@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ens10.errors import FileError, UnknownNameError
+from ens10.untrusted import parse_yaml
 
 _KEYS = ("variables", "truth", "dimensions", "step")
 _STEP_KEYS = ("units", "first")
@@ -52,8 +51,8 @@ def read_names(path: Path | str) -> Names:
     if not path.is_file():
         raise FileError(path, "no such file", "Give the path of a YAML file with a name mapping")
     try:
-        content = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = parse_yaml(path.read_text())
+    except ValueError as error:
         raise FileError(path, f"no YAML ({error})", "Mend the file") from error
     if not isinstance(content, dict):
         raise FileError(path, "not a mapping of names", f"Give it the keys {', '.join(_KEYS)}")

@@ -1,6 +1,5 @@
 """Whether the bytes of a chunk are whole, as the array's own metadata and checksums tell."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -13,6 +12,7 @@ from numcodecs.blosc import compress
 
 from ens10.packed16.layout import DamagedChunkError, checked_values, most_bytes, parse
 from ens10.packed16.lz4 import inflate
+from ens10.untrusted import parse_json
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -45,7 +45,7 @@ class Form:
             ValueError: it describes no array.
         """
         try:
-            about: Mapping[str, Any] = json.loads(metadata)
+            about: Mapping[str, Any] = parse_json(metadata)
             first, *rest = [codec["name"] for codec in about["codecs"]]
             known = first in ("packed16", "bytes") and rest in ([], ["blosc"])
             sized = isinstance(about["data_type"], str) and known

@@ -20,6 +20,7 @@ from ens10.progress import track
 from ens10.source import open_source
 from ens10.synthetic.atmosphere import Atmosphere, Channel
 from ens10.synthetic.truth import TARGET_STEP, Law, law_of
+from ens10.untrusted import parse_json
 
 _PARAMETERS = "world.json"
 _MOST_MEMBERS = 254  # one byte in GRIB edition 1, 255 of which means "missing"
@@ -105,7 +106,7 @@ class World:
         if not path.is_file():
             raise FileError(path, "no such file", "Give a folder that `ens10 synth` wrote")
         try:
-            world = cls(**json.loads(path.read_text()))
+            world = cls(**parse_json(path.read_text()))
         except (TypeError, ValueError) as error:
             raise FileError(
                 path, f"no parameters of a world ({error})", "Write it again"

@@ -177,8 +177,9 @@ def test_the_manifest_is_an_array_that_zarr_knows(tiny):
     assert "manifest" in dict(held.members())
     text = bytes(held["manifest/json"][...])
     assert text == (store / "manifest/json/c/0").read_bytes()
+    assert text == bytes(held["manifest/copy"][...])
     assert json.loads(text)["plan"] == read_manifest(store).plan
-    assert list(xr.open_zarr(store, group="manifest", consolidated=False)) == ["json"]
+    assert list(xr.open_zarr(store, group="manifest", consolidated=False)) == ["copy", "json"]
     assert not xr.open_zarr(store, consolidated=False).data_vars
     assert store_kinds(store) == ["pl", "sfc", "statistics", "truth"]
 

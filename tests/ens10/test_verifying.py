@@ -14,6 +14,8 @@ from ens10.convert.manifest import read_manifest
 from ens10.errors import DamagedFileError, FileError, MissingDataError
 from ens10.grib import scan
 
+RECORDS = ("manifest/json/c/0", "manifest/copy/c/0")
+
 
 @pytest.fixture
 def copy(tiny, tmp_path):
@@ -33,16 +35,16 @@ def flip(path, bit=None):
 def test_a_whole_store(copy):
     found = verify(copy, sample=30)
     assert found.ok
-    assert found.chunks == len(contents(copy)) - 1
-    assert found.bytes == sum(map(len, contents(copy).values())) - len(
-        (copy / "manifest/json/c/0").read_bytes()
+    assert found.chunks == len(contents(copy)) - 2  # all but the manifest and its copy
+    assert found.bytes == sum(map(len, contents(copy).values())) - 2 * len(
+        (copy / RECORDS[0]).read_bytes()
     )
     assert 20 < found.sampled <= 30
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_flipped_bit_anywhere_is_found_and_mended(copy, tiny, seed):
-    path = random.Random(seed).choice(sorted(set(contents(copy)) - {"manifest/json/c/0"}))
+    path = random.Random(seed).choice(sorted(set(contents(copy)) - set(RECORDS)))
     flip(copy / path)
     found = verify(copy, sample=0)
     assert found.damaged == [(path, "it does not match its checksum")]
@@ -75,11 +77,38 @@ def test_all_kinds_of_damage_at_once(copy, tiny):
     assert_same(copy, tiny / "s.zarr")
 
 
-def test_the_manifest_itself(copy):
-    flip(copy / "manifest/json/c/0", 8 * 5000)
+@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("how", ["flipped", "cut", "missing"])
+def test_one_of_the_two_records_is_damaged(copy, tiny, name, how):
+    """Everything goes on with the other one, and a repair needs no source."""
+    if how == "flipped":
+        flip(copy / name, 8 * 5000)
+    elif how == "cut":
+        (copy / name).write_bytes((copy / name).read_bytes()[:2000])
+    else:
+        (copy / name).unlink()
+    assert read_manifest(copy).units
+    assert [path for path, _ in verify(copy).damaged] == [name]
+    (copy.parent / "w").unlink()
+    after = verify(copy, repair=True)
+    assert (after.ok, after.repaired) == (True, [name])
+    assert_same(copy, tiny / "s.zarr")
+
+
+def test_a_record_is_damaged_and_a_chunk_too(copy, tiny):
+    flip(copy / RECORDS[0], 8 * 5000)
+    (copy / "sfc/t2m/c/0/0/0/0/0").unlink()
+    assert verify(copy, repair=True).repaired == [RECORDS[0], "sfc/t2m/c/0/0/0/0/0"]
+    assert_same(copy, tiny / "s.zarr")
+
+
+def test_both_records_are_damaged(copy):
+    for name in RECORDS:
+        flip(copy / name, 8 * 5000)
     with pytest.raises(DamagedFileError, match=r"manifest/json/c/0: damaged .*checksum"):
         verify(copy)
-    (copy / "manifest/json/c/0").unlink()
+    for name in RECORDS:
+        (copy / name).unlink()
     with pytest.raises(FileError, match=r"has no manifest.*--force"):
         verify(copy)
     with pytest.raises(FileError, match="no such store"):
