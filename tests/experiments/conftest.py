@@ -6,6 +6,14 @@ from ens10.convert import prepare
 from ens10.synthetic import World
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    """One thread from the start: the session's runs, too, are compared to the last bit."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def world(tmp_path_factory):
     made = World("8x16", range(2000, 2006), 4, seed=0, steps=(48,))
@@ -29,10 +37,3 @@ def runs(store, tmp_path_factory):
     return {
         name: realruns.finish(realruns.fit(name, store, folder / name)) for name in realruns.NAMES
     }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    import torch
-
-    torch.set_num_threads(1)

@@ -22,11 +22,6 @@ SMALL += ["--data.batch_size", "16"]
 NETWORK = "--model.init_args.network.init_args"
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 def options(config, steps):
     """A small grid for a layer that is bound to one."""
     given = yaml.safe_load(config_path(config).read_text())["model"]["init_args"]["network"]
