@@ -14,7 +14,11 @@ from ens10.errors import ArgumentError, listing
 from ens10.loader.batch import Batch
 from ens10.models.domain import current
 from ens10.models.heads import Head
-from ens10.models.layers.smoe.tracking import track_loss
+from ens10.models.layers.smoe.tracking import (
+    record_routing_loss,
+    recorded_routing_loss,
+    track_loss,
+)
 from ens10.models.losses import CRPSLoss, Loss
 from ens10.models.matching import forecast_of, require_match
 from ens10.models.means import WeightedMean
@@ -24,7 +28,8 @@ from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.warmstart import solve_methods, unsolved
 
 Stage = Literal["train", "val", "test"]
-_LOGGED = ("train_loss", "val_loss", "val_crps", "test_loss", "test_crps")
+_ROUTING, _ROUTING_EVERY = "train_routing_loss", 50
+_LOGGED = ("train_loss", "val_loss", "val_crps", "test_loss", "test_crps", _ROUTING)
 
 
 @dataclass(eq=False)
@@ -142,6 +147,18 @@ class TrainedModule(_ForecastModule):
     def on_train_start(self) -> None:
         """Solves the statistical method within the head, if it has one that is not solved."""
         solve_methods(self)
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:  # noqa: ARG002
+        """Has experts record the routing loss on every 50th batch from the first: it costs time."""
+        record_routing_loss(self, batch_idx % _ROUTING_EVERY == 0)
+
+    def on_after_backward(self) -> None:
+        """Logs `train_routing_loss`, the mean over layers, of batches that recorded it."""
+        loss = recorded_routing_loss(self)
+        if loss is not None:
+            metric = cast("WeightedMean", self.means[_ROUTING])
+            metric.update(loss, torch.ones_like(loss))
+            self.log(_ROUTING, metric, on_step=False, on_epoch=True)
 
     def validation_step(self, batch: Batch) -> None:
         """As the shared step, but passes over the sanity check before a method is solved."""

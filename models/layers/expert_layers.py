@@ -27,7 +27,10 @@ class Experts:
         weighted: whether values are multiplied by the weight of their expert.
         routing_loss: whether gates learn by routing classification; without it they learn only
             where `weighted`, from the loss itself.
-        quantile: share of a sample's choices that is called correct.
+        quantile: share of a sample's choices that is called correct at least.
+        margin: of the routing loss, see `SMoE2d`.
+        damping_margin: of the damping.
+        relative_margins: whether both are shares of the root mean square of a layer's output.
         damping: factor of the experts' gradient at incorrect choices. Earlier layers get the
             damped gradient too, so that in a row of L layers it shrinks with damping^L, below what
             an optimiser can use: 1, no damping, is for networks, 0.1 for a single layer.
@@ -51,6 +54,9 @@ class Experts:
     weighted: bool = False
     routing_loss: bool = True
     quantile: float = 0.3
+    margin: float = 1e-5
+    damping_margin: float = 1e-3
+    relative_margins: bool = False
     damping: float = 1.0
     gate_range: float | None = None
     gate_shift: float = 0.0
@@ -127,6 +133,9 @@ class ExpertLayers:
             weighted=experts.weighted,
             routing_loss=experts.routing_loss,
             quantile=experts.quantile,
+            margin=experts.margin,
+            damping_margin=experts.damping_margin,
+            relative_margins=experts.relative_margins,
             damping=experts.damping,
             area=self._area(level),
         )

@@ -34,7 +34,7 @@ from ens10.models.layers.groupnorm import GroupNorm
 from ens10.models.layers.member_encoder import MemberEncoder
 from ens10.models.layers.norm import BatchNorm2d
 from ens10.models.layers.smoe.conv import FreeConv2d
-from ens10.models.layers.smoe.tracking import LossScale
+from ens10.models.layers.smoe.tracking import RoutingState
 from ens10.models.means import WeightedMean
 from ens10.models.networks.groenquist import _Branches
 from ens10.models.networks.location_unet import ResidualBlock
@@ -59,7 +59,7 @@ _OURS: tuple[Kind, ...] = (
     ChannelNorm,
     FreeConv2d,
     GroupNorm,
-    LossScale,
+    RoutingState,
     MemberEncoder,
     smoe.ComparingSMoE2d,
     smoe.ConvGate,

@@ -12,7 +12,12 @@ from ens10.experiments.reading import open_predictions
 from ens10.synthetic import World
 
 GRID = "--model.init_args.network.init_args.grid"
-CONFIGS = {"smoe_unet": (GRID, "[8,16]"), "smoe_resnet": (GRID, "[8,16]"), "unet_members": ()}
+ROUTED = ("--model.init_args.network.init_args.experts.routing_loss", "true")
+CONFIGS = {
+    "smoe_unet": (GRID, "[8,16]"),
+    "smoe_resnet": (GRID, "[8,16]", *ROUTED),
+    "unet_members": (),
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +47,9 @@ def test_a_few_steps_train_predict_and_score(name, store, tmp_path):
         rows = list(csv.DictReader(file))
     losses = [float(row["train_loss"]) for row in rows if row["train_loss"]]
     assert losses[-1] < losses[0]
+    routing = [float(value) for row in rows if (value := row.get("train_routing_loss"))]
+    assert len(routing) == (2 if name == "smoe_resnet" else 0)  # one for each epoch
+    assert all(0.1 < value < 1 for value in routing)  # log 2 = 0.69 where gates are at 0
     command("predict", "--run", run, "--quiet")
     assert open_predictions(run)[0].attrs["forecast_kind"] == "normal"
     command("score", run)
@@ -55,7 +63,7 @@ def test_gates_move_and_go_with_the_checkpoint(store, tmp_path):
     runs = {}
     for name, scale in (("still", "0"), ("moved", "0.003")):
         rate = ("--model.init_args.optimizer.init_args.lr", scale)
-        fit("smoe_resnet", store, tmp_path / name, *CONFIGS["smoe_resnet"], *rate)
+        fit("smoe_resnet", store, tmp_path / name, *CONFIGS["smoe_resnet"][:2], *rate)
         (path,) = (tmp_path / name / "checkpoints").glob("last.ckpt")
         state = torch.load(path, weights_only=True)["state_dict"]
         runs[name] = {key: value for key, value in state.items() if "gate.weight" in key}

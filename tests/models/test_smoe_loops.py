@@ -39,9 +39,11 @@ def test_classification_gradient_is_the_formula(dtype, samples):
     R[0, 3, 4, 5] = torch.nan
     chosen, random = preferred(R, 3), torch.Generator().manual_seed(2)
     gradient = torch.randn(2, 3, 61, 23, generator=random, dtype=dtype)
-    judgement, scale = judge(gradient[:, :, None], RoutingRule()), torch.tensor(4.0)
+    rule, scale = RoutingRule(margin=0.5), torch.tensor(4.0)
+    rule.state.loss_scale = torch.tensor(2e3, dtype=dtype)
+    judgement = judge(gradient[:, :, None], rule)
     found = classification(R, chosen, gradient, judgement, scale)
-    wrong = judgement.wrong(gradient.abs())
+    wrong, _ = judgement.wrong(gradient[:, :, None])
     wanted = classification_gradient(R, planes(chosen), wrong, scale)
     rtol = 1e-13 if dtype == torch.float64 else 1e-6
     atol = rtol * wanted.nan_to_num().abs().max().item()

@@ -35,6 +35,12 @@ def data(count=4):
     return noise(count, 3, *GRID), noise(count, 2, *GRID, seed=2)
 
 
+MARGINS = [
+    {"margin": 0.1, "damping_margin": 0.2},
+    {"margin": 0.3, "damping_margin": 0.1, "relative_margins": True},
+]
+
+
 def loss_of(model, x, t):
     return track_loss((model(x) - t).square().mean(), model)
 
@@ -43,8 +49,9 @@ def gradients(model):
     return {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
-def test_accumulated_half_batches_equal_one_batch():
-    whole, halves = network(tolerance=0.1), network(tolerance=0.1)
+@pytest.mark.parametrize("margins", MARGINS)
+def test_accumulated_half_batches_equal_one_batch(margins):
+    whole, halves = network(**margins), network(**margins)
     x, t = data()
     loss_of(whole, x, t).backward()
     for part in (slice(0, 2), slice(2, 4)):
@@ -58,7 +65,7 @@ class Tracked(pl.LightningModule):
 
     def __init__(self, **options):
         super().__init__()
-        self.network = network(tolerance=0.1, **options)
+        self.network = network(**MARGINS[0], **options)
 
     def training_step(self, batch):
         return loss_of(self.network, *batch)
@@ -86,7 +93,7 @@ def trained(folder, epochs=1, **options):
 
 
 def test_lightning_accumulates_as_one_batch(tmp_path):
-    halves, whole, (x, t) = trained(tmp_path), network(tolerance=0.1), data()
+    halves, whole, (x, t) = trained(tmp_path), network(**MARGINS[0]), data()
     loss_of(whole, x, t).backward()
     torch.optim.SGD(whole.parameters(), lr=0.5).step()
     for parameter, expected in zip(halves.parameters(), whole.parameters(), strict=True):
@@ -109,8 +116,9 @@ def test_lightning_accumulates_with_the_compiled_form(tmp_path):
 
 
 @pytest.mark.parametrize("scale", [2.0**16, 2.0**-10])
-def test_a_scaled_loss_gives_the_scaled_gradients(scale):
-    plain, scaled = network(tolerance=0.1), network(tolerance=0.1)
+@pytest.mark.parametrize("margins", MARGINS)
+def test_a_scaled_loss_gives_the_scaled_gradients(scale, margins):
+    plain, scaled = network(**margins), network(**margins)
     x, t = data()
     loss_of(plain, x, t).backward()
     (scale * loss_of(scaled, x, t)).backward()
@@ -119,7 +127,7 @@ def test_a_scaled_loss_gives_the_scaled_gradients(scale):
 
 
 def test_a_gradient_scaler_gives_the_same_updates():
-    plain, scaled = network(tolerance=0.1), network(tolerance=0.1)
+    plain, scaled = network(**MARGINS[0]), network(**MARGINS[0])
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=2)
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.5) for m in (plain, scaled)]
     x, t = data()
@@ -253,7 +261,7 @@ def test_distributed_training_takes_many_steps(tmp_path):
 def test_routing_learns_which_expert_is_right():
     """Two experts that are given and right in one half of the grid each."""
     torch.manual_seed(0)
-    layer = SMoE2d(1, 2, 1, TensorGate(2, 1, GRID), kernel_size=1, tolerance=1e-3)
+    layer = SMoE2d(1, 2, 1, TensorGate(2, 1, GRID), kernel_size=1, margin=1e-3)
     layer.experts.weight.data[:] = torch.tensor([1.0, -1.0]).view(2, 1, 1, 1)
     layer.experts.weight.requires_grad_(False)
     layer.gate.weight.data[:] = torch.tensor([0.1, 0.0]).view(2, 1, 1)

@@ -13,7 +13,11 @@ from ens10.models.layers.smoe.comparing import ComparingSMoE2d
 from ens10.models.layers.smoe.gates import FixedGate, Gate, TensorGate
 from ens10.models.layers.smoe.input_gates import ConvGate, CoordConvGate, LocallyConnectedGate
 from ens10.models.layers.smoe.layer import SMoE2d
-from ens10.models.layers.smoe.tracking import track_loss
+from ens10.models.layers.smoe.tracking import (
+    record_routing_loss,
+    recorded_routing_loss,
+    track_loss,
+)
 
 __all__ = [
     "ComparingSMoE2d",
@@ -24,5 +28,7 @@ __all__ = [
     "LocallyConnectedGate",
     "SMoE2d",
     "TensorGate",
+    "record_routing_loss",
+    "recorded_routing_loss",
     "track_loss",
 ]

@@ -64,24 +64,22 @@ def _others(weights, others, factor, gradient):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _count(judged, area, limit, half, allowed, share):  # type: ignore[no-untyped-def]
+def _count(judged, area, limit, share):  # type: ignore[no-untyped-def]
     for p in range(judged.size):
-        wrong = incorrect(judged[p], area[p], limit, half, allowed)
+        wrong = incorrect(judged[p], area[p], limit)
         share[p] += judged.dtype.type(1) if wrong else judged.dtype.type(0)
 
 
 @numba.njit(**OPTIONS)
-def classify(weights, chosen, judged, area, limits, half, allowed, factor, band, gradient):  # type: ignore[no-untyped-def]
+def classify(weights, chosen, judged, area, limits, factor, band, gradient):  # type: ignore[no-untyped-def]
     """The classification gradient of a map of weights, see `classification_gradient`.
 
     Args:
         weights: (E, P) of the experts at P points.
         chosen: (P, k) indices.
         judged: (N, k, P) gradients of the output of the samples with this map.
-        area: (P,) or negative; see `incorrect`, also for the next three.
+        area: (P,) or negative; see `incorrect`, also for the limits.
         limits: (N,).
-        half: factor of errors.
-        allowed: errors.
         factor: of the gradient.
         band: first point and the one after the last.
         gradient: (E, P), written.
@@ -94,7 +92,7 @@ def classify(weights, chosen, judged, area, limits, half, allowed, factor, band,
         for r in range(k):
             for n in range(N):
                 found = judged[n, r, start:stop]
-                _count(found, area[start:stop], limits[n], half, allowed, share[r])
+                _count(found, area[start:stop], limits[n], share[r])
             for p in range(_POINTS):
                 share[r, p] /= N
                 others[p] += share[r, p]

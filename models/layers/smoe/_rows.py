@@ -105,16 +105,22 @@ def forward_band(field, band, filters, chosen, out, ring, line, places, padding,
 
 
 @numba.njit(**OPTIONS)
-def incorrect(gradient, area, limit, half, allowed):  # type: ignore[no-untyped-def]
-    """Whether a choice was incorrect; see `ens10.models.layers.smoe.routing`."""
+def incorrect(gradient, area, limit):  # type: ignore[no-untyped-def]
+    """Whether a choice was incorrect; see `ens10.models.layers.smoe.routing`.
+
+    Args:
+        gradient: of the output.
+        area: by which its size is divided, or negative.
+        limit: that the error has to exceed, in units of the gradient.
+    """
     error = abs(gradient)
     if area >= 0:
         error = error / area if area > 0 else 0 * area
-    return error > limit and error * half > allowed
+    return error > limit
 
 
 @numba.njit(**OPTIONS)
-def _damped(part, judged, h, area, limits, damping, line):  # type: ignore[no-untyped-def]
+def _damped(part, judged, h, area, limit, damping, line):  # type: ignore[no-untyped-def]
     """The experts' gradient at row h, ranks last, to line[0]."""
     k, H, W = part.shape
     if damping == 1:
@@ -123,7 +129,7 @@ def _damped(part, judged, h, area, limits, damping, line):  # type: ignore[no-un
     row = line[1].reshape(k, W)
     for r in range(k):
         for w in range(W):
-            wrong = incorrect(judged[r, h, w], area[h, w], limits[0], limits[1], limits[2])
+            wrong = incorrect(judged[r, h, w], area[h, w], limit)
             row[r, w] = part[r, h, w] * damping if wrong else part[r, h, w]
     to_columns(line[1], 0, W, k, W, line[0], 0, k, _RANKS)
 
@@ -148,7 +154,7 @@ def _differentiate(row, rings, places, experts, filters, for_filters, line, want
 
 @numba.njit(**OPTIONS)
 def backward_band(  # type: ignore[no-untyped-def]
-    field, band, filters, chosen, part, judged, area, limits, damping, for_field, for_filters,
+    field, band, filters, chosen, part, judged, area, limit, damping, for_field, for_filters,
     wanted, rings, line, places, padding, layout,
 ):  # fmt: skip
     """Adds the gradients of a band's values to those for the field and the filters.
@@ -156,7 +162,7 @@ def backward_band(  # type: ignore[no-untyped-def]
     Arguments as those of `forward_band`, and:
         part: (k, H, W) gradient of the experts' values before damping.
         judged: (k, H, W) gradient of the output.
-        area: (H, W) or negative; see `incorrect`, also for the limits.
+        area: (H, W) or negative; see `incorrect`, also for the limit.
         damping: of incorrect choices; 1 for none.
         for_field: (C, H, W).
         for_filters: (E rows columns channels,).
@@ -175,7 +181,7 @@ def backward_band(  # type: ignore[no-untyped-def]
             _fill(field, new, ring, new % K * length, padding, layout[2])
         if band[0] <= h < band[1]:
             _turn(places, h, half, length)
-            _damped(part, judged, h, area, limits, damping, line)
+            _damped(part, judged, h, area, limit, damping, line)
             row = (h * W, k, W, K, channels, size)
             _differentiate(
                 row, rings, places, experts, filters, for_filters, line[0], wanted, layout

@@ -14,7 +14,7 @@ from ens10.models.layers.smoe._uncompiled import uncompiled
 from ens10.models.layers.smoe.choosing import planes, preferred
 from ens10.models.layers.smoe.gates import Gate
 from ens10.models.layers.smoe.layer import SMoE2d
-from ens10.models.layers.smoe.routing import all_finite, along_experts, not_finite
+from ens10.models.layers.smoe.routing import all_finite, along_experts, not_finite, record_loss
 
 Rivals = Literal["all", "one"]
 _EMPTY = 0.03  # the load, relative to an equal share, that an expert counts with at least
@@ -182,6 +182,8 @@ class ComparedOutput(torch.autograd.Function):
         errors = errors.mean(0, keepdim=True) if gate.shape[0] == 1 else errors
         best, compared = layer.compare(errors, choices)
         for_gate = comparison_gradient(gate, best, compared) * scale
+        if compared is None:
+            record_loss(layer.rule, gate, best, torch.zeros_like(best, dtype=torch.bool))
         part = gradient
         if layer.rule.damping < 1:
             part = torch.where((best != choices)[:, :, None], part * layer.rule.damping, part)

@@ -19,8 +19,16 @@ from ens10.models.domain import current
 from ens10.models.layers.smoe import _rows
 from ens10.models.layers.smoe._bands import Band, bands, in_bands
 from ens10.models.layers.smoe._classing import classify
+from ens10.models.layers.smoe.choosing import planes
 from ens10.models.layers.smoe.conv import FreeConv2d
-from ens10.models.layers.smoe.routing import Judgement, RoutingRule, judge
+from ens10.models.layers.smoe.routing import (
+    Judgement,
+    RoutingRule,
+    amplitude,
+    judge,
+    judges_weights,
+    record_loss,
+)
 
 _BAND = 32  # rows
 _BAND_POINTS = 2**13
@@ -171,7 +179,9 @@ def backward(
     k, real = part.shape[1], features.numpy().dtype.type
     for_features = torch.zeros_like(features) if wanted[0] else features
     errors, judgement, damping = judged or (part, None, 1.0)
-    numbers = _numbers(judgement, features)
+    area, limits = _area(judgement, features), np.full(N, np.inf, real)
+    if judgement is not None:
+        limits = judgement.damping.numpy()
     pieces = [(n, i, band) for n in range(N) for i, band in enumerate(bands(H, _BAND))]
     threads = max(min(torch.get_num_threads(), len(pieces)), 1)
     sums = features.new_zeros(threads, len(filters)).numpy()
@@ -181,7 +191,7 @@ def backward(
         for n, _, band in [piece for piece in pieces if piece[1] % 2 == parity][thread::threads]:
             _rows.backward_band(
                 features[n].numpy(), band, filters, chosen[n % len(chosen)].numpy(),
-                part[n].numpy(), errors[n].numpy(), numbers.area, numbers.of(n), real(damping),
+                part[n].numpy(), errors[n].numpy(), area, limits[n], real(damping),
                 for_features[n].numpy(), sums[thread], wanted, work.rings, work.line,
                 work.places, work.padding, work.layout,
             )  # fmt: skip
@@ -193,48 +203,28 @@ def backward(
     return for_features if wanted[0] else None, shaped.contiguous() if wanted[1] else None
 
 
-@dataclass(frozen=True)
-class _Numbers:
-    """A judgement as the loops take it."""
-
-    area: Any
-    limits: Any
-    half: Any
-    allowed: Any
-
-    def of(self, n: int) -> Any:
-        return np.array([self.limits[n], self.half, self.allowed], self.limits.dtype)
-
-
-def _numbers(judgement: Judgement | None, like: Tensor) -> _Numbers:
-    N, _, H, W = like.shape
-    real = like.numpy().dtype.type
+def _area(judgement: Judgement | None, like: Tensor) -> Any:
+    """Weights of the points (H, W) as the loops take them, negative if there are none."""
+    H, W = like.shape[-2:]
     if judgement is None or judgement.area is None:
-        area = like.new_full((H, W), -1.0)
-    else:
-        area = judgement.area.to(like.dtype).expand(H, W).contiguous()
-    if judgement is None:
-        return _Numbers(area.numpy(), np.full(N, np.inf, real), real(1), real(-1))
-    allowed = -1.0 if judgement.allowed is None else float(judgement.allowed)
-    limits = judgement.limits.numpy()
-    return _Numbers(area.numpy(), limits, real(judgement.half), real(allowed))
+        return like.new_full((H, W), -1.0).numpy()
+    return judgement.area.to(like.dtype).expand(H, W).contiguous().numpy()
 
 
 def classification(
-    gate: Tensor, chosen: Tensor, gradient: Tensor, judgement: Judgement, scale: Tensor
+    gate: Tensor, chosen: Tensor, errors: Tensor, judgement: Judgement, scale: Tensor
 ) -> Tensor:
-    """As `classification_gradient`, from the gradient of the output (N, k, H, W)."""
-    weights, errors = gate.detach().contiguous().flatten(2), gradient.flatten(2)
-    found = torch.empty_like(weights)
-    indices, numbers = chosen.flatten(1, 2), _numbers(judgement, gradient)
+    """As `classification_gradient`, from the errors (N, k, H, W) that are judged."""
+    weights, signs = gate.detach().contiguous().flatten(2), errors.flatten(2)
+    found, indices = torch.empty_like(weights), chosen.flatten(1, 2)
+    area, limits = _area(judgement, errors).reshape(-1), judgement.routing.numpy()
     factor = weights.numpy().dtype.type(float(scale) / gate.numel())
 
     def one(m: int, band: Band) -> None:
         samples = slice(None) if len(gate) == 1 else slice(m, m + 1)
         classify(
-            weights[m].numpy(), indices[m % len(indices)].numpy(), errors[samples].numpy(),
-            numbers.area.reshape(-1), numbers.limits[samples], numbers.half, numbers.allowed,
-            factor, band, found[m].numpy(),
+            weights[m].numpy(), indices[m % len(indices)].numpy(), signs[samples].numpy(),
+            area, limits[samples], factor, band, found[m].numpy(),
         )  # fmt: skip
 
     points = weights.shape[2]
@@ -268,7 +258,9 @@ class ChosenExperts(torch.autograd.Function):
         judged = gate if rule is not None and rule.classify else None
         ctx.save_for_backward(features, weight, weights, judged, chosen, area)
         values = forward(features, weight, chosen, grid)
-        return values if weights is None else values.mul_(weights)
+        outputs = values if weights is None else values.mul_(weights)
+        ctx.amplitude = amplitude(outputs, area) if rule is not None and rule.relative else None
+        return outputs
 
     @staticmethod
     @once_differentiable
@@ -276,15 +268,22 @@ class ChosenExperts(torch.autograd.Function):
         """Gradients for features, filters, weights and gate."""
         features, weight, weights, gate, chosen, area = ctx.saved_tensors
         rule, grid, gradient = ctx.rule, ctx.grid, gradient.contiguous()
-        for_weights = for_gate = judged = None
-        if ctx.needs_input_grad[2]:
-            for_weights = gradient * forward(features, weight, chosen, grid)
-            for_weights = for_weights.sum_to_size(weights.shape)
+        for_weights = for_gate = judged = signal = None
+        judges_values = weights is not None and judges_weights(rule)
+        if ctx.needs_input_grad[2] or judges_values:
+            products = gradient * forward(features, weight, chosen, grid)
+            signal = products if judges_values else None
+            if ctx.needs_input_grad[2]:
+                for_weights = products.sum_to_size(weights.shape)
         part = gradient if weights is None else gradient * weights
         if rule is not None:
-            judgement = judge(gradient[:, :, None], rule, area)
+            planar = gradient[:, :, None], None if signal is None else signal[:, :, None]
+            judgement = judge(planar[0], rule, area, ctx.amplitude, planar[1])
             judged = (gradient, judgement, rule.damping)
         found = backward(features, weight, chosen, part, judged, grid, ctx.needs_input_grad[:2])
-        if judged is not None and rule.classify and ctx.needs_input_grad[3]:
-            for_gate = classification(gate, chosen, gradient, judgement, rule.loss_scale(gradient))
+        if rule is not None and rule.classify and ctx.needs_input_grad[3]:
+            errors, scale = gradient if signal is None else signal, rule.loss_scale(gradient)
+            for_gate = classification(gate, chosen, errors, judgement, scale)
+            if rule.state.record:
+                record_loss(rule, gate, planes(chosen), judgement.wrong(*planar)[0])
         return *found, for_weights, for_gate, None, None, None, None

@@ -1,5 +1,6 @@
 """The spatial mixture-of-experts layer."""
 
+import math
 from collections.abc import Sequence
 from itertools import chain
 from typing import Literal, get_args
@@ -16,8 +17,8 @@ from ens10.models.layers.smoe.choosing import planes, preferred
 from ens10.models.layers.smoe.conv import FreeConv2d
 from ens10.models.layers.smoe.gates import Gate, check_selected
 from ens10.models.layers.smoe.maps import mean_one, named_area
-from ens10.models.layers.smoe.routing import RoutedOutput, RoutingRule
-from ens10.models.layers.smoe.tracking import LossScale
+from ens10.models.layers.smoe.routing import ErrorSignal, RoutedOutput, RoutingRule
+from ens10.models.layers.smoe.tracking import RoutingState
 
 Activation = Literal["none", "softmax", "abs"]
 Kernel = Literal["auto", "eager", "compiled"]
@@ -55,10 +56,25 @@ class SMoE2d(nn.Module):
         noise: whether N(0, 1/E^2) is added to R in training.
         activation: of R after the noise: "none", "softmax" over the experts, or "abs".
         routing_loss: whether the gate learns by routing classification.
-        quantile: share of a sample's choices that is called correct; the published recipe is 0.3.
-        tolerance: errors up to this are correct, in units of the output, if the loss is the mean
-            squared error; the paper's rule, 0, calls the same share wrong also at convergence.
-        damping: factor of the experts' gradient at incorrect choices; 1 leaves it as it is.
+        quantile: share of a sample's choices that is called correct at least; the published
+            recipe is 0.3.
+        margin: by how much an error has to exceed that quantile to be incorrect for the routing
+            loss, in units of the output if the loss is the mean squared error. Without it the
+            same share is called incorrect also at convergence. The default is that of the
+            published code.
+        damping_margin: the same for the damping.
+        relative_margins: whether both margins are shares of the root mean square of the sample's
+            output, which holds for outputs of any scale; absolute ones are made for one scale.
+        error_signal: what the routing loss judges where values are `weighted`: "output", the
+            error at the output, or "weight", that times the expert's unweighted value, which is
+            the gradient of the weight and the rule of the published code. A choice is then called
+            correct wherever its value is near 0, however wrong it is. Damping takes the
+            error at the output.
+        damping: factor of the experts' gradient at incorrect choices; 1 leaves it as it is. The
+            published code has 0.
+        gain: experts start from U(+-gain sqrt(3 / n)), where n = in_channels kernel_size^2. The
+            published code has 1 in the last layer and sqrt(2) before; None is torch's start
+            for convolutions, which is 1 / sqrt(3).
         area: (H,) or (H, W) weights of the output's points in the loss. Errors are then divided by
             them, and the quantile is a share of area; points of weight 0 count as correct. Or
             "cell", "cos" or "none" for the rows of a grid from pole to pole with the gate's map.
@@ -68,8 +84,8 @@ class SMoE2d(nn.Module):
 
     Raises:
         ArgumentError: more experts selected than there are, a gate of another number of experts,
-            or an option outside its range.
-        UnknownNameError: another value of `activation`, `poles` or `kernel`.
+            an option outside its range, or relative margins with the "weight" signal.
+        UnknownNameError: another value of `activation`, `poles`, `error_signal` or `kernel`.
     """
 
     area: Tensor | None
@@ -91,8 +107,12 @@ class SMoE2d(nn.Module):
         activation: Activation = "none",
         routing_loss: bool = True,
         quantile: float = 0.3,
-        tolerance: float = 0.0,
+        margin: float = 1e-5,
+        damping_margin: float = 1e-3,
+        relative_margins: bool = False,
+        error_signal: ErrorSignal = "output",
         damping: float = 0.1,
+        gain: float | None = None,
         area: Tensor | Sequence[float] | str | None = None,
         kernel: Kernel = "auto",
     ) -> None:
@@ -120,14 +140,32 @@ class SMoE2d(nn.Module):
             periodic_longitude=periodic_longitude,
             poles=poles,
         )
-        self.loss_scale = LossScale()  # a part, so that `track_loss` finds it
-        self.rule = RoutingRule(quantile, tolerance, damping, routing_loss, self.loss_scale)
+        if gain is not None:
+            self._start(gain)
+        self.state = RoutingState()  # a part, so that `track_loss` finds it
+        self.rule = RoutingRule(
+            quantile=quantile,
+            margin=margin,
+            damping_margin=damping_margin,
+            relative=relative_margins,
+            error_signal=error_signal,
+            damping=damping,
+            classify=routing_loss,
+            state=self.state,
+        )
         if isinstance(area, str):
             weights = named_area(area, gate.rows)
         else:
             weights = None if area is None else mean_one(area)
         self.register_buffer("area", weights, persistent=False)
         self._frozen: tuple[Tensor, Tensor, list[tuple[int, int]]] | None = None
+
+    def _start(self, gain: float) -> None:
+        """Draws the experts' filters anew; see `gain`."""
+        if not 0 < gain < math.inf:
+            raise ArgumentError("gain", f"{gain} is not positive")
+        bound = gain * math.sqrt(3 / self.experts.weight[0].numel())
+        nn.init.uniform_(self.experts.weight, -bound, bound)
 
     @uncompiled
     def forward(self, features: Tensor, routing: Tensor | None = None) -> Tensor:

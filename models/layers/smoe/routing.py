@@ -2,45 +2,69 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.domain import current
 from ens10.models.layers.smoe.choosing import planes
 from ens10.models.layers.smoe.parted import lower_quantile_of_parts
 from ens10.models.layers.smoe.selection import lower_quantile
-from ens10.models.layers.smoe.tracking import LossScale
+from ens10.models.layers.smoe.tracking import RoutingState
+
+ErrorSignal = Literal["output", "weight"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RoutingRule:
     """How choices are judged and what follows; see `SMoE2d` for the meaning.
 
     Args:
-        quantile: share of a sample's errors that is called correct.
-        tolerance: errors up to this are correct, in units of the output.
+        quantile: q, share of a sample's errors that is called correct.
+        margin: what an error has to exceed the q-quantile by to be incorrect for the routing
+            classification; in units of the output.
+        damping_margin: the same for the damping.
+        relative: whether margins are shares of the root mean square of the sample's output.
+        error_signal: "output", the error at the output; "weight", that times the expert's value.
         damping: factor of the experts' gradient at incorrect points.
         classify: whether the gate gets the routing classification gradient.
-        scale: where `track_loss` leaves the scale of the loss.
+        state: where `track_loss` leaves the scale of the loss.
+
+    Raises:
+        ArgumentError: a number outside its range, or relative margins of errors that are not in
+            units of the output.
+        UnknownNameError: another value of `error_signal`.
     """
 
     quantile: float = 0.3
-    tolerance: float = 0.0
+    margin: float = 1e-5
+    damping_margin: float = 1e-3
+    relative: bool = False
+    error_signal: ErrorSignal = "output"
     damping: float = 0.1
     classify: bool = True
-    scale: LossScale = field(default_factory=LossScale)
+    state: RoutingState = field(default_factory=RoutingState)
 
     def __post_init__(self) -> None:
         if not 0 <= self.quantile <= 1:
             raise ArgumentError("quantile", f"{self.quantile} is not between 0 and 1")
-        if not 0 <= self.tolerance < math.inf:
-            raise ArgumentError("tolerance", f"{self.tolerance} is negative or not finite")
+        for name in ("margin", "damping_margin"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ArgumentError(name, f"{getattr(self, name)} is negative or not finite")
         if not 0 <= self.damping <= 1:
             raise ArgumentError("damping", f"{self.damping} is not between 0 and 1")
+        if self.error_signal not in get_args(ErrorSignal):
+            raise UnknownNameError("error_signal", self.error_signal, get_args(ErrorSignal))
+        if self.relative and self.error_signal == "weight":
+            raise ArgumentError(
+                "relative_margins",
+                "errors times the experts' values are not in units of the output",
+                "Take absolute margins, or error_signal 'output'",
+            )
 
     def loss_scale(self, fields: Tensor) -> Tensor:
         """The scale of the loss in this backward pass, for means over the points of `fields`.
@@ -54,7 +78,7 @@ class RoutingRule:
         Raises:
             ArgumentError: the loss was not tracked.
         """
-        if self.scale.value is None:
+        if self.state.loss_scale is None:
             raise ArgumentError(
                 "loss",
                 "the routing classification does not know the scale of the loss",
@@ -62,9 +86,9 @@ class RoutingRule:
             )
         domain = current()
         if domain.whole:
-            return self.scale.value
+            return self.state.loss_scale
         points = math.prod(fields.shape[-2:]) / math.prod(domain.shape(fields))
-        return self.scale.value * (domain.size * points)
+        return self.state.loss_scale * (domain.size * points)
 
 
 class RoutedOutput(torch.autograd.Function):
@@ -90,10 +114,12 @@ class RoutedOutput(torch.autograd.Function):
         """The output (N, k, F, H, W)."""
         chosen = values.gather(1, along_experts(planes(indices), values.shape))
         ctx.rule, ctx.scaled, ctx.shape = rule, scaled, values.shape
-        needed = chosen if weights is not None and ctx.needs_input_grad[1] else None
+        needed = weights is not None and (ctx.needs_input_grad[1] or judges_weights(rule))
         judged = gate if rule is not None and rule.classify else None
-        ctx.save_for_backward(needed, weights, judged, indices, area)
-        return chosen if weights is None else chosen * weights.to(chosen.dtype)
+        ctx.save_for_backward(chosen if needed else None, weights, judged, indices, area)
+        outputs = chosen if weights is None else chosen * weights.to(chosen.dtype)
+        ctx.amplitude = amplitude(outputs, area) if rule is not None and rule.relative else None
+        return outputs
 
     @staticmethod
     @once_differentiable
@@ -108,12 +134,16 @@ class RoutedOutput(torch.autograd.Function):
             for_weights = for_weights.sum_to_size(weights.shape).to(weights.dtype)
         part = gradient if weights is None else gradient * weights.to(gradient.dtype)
         if rule is not None:
-            wrong = incorrect_choices(gradient, rule, area, scaled=ctx.scaled)
+            signal = gradient * chosen if weights is not None and judges_weights(rule) else None
+            for_routing, for_damping = incorrect_choices(
+                gradient, rule, area, ctx.amplitude, signal, scaled=ctx.scaled
+            )
             if rule.classify and ctx.needs_input_grad[2]:
                 scale = rule.loss_scale(gradient)
-                for_gate = classification_gradient(gate, choices, wrong, scale)
+                for_gate = classification_gradient(gate, choices, for_routing, scale)
+                record_loss(rule, gate, choices, for_routing)
             if rule.damping < 1:
-                part = torch.where(wrong[:, :, None], part * rule.damping, part)
+                part = torch.where(for_damping[:, :, None], part * rule.damping, part)
         if ctx.needs_input_grad[0]:
             # every expert is chosen at most once at a point: nothing to add up
             for_values = gradient.new_zeros(ctx.shape).scatter_(
@@ -128,76 +158,132 @@ def along_experts(choices: Tensor, shape: torch.Size) -> Tensor:
     return choices[:, :, None].expand(N, -1, F, H, W)
 
 
+def judges_weights(rule: RoutingRule | None) -> bool:
+    """Whether errors are multiplied by the experts' values, where these are weighted."""
+    return rule is not None and rule.error_signal == "weight"
+
+
 @dataclass(frozen=True)
 class Judgement:
-    """What an error has to exceed to be called incorrect.
+    """The errors of each sample above which choices are incorrect, (N,), in units of the gradient.
 
     Attributes:
-        limits: (N,) the quantile of each sample's errors, in units of the gradient.
-        half: factor that makes errors of gradients.
-        allowed: errors up to this are correct, or None.
+        routing: for the routing classification.
+        damping: for the damping.
         area: (H, W) by which errors are divided, or None.
     """
 
-    limits: Tensor
-    half: float
-    allowed: Tensor | None
+    routing: Tensor
+    damping: Tensor
     area: Tensor | None
 
-    def wrong(self, sizes: Tensor) -> Tensor:
-        """Of the sizes of gradients (N, k, H, W) divided by `area`."""
-        wrong = sizes > self.limits.view(-1, 1, 1, 1)
-        return wrong if self.allowed is None else wrong & (sizes * self.half > self.allowed)
+    def wrong(self, gradient: Tensor, signal: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Which choices are incorrect, as `incorrect_choices` returns them."""
+        sizes = error_sizes(gradient, self.area)
+        signals = sizes if signal is None else error_sizes(signal, self.area)
+        return signals > self.routing.view(-1, 1, 1, 1), sizes > self.damping.view(-1, 1, 1, 1)
 
 
-def judge(gradient: Tensor, rule: RoutingRule, area: Tensor | None = None) -> Judgement:
+def judge(
+    gradient: Tensor,
+    rule: RoutingRule,
+    area: Tensor | None = None,
+    amplitude: Tensor | None = None,
+    signal: Tensor | None = None,
+) -> Judgement:
     """How choices are judged; arguments and errors as those of `incorrect_choices`."""
-    sizes = _sizes(gradient)
-    if not all_finite(sizes):
-        raise not_finite()
-    of_points = None
-    if area is not None:
-        sizes = _over(sizes, area)
-        of_points = area.expand(sizes.shape[2:]).flatten()  # once: the same for each of k ranks
-    domain, errors = current(), sizes.flatten(1)
-    if domain.whole:
-        limits = lower_quantile(errors, rule.quantile, of_points, overwrite=True)
-    else:
-        limits = lower_quantile_of_parts(errors, rule.quantile, of_points, domain)
-    allowed = None
-    if rule.tolerance > 0:
-        allowed = rule.tolerance * rule.loss_scale(gradient).to(limits.dtype)
-    return Judgement(limits, gradient.numel() / 2, allowed, area)
+    limits = _quantiles(gradient, rule, area)
+    for_routing = limits if signal is None else _quantiles(signal, rule, area)
+
+    def above(limits: Tensor, margin: float) -> Tensor:
+        if margin == 0:
+            return limits
+        unit = rule.loss_scale(gradient).to(limits.dtype) / (gradient.numel() / 2)
+        return limits + margin * (unit if amplitude is None else unit * amplitude.to(limits.dtype))
+
+    return Judgement(above(for_routing, rule.margin), above(limits, rule.damping_margin), area)
 
 
 def incorrect_choices(
-    gradient: Tensor, rule: RoutingRule, area: Tensor | None = None, *, scaled: bool = False
-) -> Tensor:
+    gradient: Tensor,
+    rule: RoutingRule,
+    area: Tensor | None = None,
+    amplitude: Tensor | None = None,
+    signal: Tensor | None = None,
+    *,
+    scaled: bool = False,
+) -> tuple[Tensor, Tensor]:
     """Which choices were incorrect, from the gradient of the loss at the layer's output.
 
     The error of a choice is the mean of |s| over its F filters. It is incorrect if it exceeds
-    the q-quantile of its sample's errors and the tolerance. s is the gradient divided by the scale
+    the q-quantile of its sample's errors by more than the margin, of which there are two: one for
+    the routing classification and one for the damping. s is the gradient divided by the scale
     of the loss, times half the number of values in the output, divided by `area`: for the mean
     squared error with weights `area` at the points, s = y - t whatever the number of samples.
-    Only the tolerance depends on any of these factors but `area`.
+    Only the margins depend on any of these factors but `area`. The quantile is the error at its
+    rank or just below it, where the published code interpolates between the two.
 
     Args:
         gradient: (N, k, F, H, W).
-        rule: quantile and tolerance.
+        rule: quantile and margins.
         area: (H, W) weights of the points in the loss, of mean 1; they also weigh the quantile.
+        amplitude: (N,) what margins are relative to, from `amplitude`; None for absolute ones.
+        signal: in place of the gradient for the routing classification.
         scaled: leave values that are not finite to the loss scaler, which passes over the step.
 
     Returns:
-        (N, k, H, W) bool.
+        (N, k, H, W) bool for the routing classification, and for the damping.
 
     Raises:
-        ArgumentError: values that are not finite.
+        ArgumentError: values that are not finite, or a loss that was not tracked.
     """
-    sizes = _sizes(gradient)
-    if scaled and not all_finite(sizes):
-        return torch.zeros_like(sizes, dtype=torch.bool)
-    judgement = judge(gradient, rule, area)
-    return judgement.wrong(sizes if area is None else _over(sizes, area))
+    if scaled and not all_finite(error_sizes(gradient)):
+        none = torch.zeros_like(gradient[:, :, 0], dtype=torch.bool)
+        return none, none
+    return judge(gradient, rule, area, amplitude, signal).wrong(gradient, signal)
+
+
+def amplitude(outputs: Tensor, area: Tensor | None = None) -> Tensor:
+    """Return the root mean square of each sample's output, over the whole grid.
+
+    Args:
+        outputs: (N, ..., h, w).
+        area: (h, w) weights of the points, of mean 1 over the whole grid.
+
+    Returns:
+        (N,) in float32 or more.
+    """
+    squares = _single(outputs.detach()).square()
+    squares = squares if area is None else squares * area
+    domain = current()
+    count = outputs[0].numel() / math.prod(outputs.shape[-2:]) * math.prod(domain.shape(outputs))
+    sums: Tensor = domain.total(squares.flatten(1).sum(1))
+    return (sums / count).sqrt()
+
+
+def error_sizes(gradient: Tensor, area: Tensor | None = None) -> Tensor:
+    """The mean of |gradient| / area over filters, (N, k, H, W) in float32 or more."""
+    sizes = gradient.detach().abs()
+    sizes = _single(sizes.squeeze(2) if sizes.shape[2] == 1 else sizes.mean(2))
+    return sizes if area is None else torch.where(area > 0, sizes / area, 0)
+
+
+def _quantiles(gradient: Tensor, rule: RoutingRule, area: Tensor | None) -> Tensor:
+    """The q-quantile of each sample's errors, (N,), in units of the gradient."""
+    sizes = error_sizes(gradient, area)
+    if not all_finite(sizes):
+        raise not_finite()
+    of_points = None
+    if area is not None:  # once: the same for each of k ranks
+        of_points = area.expand(sizes.shape[2:]).flatten()
+    domain, errors = current(), sizes.flatten(1)
+    if domain.whole:
+        return lower_quantile(errors, rule.quantile, of_points, overwrite=True)
+    return lower_quantile_of_parts(errors, rule.quantile, of_points, domain)
+
+
+def _single(values: Tensor) -> Tensor:
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
 def all_finite(values: Tensor) -> bool:
@@ -217,17 +303,6 @@ def not_finite() -> ArgumentError:
         "the loss gradient at a mixture-of-experts layer has values that are not finite",
         "Look for NaN in features and target, or lower the learning rate",
     )
-
-
-def _sizes(gradient: Tensor) -> Tensor:
-    """The mean of absolute values over filters, in float32 or more."""
-    sizes = gradient.detach().abs()
-    sizes = sizes.squeeze(2) if sizes.shape[2] == 1 else sizes.mean(2)
-    return sizes.float() if sizes.dtype in (torch.float16, torch.bfloat16) else sizes
-
-
-def _over(sizes: Tensor, area: Tensor) -> Tensor:
-    return torch.where(area > 0, sizes / area, 0)
 
 
 def classification_gradient(
@@ -259,3 +334,32 @@ def classification_gradient(
     gradient.scatter_add_(1, choices, for_others - (1 - share))
     factor = torch.as_tensor(scale, dtype=dtype, device=gate.device) / gate.numel()
     return gradient.mul_(factor).to(gate.dtype)
+
+
+def classification_loss(gate: Tensor, choices: Tensor, wrong: Tensor) -> Tensor:
+    """The routing classification loss itself, over the whole grid; see its gradient.
+
+    Args:
+        gate: R, (N or 1, E, H, W).
+        choices: (N or 1, k, H, W) the chosen experts.
+        wrong: (N, k, H, W) bool, whether they were incorrect.
+
+    Returns:
+        A scalar.
+    """
+    logits = gate.detach().to(torch.float64 if gate.dtype == torch.float64 else torch.float32)
+    share = wrong.to(logits.dtype)
+    share = share.mean(0, keepdim=True) if len(gate) == 1 else share
+    for_others = share.sum(1, keepdim=True) / max(gate.shape[1] - choices.shape[1], 1)
+    # log(1 + exp R) - target R, added up over the experts
+    sums = functional.softplus(logits).sum() - (logits.sum(1, keepdim=True) * for_others).sum()
+    sums = sums - (logits.gather(1, choices) * (1 - share - for_others)).sum()
+    domain = current()
+    total: Tensor = domain.total(sums)
+    return total / (gate[..., 0, 0].numel() * math.prod(domain.shape(gate)))
+
+
+def record_loss(rule: RoutingRule, gate: Tensor, choices: Tensor, wrong: Tensor) -> None:
+    """Keeps the classification loss where `record_routing_loss` asks for it."""
+    if rule.state.record:
+        rule.state.classification_loss = classification_loss(gate, choices, wrong)

@@ -1,20 +1,28 @@
-"""How layers get to know the scale of their loss."""
+"""What the backward pass of a mixture-of-experts layer needs of a training step, and records."""
 
+import torch
 from torch import Tensor, nn
 
 
-class LossScale(nn.Module):
-    """The gradient with which a backward pass entered the loss, as part of the layer that asks.
+class RoutingState(nn.Module):
+    """A part of a layer that the training step can find within any network.
 
     Attributes:
-        value: a scalar tensor, or None before the first backward pass of a tracked loss.
+        loss_scale: the gradient with which a backward pass entered the loss, a scalar tensor, or
+            None before the first backward pass of a tracked loss.
+        record: whether backward passes keep the value of the routing classification loss. It costs
+            another pass over the gate's map.
+        classification_loss: that value in the last recorded backward pass, a scalar tensor, not
+            multiplied by the scale of the loss; None if there was none.
     """
 
-    value: Tensor | None
+    loss_scale: Tensor | None
+    classification_loss: Tensor | None
 
     def __init__(self) -> None:
         super().__init__()
-        self.value = None
+        self.loss_scale = self.classification_loss = None
+        self.record = False
 
 
 def track_loss(loss: Tensor, network: nn.Module) -> Tensor:
@@ -22,7 +30,8 @@ def track_loss(loss: Tensor, network: nn.Module) -> Tensor:
 
     Call it with the loss as the training step has it, before it is scaled for mixed precision or
     divided for accumulation. When the backward pass enters the loss, the gradient found there is
-    that scale, and the layers multiply the routing classification gradient by it.
+    that scale: the layers multiply the routing classification gradient by it, and the margins of
+    their routing rule.
 
     Args:
         loss: the scalar from which backward starts or through which it goes.
@@ -31,12 +40,41 @@ def track_loss(loss: Tensor, network: nn.Module) -> Tensor:
     Returns:
         `loss` itself.
     """
-    scales = [module for module in network.modules() if isinstance(module, LossScale)]
+    states = _states(network)
 
-    def tell(gradient: Tensor) -> None:
-        for scale in scales:
-            scale.value = gradient.detach()
+    def keep(gradient: Tensor) -> None:
+        for state in states:
+            state.loss_scale = gradient.detach()
 
-    if scales and loss.requires_grad:
-        loss.register_hook(tell)  # type: ignore[no-untyped-call]
+    if states and loss.requires_grad:
+        loss.register_hook(keep)  # type: ignore[no-untyped-call]
     return loss
+
+
+def record_routing_loss(network: nn.Module, record: bool = True) -> None:
+    """Sets whether the following backward passes keep the value of the classification loss.
+
+    Args:
+        network: its layers may be anywhere within.
+        record: False stops it and forgets the values.
+    """
+    for state in _states(network):
+        state.record, state.classification_loss = record, None
+
+
+def recorded_routing_loss(network: nn.Module) -> Tensor | None:
+    """Return the routing classification loss of the last backward pass, the mean over layers.
+
+    Args:
+        network: its layers may be anywhere within.
+
+    Returns:
+        A scalar, or None if no layer recorded one: see `record_routing_loss`.
+    """
+    values = [state.classification_loss for state in _states(network)]
+    recorded = [value for value in values if value is not None]
+    return torch.stack(recorded).mean() if recorded else None
+
+
+def _states(network: nn.Module) -> list[RoutingState]:
+    return [module for module in network.modules() if isinstance(module, RoutingState)]

@@ -16,6 +16,8 @@ from ens10.models.layers.smoe import (
     FixedGate,
     LocallyConnectedGate,
     TensorGate,
+    record_routing_loss,
+    recorded_routing_loss,
     track_loss,
 )
 from ens10.models.layers.smoe.comparing import ComparingSMoE2d
@@ -57,16 +59,20 @@ def network(**options):
 
 
 def train_once(make, inputs, target, mesh, tracked=True):
-    """Gradients of all parameters, and buffers, after one backward pass on this rank's part."""
+    """Gradients of all parameters, buffers and routing loss, after one pass on this rank's part."""
     torch.manual_seed(5)  # noise is drawn for the whole grid
     module = make()
     domain = shard(GRID, *mesh)
+    record_routing_loss(module)
     with use(domain):
         outputs = module(own(domain, inputs))
         errors = (outputs - own(domain, target)).square().mean(1)
         loss = errors.sum() / (len(inputs) * GRID[0] * GRID[1]) * domain.size
         track_loss(loss, module).backward()
-    return outputs.detach(), averaged(module), dict(module.named_buffers())
+    values = dict(module.named_buffers())
+    if (recorded := recorded_routing_loss(module)) is not None:
+        values["routing loss"] = recorded
+    return outputs.detach(), averaged(module), values
 
 
 def averaged(module):
@@ -80,7 +86,10 @@ def averaged(module):
 
 OPTIONS = {
     "tensor": {},
-    "area": {"area": "cell", "tolerance": 0.3},
+    "area": {"area": "cell", "margin": 0.3, "damping_margin": 0.1},
+    "relative": {"margin": 0.2, "damping_margin": 0.4, "relative_margins": True},
+    "relative area": {"margin": 0.2, "relative_margins": True, "area": "cell", "filters": 2},
+    "signal": {"weighted": True, "error_signal": "weight", "margin": 0.1},
     "weighted": {"weighted": True, "activation": "softmax"},
     "noise": {"noise": True, "weighted": True},
     "convolution": {"gate": "conv", "periodic_longitude": True},
@@ -100,6 +109,7 @@ def test_training_step(ranks, name, mesh):
     channels = 1 if "comparing" in name or "rival" in name else 2
     target = torch.randn(2, channels, *GRID, dtype=torch.float64)
     ((_, gradients, buffers),) = ranks(1, train_once, make, inputs, target, (1, 1))
+    assert ("routing loss" in buffers) == (name not in ("fixed", "one rival"))
     for _, theirs, their_buffers in ranks(
         mesh[0] * mesh[1], train_once, make, inputs, target, mesh
     ):
@@ -118,7 +128,7 @@ def train_on_half(make, inputs, target):
     return {name: p.grad for name, p in model.module.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("name", ["tensor", "area", "weighted", "convolution"])
+@pytest.mark.parametrize("name", ["tensor", "area", "relative", "signal", "convolution"])
 def test_samples_shared_between_processes_equal_one_batch(ranks, name):
     make = partial(network, **OPTIONS[name])
     torch.manual_seed(4)
