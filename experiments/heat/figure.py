@@ -17,9 +17,9 @@ from ens10.metrics.figures.style import STYLE, new_figure
 
 SHOWN = {
     "heat_smoe_recipe": "published recipe",
-    "heat_smoe_rates": "+ rates",
-    "heat_smoe_compared": "+ comparison",
-    "heat_smoe": "+ balance",
+    "heat_smoe_rates": "recipe + rates",
+    "heat_smoe_compared": "comparison",
+    "heat_smoe": "comparison + balance",
 }
 # of one hue, so that they also differ in print; wrong points in a colour of their own
 _REGIONS = ("#E3EAF2", "#8DA9C4", "#2F4B6E")

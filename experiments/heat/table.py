@@ -20,11 +20,12 @@ CONFIGS = {
     "heat_lowrank": "low-rank locally connected, rank 3",
     "heat_lcn": "locally connected",
     "heat_smoe_recipe": "SMoE, published recipe",
+    "heat_smoe_no_margins": "recipe without margins, damping 0.1",
     "heat_smoe_rates": "recipe + rates",
-    "heat_smoe_compared": "recipe + rates + comparison with all experts",
-    "heat_smoe": "recipe + rates + comparison with all experts + balance",
+    "heat_smoe_compared": "rates + comparison with all experts",
+    "heat_smoe": "rates + comparison with all experts + balance",
     "heat_smoe_one_rival": "the same, compared with one expert a point",
-    "heat_smoe_published_rates": "recipe + comparison with all experts + balance",
+    "heat_smoe_published_rates": "published rates + comparison with all experts + balance",
     "heat_smoe_undamped": "the same as `heat_smoe`, without damping",
 }
 _COLUMNS = ("config", "seed", "within", "mse", "agreement", "steps", "parameters", "cpu_seconds")
