@@ -87,8 +87,12 @@ def averaged(module):
 OPTIONS = {
     "tensor": {},
     "area": {"area": "cell", "margin": 0.3, "damping_margin": 0.1},
-    "relative": {"margin": 0.2, "damping_margin": 0.4, "relative_margins": True},
-    "relative area": {"margin": 0.2, "relative_margins": True, "area": "cell", "filters": 2},
+    "relative": {
+        "margin": 0.2,
+        "damping_margin": 0.4,
+        "relative_margins": True,
+        "area": "cell",
+    },
     "signal": {"weighted": True, "error_signal": "weight", "margin": 0.1},
     "weighted": {"weighted": True, "activation": "softmax"},
     "noise": {"noise": True, "weighted": True},
