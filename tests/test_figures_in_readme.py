@@ -29,5 +29,7 @@ def test_figures_come_from_results(row):
     assert ("**" in measured) == any(not line["met"] for line in lines)
     first = float(re.search(r"[\d.]+", measured).group())
     near = [line["value"] * scale for line in lines for scale in (1, 100, 1e-6)]
+    for features in re.findall(r"\d+ features", what):
+        assert any(features in line["what"] for line in lines)
     if name != "memory":  # which gives what is above the ring
         assert min(abs(first - value) for value in near) <= (0.6 if first >= 10 else 0.051)

@@ -31,7 +31,7 @@ _RESPONSE = np.array([1.2, -1.1, -0.8, 0.9])
 _DISPERSION = np.array([1.1, 1.5, 1.3, 1.9])
 _NOISE = np.array([0.1, 0.35, 0.2, 0.15])
 _CYCLE = 0.4
-_WIND_SCALE = 5.0  # m s-1
+WIND_SCALE = 5.0  # m s-1
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Law:
         scale = recipe_of(self.channel).spread
         annual = 1 + _CYCLE * np.cos(2 * np.pi * (day - _PEAK) / 365.25)
         bias = (_BIAS * annual)[self.region] * scale
-        response = _RESPONSE[self.region] * scale * np.tanh(aux / _WIND_SCALE)
+        response = _RESPONSE[self.region] * scale * np.tanh(aux / WIND_SCALE)
         sigma = _DISPERSION[self.region] * deviation + _NOISE[self.region] * scale
         return mean + bias + response, sigma
 

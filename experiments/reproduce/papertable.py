@@ -86,6 +86,8 @@ def notes(results: Sequence[Result], published: Published, *, synthetic: bool) -
         else "compare them with those of a store of all of ENS-10 under the protocol of its paper."
     )
     told.append(f"Published values are of ENS-10: {compare}")
+    lines = {published.line_of(result.model) for result in results}
+    told += [f"{line}: {note}." for line, note in published.notes.items() if line in lines]
     told += [
         f"Published: {source['cite']}, {source['link']}"
         + (f" ({source['note']})." if "note" in source else ".")

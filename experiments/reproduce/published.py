@@ -1,7 +1,7 @@
 """What papers published for ENS-10: data to show beside results, never to test against."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -56,12 +56,14 @@ class Published:
         units: of the scores, by target.
         sources: of each key `cite`, `link`, and `note` where one is needed.
         values: the numbers.
+        notes: what is needed to compare a line with the configurations beside it.
     """
 
     lines: Mapping[str, tuple[str, ...]]
     units: Mapping[str, str]
     sources: Mapping[str, Mapping[str, str]]
     values: tuple[Value, ...]
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     def line_of(self, model: str) -> str | None:
         """The papers' model beside which a configuration is shown; None if there is none."""
@@ -81,7 +83,8 @@ def load_published(path: Path | None = None) -> Published:
         path: of the file; None for the package's own.
 
     Raises:
-        ArgumentError: a key, line, target or source that the file does not explain.
+        ArgumentError: a key, line, target or source that the file does not explain, or a note on a
+            line that it does not have.
     """
     path = path or Path(str(files("ens10.experiments"))) / "published" / "ens10.yaml"
     content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -91,7 +94,11 @@ def load_published(path: Path | None = None) -> Published:
         if places.count(place) > 1:
             raise ArgumentError("published", f"{path} gives {place} twice")
     lines = {line: tuple(models) for line, models in content["lines"].items()}
-    return Published(lines, content["units"], content["sources"], values)
+    notes = content.get("notes", {})
+    strange = sorted(set(notes) - set(lines))
+    if strange:
+        raise ArgumentError("published", f"{path}: {strange[0]!r} is none of its lines")
+    return Published(lines, content["units"], content["sources"], values, notes)
 
 
 def _value(given: dict[str, Any], content: dict[str, Any], path: Path) -> Value:

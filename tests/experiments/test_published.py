@@ -72,6 +72,15 @@ def test_configurations_find_their_line():
     assert len(named) == len(set(named))
 
 
+def test_the_papers_emos_is_worse_than_its_raw_ensemble():
+    """As the note on EMOS says."""
+    found = load_published()
+    for target in found.units:
+        raw, emos = (found.find("crps", model, target, 10) for model in ("raw", "emos_paper"))
+        assert emos.number > raw.number
+    assert "with 10 members it is worse than the raw ensemble" in found.notes["EMOS"]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -96,4 +105,12 @@ def test_a_file_that_does_not_explain_itself(tmp_path, change, said):
     path = tmp_path / "published.yaml"
     path.write_text(yaml.safe_dump(content))
     with pytest.raises(ArgumentError, match=said):
+        load_published(path)
+
+
+def test_a_note_on_a_line_that_is_not_there(tmp_path):
+    path = tmp_path / "published.yaml"
+    content = {"lines": {"A": ["raw"]}, "units": {}, "sources": {}, "values": []}
+    path.write_text(yaml.safe_dump(content | {"notes": {"B": "of what?"}}))
+    with pytest.raises(ArgumentError, match="'B' is none of its lines"):
         load_published(path)

@@ -167,6 +167,8 @@ def test_notes_tell_what_a_reader_has_to_know(out, files):
     assert "seeds (1 to 2)" in text
     assert "Missing: poet (clean): members: too few" in text
     assert "no second source confirms" in text
+    assert text.count("EMOS: the paper trained its EMOS for ten epochs") == 1
+    assert "ten epochs" not in write_tables(request(out, models=("raw", "unet")))
     assert "synthetic worlds, one" not in write_tables(request(out, store=out))
     own = (out / "reproduce-clean.md").read_text()
     assert "do not compare" not in own

@@ -1,0 +1,141 @@
+"""How much of the attainable skill a regression at each grid point has, in closed form.
+
+python -m ens10.experiments.pointwise WORK --seeds 3
+
+The truth of a synthetic world at a point is a function of the forecast at that point alone (see
+`ens10.synthetic.truth`), so that a regression of the error of the ensemble mean on what enters
+this function bounds what there is to learn from the neighbours. WORK is that of
+`python -m ens10.experiments.matrix`; a world that is not there is made.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ens10.experiments.commands import count, tells_errors
+from ens10.experiments.matrix.worlds import WorldSize, store_of
+from ens10.loader.batch import Batch
+from ens10.loader.batches import Batches
+from ens10.metrics import crps_ensemble, crps_normal
+from ens10.synthetic import World
+from ens10.synthetic.truth import WIND_SCALE
+
+Floats = npt.NDArray[np.floating[Any]]
+DESIGNS = ("u10", "tanh(u10)")
+_SMALLEST = 0.1  # lowest deviation of a forecast, as a share of the raw one
+
+
+def normal_of_points(design: Floats, batch: Batch, test: Floats, dates: Batch) -> tuple[Any, Any]:
+    """Mean and deviation of the normal forecasts of least squares at each point.
+
+    The error of the raw mean is regressed on the design. The absolute residual, times
+    sqrt(pi / 2), is regressed on 1 and the raw deviation, whose conditional mean is then the
+    deviation of a normal; n / (n - k) corrects the variance for the k coefficients of the mean.
+
+    Args:
+        design: (N, H, W, K), of the training dates.
+        batch: the training dates.
+        test: (M, H, W, K), of the test dates.
+        dates: the test dates.
+
+    Returns:
+        mu and sigma, (M, H, W) each.
+    """
+    error = batch["target"] - batch["raw_mean"]
+    mean = _solve(design, error)
+    n, k = len(error), design.shape[-1]
+    residual = error - _product(design, mean)
+    size = np.abs(residual) * np.sqrt(np.pi / 2 * n / (n - k))
+    spread = _solve(_columns(1.0, batch["raw_std"]), size)
+    sigma = _product(_columns(1.0, dates["raw_std"]), spread)
+    return (
+        dates["raw_mean"] + _product(test, mean),
+        np.maximum(sigma, _SMALLEST * dates["raw_std"]),
+    )
+
+
+def attained_skill(world: World, store: Path) -> dict[str, float]:
+    """CRPS of raw and optimum, and the attained skill of each design in percent.
+
+    Args:
+        world: that the store was made from, written.
+        store: with t2m and u10; protocol `clean`.
+    """
+    (train, _), (test, starts) = _all_dates(store, "train"), _all_dates(store, "test")
+    best = world.optimum("t2m").sel(time=starts)
+    truth, weights = test["target"], test["weights"].astype(np.float64)
+
+    def mean(crps: Any) -> float:
+        return float((np.asarray(crps) * weights).sum() / weights.sum())
+
+    raw = mean(crps_ensemble(test["members"], truth, estimator="plain", member_dim=1))
+    optimum = mean(crps_normal(best["mu"].to_numpy(), best["sigma"].to_numpy(), truth))
+    found = {"raw": raw, "optimum": optimum}
+    for name in DESIGNS:
+        forecast = normal_of_points(_design(train, name), train, _design(test, name), test)
+        found[name] = 100 * (raw - mean(crps_normal(*forecast, truth))) / (raw - optimum)
+    return found
+
+
+def _design(batch: Batch, name: str) -> Floats:
+    """(N, H, W, 4): 1, the annual cycle, and the zonal wind or its tanh."""
+    wind = batch["features"][:, 0].astype(np.float64)
+    days = batch["dates"].astype("datetime64[s]").astype("datetime64[D]")
+    day = (days - days.astype("datetime64[Y]")).astype(float) + 1
+    angle = (2 * np.pi * day / 365.25)[:, None, None]
+    wind = np.tanh(wind / WIND_SCALE) if name == "tanh(u10)" else wind
+    return _columns(1.0, np.cos(angle), np.sin(angle), wind)
+
+
+def _columns(*columns: Any) -> Floats:
+    return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64)
+
+
+def _solve(design: Floats, y: Floats) -> Floats:
+    """Coefficients (H, W, K) of least squares over the dates."""
+    gram = np.einsum("nhwk,nhwl->hwkl", design, design)
+    right = np.einsum("nhwk,nhw->hwk", design, y)
+    solved: Floats = np.linalg.solve(gram, right[..., None])[..., 0]
+    return solved
+
+
+def _product(design: Floats, coefficients: Floats) -> Floats:
+    product: Floats = np.einsum("nhwk,hwk->nhw", design, coefficients)
+    return product
+
+
+def _all_dates(
+    store: Path, split: Literal["train", "test"]
+) -> tuple[Batch, npt.NDArray[np.datetime64]]:
+    """All dates of a split as one batch, and their start times."""
+    data = Batches(store, "t2m", ["u10"], split, members=True, shuffle=False, normalise=False)
+    return data.batch(data.index), data.samples.time[data.index]
+
+
+@tells_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m ens10.experiments.pointwise")
+    parser.add_argument("work", type=Path, help="folder of the worlds, as of the matrix")
+    parser.add_argument("--seeds", type=count, default=3)
+    parser.add_argument("--grid", default=WorldSize().grid, help="of the worlds, rows x columns")
+    options = parser.parse_args(arguments)
+    lines = []
+    for seed in range(options.seeds):
+        folder = options.work / f"seed{seed}"
+        store = store_of(folder, seed, WorldSize(options.grid))
+        found = attained_skill(World.load(folder / "world"), store)
+        lines.append([found[name] for name in DESIGNS])
+        print(f"seed {seed}: " + ", ".join(f"{k} {v:.4f}" for k, v in found.items()), flush=True)
+    for name, values in zip(DESIGNS, np.transpose(lines), strict=True):
+        print(f"[1, cos, sin, {name}]: attained skill {np.mean(values):.1f} % (mean of the seeds)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
