@@ -107,7 +107,7 @@ def _without(dataset: xr.Dataset, unwanted: Iterable[Hashable]) -> xr.Dataset:
     kept = dataset.drop_vars(unwanted)
     left = {dim for field in kept.data_vars.values() for dim in field.dims}
     alone = {dim for name in unwanted for dim in dataset[name].dims} - left
-    return kept.drop_dims(alone)
+    return kept.drop_dims(alone & set(kept.dims))
 
 
 def _held(dataset: xr.Dataset) -> set[str]:

@@ -66,9 +66,13 @@ def write_era5(path, units=True):
     """Every six hours of the valid dates, longitude before latitude, as the forecasts."""
     days = np.unique(np.add.outer(STARTS, LEADS))
     hours = np.add.outer(days, np.arange(0, 24, 6)).ravel()
-    return write_layout(
-        path, {"time": times(hours), "level": (np.array(LEVELS), {})} | PLACES, units
-    ), hours
+    axes = {"time": times(hours), "level": (np.array(LEVELS), {})} | PLACES
+    held = write_layout(path, axes, units)
+    root = zarr.open_group(path, mode="a", zarr_format=2)
+    for name in ("land_sea_mask", "geopotential_at_surface"):
+        put(root, name, np.ones((LON.size, LAT.size), "f4"), list(PLACES))
+    zarr.consolidate_metadata(path, zarr_format=2)
+    return held, hours
 
 
 def ours(values, dims):
