@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all test-variations lint format notebooks docs clean
+.PHONY: demo test test-all test-variations lint format notebooks docs cuda clean
 
 demo: $(STAMP)
 	$(BIN)/ens10 demo --out demo
@@ -39,6 +39,10 @@ notebooks: $(STAMP)
 docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "site/index.html; to search in it: $(BIN)/python -m http.server -d site"
+
+# On a machine with a GPU: tests and figures in minutes, with the python that is there.
+cuda:
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) benchmarks/cuda.py
 
 $(DOCS): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -18,7 +18,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import properscoring
 import torch
 import xarray as xr
 from common import Line, run
@@ -87,6 +86,8 @@ def optional(subjects: Subjects, name: str, make: Callable[[], Callable[[], Any]
 
 def ensembles(device: str, rng: np.random.Generator) -> Subjects:
     """Subjects for the plain ensemble CRPS."""
+    import properscoring
+
     x, y = rng.normal(size=SHAPE).astype("f4"), rng.normal(size=(4, 361, 720)).astype("f4")
     members, observed = (torch.from_numpy(a).to(device) for a in (x, y))
     leaf = members.clone().requires_grad_()
@@ -123,6 +124,8 @@ def others(x: Any, y: Any) -> dict[str, Callable[[], Callable[[], Any]]]:
     last = np.ascontiguousarray(np.moveaxis(x, 1, -1))
 
     def by_properscoring() -> Callable[[], Any]:
+        import properscoring
+
         return lambda: properscoring.crps_ensemble(y, last)
 
     def by_scoringrules() -> Callable[[], Any]:
@@ -157,6 +160,8 @@ def others(x: Any, y: Any) -> dict[str, Callable[[], Callable[[], Any]]]:
 
 def normals(device: str, rng: np.random.Generator) -> Subjects:
     """Subjects for the normal CRPS."""
+    import properscoring
+
     mu, z, y = (rng.normal(size=SHAPE).astype("f4") for _ in range(3))
     sigma = np.abs(z) + np.float32(0.1)
     given = [torch.from_numpy(a).to(device) for a in (mu, sigma, y)]

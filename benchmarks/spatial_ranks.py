@@ -39,16 +39,18 @@ class Subject:
         parts: of the rows; with 1, the whole grid.
         grid: rows and columns.
         dtype: of all numbers.
+        device: where it runs; parts on one GPU exchange through the host.
     """
 
-    def __init__(self, parts: int, grid: Grid, dtype: torch.dtype) -> None:
+    def __init__(self, parts: int, grid: Grid, dtype: torch.dtype, device: str = "cpu") -> None:
         torch.manual_seed(0)
-        self.network = UNet(CHANNELS).to(dtype)
+        self.network = UNet(CHANNELS).to(dtype).to(device)
         features = torch.randn(1, CHANNELS, *grid, dtype=dtype)
         chosen = torch.randn(1, self.network.out_channels, *grid, dtype=dtype)
         self.domain, self.exchange = _domain(parts, grid)
         rows = self.domain.own[0] if isinstance(self.domain, Shard) else slice(None)
-        self.features, self.chosen = features[:, :, rows].clone(), chosen[:, :, rows].clone()
+        self.features = features[:, :, rows].clone().to(device)
+        self.chosen = chosen[:, :, rows].clone().to(device)
 
     def forward(self) -> Tensor:
         """Outputs of this part."""
@@ -79,20 +81,22 @@ def _domain(parts: int, grid: Grid) -> tuple[Domain, ProcessGroupExchange | None
 subject = lru_cache(maxsize=8)(Subject)
 
 
-def results(parts: int, grid: Grid, dtype: torch.dtype) -> tuple[Any, Any]:
+def results(parts: int, grid: Grid, dtype: torch.dtype, device: str = "cpu") -> tuple[Any, Any]:
     """Outputs of this part, and gradients of all."""
-    one = subject(parts, grid, dtype)
+    one = subject(parts, grid, dtype, device)
     outputs = one.forward()
-    return outputs.detach().numpy(), one.backward(outputs).numpy()
+    return outputs.detach().cpu().numpy(), one.backward(outputs).cpu().numpy()
 
 
-def timed(parts: int, grid: Grid) -> tuple[float, float]:
+def timed(parts: int, grid: Grid, device: str = "cpu") -> tuple[float, float]:
     """Seconds of a step by the clock, and of this process's CPU time."""
-    one = subject(parts, grid, torch.float32)
+    one = subject(parts, grid, torch.float32, device)
     if parts > 1:
         dist.barrier(group=_groups[parts])
     start, worked = time.perf_counter(), time.process_time()
     one.backward(one.forward())
+    if device != "cpu":
+        torch.cuda.synchronize()
     return time.perf_counter() - start, time.process_time() - worked
 
 

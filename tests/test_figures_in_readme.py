@@ -15,7 +15,7 @@ def test_there_is_a_row_for_each_script():
     assert len(ROWS) == 18
     assert {row[3] for row in ROWS} == {
         path.stem for path in (ROOT / "benchmarks" / "results").glob("*.json")
-    } - {"import_time", "statistical", "unet_step"}
+    } - {"cuda", "import_time", "statistical", "unet_step"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].strip()[:30])

@@ -1,11 +1,10 @@
 """`Batches` for torch: as tensors, in pinned memory, or as a dataset for torch's own loader."""
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import pytorch_lightning as pl
 import torch
 from torch.utils.data import Dataset
 
@@ -14,6 +13,9 @@ from ens10.loader.batch import Batch
 from ens10.loader.batches import Batches
 from ens10.loader.points import Points
 from ens10.loader.slots import Block
+
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
 
 
 class TorchBatches:
@@ -32,7 +34,7 @@ class TorchBatches:
     def __init__(
         self,
         batches: Batches,
-        trainer: pl.Trainer | None,
+        trainer: "pl.Trainer | None",
         pinned: bool = False,
         once: bool = False,
     ) -> None:

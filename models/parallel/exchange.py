@@ -120,14 +120,16 @@ class Messages:
             if strip is not None:
                 self.traffic.messages += 1
                 self.traffic.bytes += strip.nbytes
-        deliver = self._together if some.device.type == "cpu" else self._apart
+        host = some.device.type == "cpu" or dist.get_backend(self.group) == "gloo"
+        deliver = self._together if host else self._apart
         deliver(_given(sent), _given(received))
         return from_before, from_after
 
     def _together(self, sent: list[Message], received: list[Message]) -> None:
-        """All messages of the group at once.
+        """All messages of the group at once, through the memory of the host.
 
-        Over gloo this takes 0.3 ms, and 2 to 4 ms where each is sent on its own.
+        Over gloo this takes 0.3 ms, and 2 to 4 ms where each is sent on its own. Gloo sends
+        nothing from the memory of a GPU: strips there are copied to the host and back.
         """
         peers = range(self.group.size())
         outgoing, incoming = (
@@ -138,9 +140,10 @@ class Messages:
             [sum(strip.nbytes for strip in strips) for strips in by_peer]
             for by_peer in (outgoing, incoming)
         )
-        some = (sent + received)[0][1] if sent or received else torch.empty(0)
-        buffer = some.new_empty(sum(expected), dtype=torch.uint8)
-        parts = [strip.contiguous().view(-1).view(torch.uint8) for one in outgoing for strip in one]
+        buffer = torch.empty(sum(expected), dtype=torch.uint8)
+        parts = [
+            strip.cpu().contiguous().view(-1).view(torch.uint8) for one in outgoing for strip in one
+        ]
         joined = torch.cat(parts) if parts else buffer.new_empty(0)
         dist.all_to_all_single(buffer, joined, expected, sizes, group=self.group)
         strips = [strip for one in incoming for strip in one]

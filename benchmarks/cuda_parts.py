@@ -1,0 +1,389 @@
+"""The parts of `benchmarks/cuda.py`, each in a process of its own.
+
+python benchmarks/cuda_parts.py PART --device cuda --seconds 60 --out FILE [--tiny]
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import traceback
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import cuda_steps as made
+import torch
+from cuda_steps import CONFIGS
+
+ROOT = Path(__file__).resolve().parents[1]
+ROUNDS = 20  # most repetitions of a timed function
+
+
+@dataclass
+class Run:
+    """One part at work.
+
+    Attributes:
+        device: "cuda" or "cpu".
+        tiny: whether the grid is small.
+        seconds: that the part has.
+        out: where its result is written, again and again.
+        result: so far.
+    """
+
+    device: str
+    tiny: bool
+    seconds: float
+    out: Path
+    start: float = field(default_factory=time.perf_counter)
+    result: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the fields."""
+        return (19, 24) if self.tiny else (361, 720)
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return self.seconds - (time.perf_counter() - self.start)
+
+    def add(self, name: str, value: Any) -> None:
+        """Keeps a figure, or a row of them, at once."""
+        self.result[name] = value
+        partial = self.out.with_name(f"{self.out.name}.partial")
+        partial.write_text(json.dumps(self.result))
+        partial.replace(self.out)
+
+    @contextmanager
+    def recorded(self, name: str) -> Iterator[None]:
+        """Records an error under a name instead of raising it."""
+        try:
+            yield
+        except Exception as error:
+            last = traceback.format_exc().splitlines()
+            place = [line.strip() for line in last if line.lstrip().startswith("File ")][-1:]
+            text = str(error).strip().splitlines()[:3]
+            self.add(name, {"failed": [type(error).__name__, *text, *place]})
+        finally:
+            if self.device == "cuda":
+                torch.cuda.empty_cache()
+
+    def synchronise(self) -> None:
+        """Waits for the device."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def timed(self, function: Callable[[], Any], most: float = 1.5) -> float:
+        """Median seconds of a function, after three calls that do not count."""
+        for _ in range(1 if self.tiny else 3):
+            function()
+        self.synchronise()
+        found: list[float] = []
+        begin = time.perf_counter()
+        while len(found) < (2 if self.tiny else 3) or (
+            not self.tiny and len(found) < ROUNDS and time.perf_counter() - begin < most
+        ):
+            start = time.perf_counter()
+            function()
+            self.synchronise()
+            found.append(time.perf_counter() - start)
+        return median(found)
+
+
+def tests(run: Run) -> None:
+    """The tests marked `cuda`; on the CPU those of the emulated device alone."""
+    folder = ROOT / "tests" / "cuda"
+    chosen = [str(folder), "-m", "cuda"]
+    if run.device == "cpu":
+        chosen = [str(folder / "test_emulated.py")]
+    report = run.out.with_name("tests.xml")
+    command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(ROOT), *chosen]
+    command += ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={report}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=run.left, check=False)
+    if not report.exists():
+        run.add("failed", done.stdout.splitlines()[-5:] + done.stderr.splitlines()[-5:])
+        sys.exit(1)
+    suite = ElementTree.parse(report).getroot()[0]
+    counts = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
+    wrong = []
+    for case in suite.iter("testcase"):
+        for kind in ("failure", "error"):
+            for found in case.iter(kind):
+                message = str(found.get("message", ""))[:300]
+                wrong.append(
+                    {"test": f"{case.get('classname')}::{case.get('name')}", kind: message}
+                )
+    run.add("tests", counts)
+    run.add("wrong", wrong)
+    if done.returncode not in (0, 5):
+        sys.exit(1)
+
+
+def peaks(run: Run) -> dict[str, float]:
+    """The machine's own bounds: matrix products in TFLOP/s, and a copy in GB/s."""
+    n = 64 if run.tiny else 8192
+    found = {}
+    for name, dtype, tf32 in (
+        ("float32", torch.float32, False),
+        ("tf32", torch.float32, True),
+        ("bfloat16", torch.bfloat16, False),
+    ):
+        with run.recorded(f"matrix product in {name}"):
+            torch.backends.cuda.matmul.allow_tf32 = tf32
+            a, b = (torch.randn(n, n, device=run.device).to(dtype) for _ in "ab")
+            seconds = run.timed(lambda a=a, b=b: a @ b, 0.5)
+            found[f"TFLOP/s, {name}"] = round(2 * n**3 / seconds / 1e12, 3)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    size = 2**16 if run.tiny else 2**30
+    source = torch.zeros(size, dtype=torch.uint8, device=run.device)
+    target = torch.empty_like(source)
+    seconds = run.timed(lambda: target.copy_(source), 0.5)
+    found["GB/s, copy, read and written"] = round(2 * size / seconds / 1e9, 2)
+    run.add("bounds", found)
+    return found
+
+
+def steps(run: Run) -> None:
+    """A training step of each network, in its variants; the compiled ones last."""
+    bounds = peaks(run)
+    rows: dict[str, Any] = {}
+    variants = ("float32", "bfloat16", "bfloat16, channels_last", "bfloat16, compiled")
+    for variant in variants:
+        for name in CONFIGS:
+            key = f"{name}, {variant}"
+            if run.left < (20 if "compiled" in variant and not run.tiny else 2):
+                run.add(key, {"skipped": "out of time"})
+                continue
+            with run.recorded(key):
+                row = measured_step(run, name, variant, rows.get(name))
+                rows.setdefault(name, row["FLOPs"])
+                peak = bounds.get("TFLOP/s, " + ("tf32" if variant == "float32" else "bfloat16"))
+                row["share of the matrix product"] = (
+                    round(row["TFLOP/s"] / peak, 4) if peak else None
+                )
+                run.add(key, row)
+
+
+def measured_step(run: Run, name: str, variant: str, flops: int | None) -> dict[str, Any]:
+    """Seconds, memory and arithmetic of a step."""
+    start = time.perf_counter()
+    step = made.step(name, run.grid, run.device, variant, tiny=run.tiny)
+    if flops is None:
+        flops = made.flops(step)
+    if run.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    losses = [step()]
+    run.synchronise()
+    first = time.perf_counter() - start
+    seconds = run.timed(step)
+    losses.append(step())
+    dates = len(step.batch["target"])
+    found: dict[str, Any] = {
+        "samples a second": round(dates / seconds, 2),
+        "milliseconds": round(1e3 * seconds, 3),
+        "seconds until the second step": round(first, 1),
+        "FLOPs": flops,
+        "TFLOP/s": round(flops / seconds / 1e12, 3),
+        "losses, first and last": [round(float(loss), 5) for loss in losses],
+    }
+    if not all(torch.isfinite(loss) for loss in losses):
+        raise ArithmeticError(f"a loss is not finite: {found['losses, first and last']}")
+    if run.device == "cuda":
+        found["peak memory, GB"] = round(torch.cuda.max_memory_allocated() / 1e9, 3)
+        found["tf32 of convolutions"] = torch.backends.cudnn.allow_tf32
+    return found
+
+
+def scores(run: Run) -> None:
+    """Kernels of scores, as ratios to a copy of their bytes."""
+    from scores import copies, gradient
+
+    from ens10.metrics import crps_ensemble, crps_normal, efi, energy_score
+
+    H, W = run.grid
+    random = torch.Generator(run.device).manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, H, W, generator=random, device=run.device)
+
+    members, y, mu, sigma = normal(10, 4), normal(4), normal(4), normal(4).abs() + 0.5
+    climate = normal(101).sort(0).values
+    levels = [n / 100 for n in range(101)]
+    ensemble = {"estimator": "fair", "member_dim": 0}
+    leaf, leaves = (
+        members.clone().requires_grad_(),
+        [t.clone().requires_grad_() for t in (mu, sigma)],
+    )
+    index = {"member_dim": 0, "quantile_dim": 0, "levels": levels, "check": False}
+
+    def of_members(x: torch.Tensor) -> Any:
+        return crps_ensemble(x, y, **ensemble)
+
+    def of_normals(*given: torch.Tensor) -> Any:
+        return crps_normal(*given, y, check=False)
+
+    def energy(x: torch.Tensor) -> Any:
+        return energy_score(x, y, **ensemble, variable_dim=1)
+
+    compiled = torch.compile(of_members, backend="aot_eager" if run.tiny else "inductor")
+    subjects: dict[str, tuple[Callable[[], Any], tuple[torch.Tensor, ...]]] = {
+        "ensemble CRPS": (lambda: of_members(members), (members, y)),
+        "ensemble CRPS, gradient": (gradient(of_members, leaf), (members, y)),
+        "normal CRPS": (lambda: of_normals(mu, sigma), (mu, sigma, y)),
+        "normal CRPS, gradient": (gradient(of_normals, *leaves), (mu, sigma, y)),
+        "energy score": (lambda: energy(members), (members, y)),
+        "energy score, gradient": (gradient(energy, leaf), (members, y)),
+        "EFI": (lambda: efi(members[:, 0], climate, **index), (members[:, 0], climate)),
+        "ensemble CRPS, compiled": (lambda: compiled(members), (members, y)),
+    }
+    for name, (subject, given) in subjects.items():
+        with run.recorded(name):
+            seconds, bound = run.timed(subject, 0.7), run.timed(copies(*given), 0.3)
+            run.add(
+                name,
+                {
+                    "milliseconds": round(1e3 * seconds, 4),
+                    "milliseconds of the copy": round(1e3 * bound, 4),
+                    "times the copy": round(seconds / bound, 2),
+                },
+            )
+
+
+def loader(run: Run) -> None:
+    """How long a step waits for batches that come from memory through the ring of buffers."""
+    step = made.step("paper_unet", run.grid, run.device, "bfloat16", tiny=run.tiny)
+    count = 4 if run.tiny else 24
+    batches = made.batches(run.grid, count, pinned=run.device == "cuda")
+    device = torch.device(run.device)
+
+    def copied() -> Iterator[dict[str, torch.Tensor]]:
+        for batch in batches:
+            yield {key: value.to(device, non_blocking=True) for key, value in batch.items()}
+
+    def epoch(work: Callable[[dict[str, torch.Tensor]], Any]) -> float:
+        start = time.perf_counter()
+        for batch in copied():
+            work(batch)
+        run.synchronise()
+        return (time.perf_counter() - start) / len(batches)
+
+    def trained(batch: dict[str, torch.Tensor]) -> None:
+        step.batch = batch
+        step()
+
+    step.batch = next(copied())
+    size = sum(value.nbytes for value in step.batch.values())
+    run.add("batches", {"dates": len(batches), "bytes": size, "from": "arrays in memory"})
+    epoch(trained)
+    alone = run.timed(step)
+    run.add("milliseconds of the step alone", round(1e3 * alone, 3))
+    with_loader = median(epoch(trained) for _ in range(1 if run.tiny else 3))
+    run.add("milliseconds with the loader", round(1e3 * with_loader, 3))
+    run.add("share of the time that the step waits", round(1 - alone / with_loader, 4))
+    only = median(epoch(lambda _: None) for _ in range(1 if run.tiny else 3))
+    run.add("milliseconds of the loader alone, with the copy", round(1e3 * only, 3))
+    run.add("GB/s of the loader alone, to the device", round(size / only / 1e9, 2))
+
+
+def split(run: Run) -> None:
+    """Two processes on the one device against the serial step, over gloo through the host."""
+    from spatial import _distance
+    from spatial_ranks import Processes, results, timed
+
+    run.add("backend", "gloo: NCCL refuses two processes on one device")
+    wide = (37, 48)
+    with Processes(2) as processes:
+        outputs, gradients = processes(1, results, wide, torch.float64, run.device)[0]
+        ranks = processes(2, results, wide, torch.float64, run.device)
+        joined = torch.cat([torch.from_numpy(one[0]) for one in ranks], 2).numpy()
+        run.add("relative difference of outputs, float64", _distance(joined, outputs))
+        worst = max(_distance(one[1], gradients) for one in ranks)
+        run.add("relative difference of gradients, float64", worst)
+        for parts in (1, 2):
+            rounds = []
+            for n in range(3 if run.tiny else 8):
+                seconds = max(one[0] for one in processes(parts, timed, run.grid, run.device))
+                rounds += [seconds] if n else []
+            run.add(f"milliseconds of a step, {parts} processes", round(1e3 * median(rounds), 3))
+    if not max(worst, run.result["relative difference of outputs, float64"]) < 1e-10:
+        sys.exit("split and serial differ")
+
+
+def profile(run: Run) -> None:
+    """The operators of the U-Net's step that take longest, in float32 and bfloat16."""
+    from torch.profiler import ProfilerActivity
+    from unet_step import profiled
+
+    cuda = run.device == "cuda"
+    for variant in ("float32", "bfloat16, channels_last"):
+        with run.recorded(variant):
+            step = made.step("paper_unet", run.grid, run.device, variant, tiny=run.tiny)
+            for _ in range(3):
+                step()
+            run.synchronise()
+            activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * cuda
+            with torch.profiler.profile(activities=activities) as profiler:
+                step()
+                run.synchronise()
+            run.add(variant, _rows(profiler.key_averages(), cuda))
+            run.add(f"{variant}, shares of groups", profiled(step, run.device))
+
+
+def _rows(events: Any, cuda: bool) -> list[dict[str, Any]]:
+    """The 15 of most own time: kernels on a GPU, operators on the CPU."""
+    wanted = [e for e in events if not cuda or "CUDA" in str(e.device_type)]
+    key = "self_device_time_total" if cuda else "self_cpu_time_total"
+    ordered = sorted(wanted, key=lambda event: -getattr(event, key))
+    total = sum(getattr(event, key) for event in ordered) or 1
+    return [
+        {
+            "name": event.key[:120],
+            "calls": event.count,
+            "milliseconds": round(getattr(event, key) / 1e3, 4),
+            "share": round(getattr(event, key) / total, 4),
+        }
+        for event in ordered[:15]
+    ]
+
+
+PARTS: dict[str, Callable[[Run], None]] = {
+    "tests": tests,
+    "steps": steps,
+    "scores": scores,
+    "loader": loader,
+    "split": split,
+    "profile": profile,
+}
+
+
+def main() -> int:
+    """Runs a part; exits with 1 if any of its figures is an error."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--device", choices=("cuda", "cpu"), required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tiny", action="store_true")
+    given = parser.parse_args()
+    if given.tiny:
+        torch.set_num_threads(1)
+    run = Run(given.device, given.tiny, given.seconds, given.out)
+    PARTS[given.part](run)
+    failed = [key for key, value in run.result.items() if "failed" in (key, *_keys(value))]
+    print(f"failed: {failed}" if failed else "complete")
+    return int(bool(failed))
+
+
+def _keys(value: Any) -> list[str]:
+    return list(value) if isinstance(value, dict) else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""Training steps of configurations and batches from memory, without Lightning and without files."""
+
+import dataclasses
+import typing
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from ens10.loader import Batches
+from ens10.loader.samples import Samples, move_in_place
+from ens10.loader.tensors import TorchBatches
+from ens10.models.layers.smoe.tracking import track_loss
+from ens10.models.losses import CRPSLoss
+from ens10.models.matching import forecast_of, require_match
+from ens10.models.statistical import SeasonalEMOS
+
+CONFIGS = ("paper_unet", "smoe_unet", "location_unet", "transformer")
+MEMBERS = 10
+_FOLDER = Path(__file__).resolve().parents[1] / "experiments" / "configs"
+
+
+def part_of(specification: Any, kind: Any = None) -> Any:
+    """What a configuration describes by `class_path` and `init_args`, or a plain value.
+
+    Args:
+        specification: of the configuration.
+        kind: annotation of the argument, for dataclasses that are given by their fields.
+    """
+    if isinstance(specification, str) and specification.startswith("ens10."):
+        specification = {"class_path": specification}
+    if not isinstance(specification, dict):
+        return specification
+    made = _class(specification.get("class_path")) or _dataclass_of(kind)
+    if made is None:
+        return specification
+    given = specification.get("init_args", {}) if "class_path" in specification else specification
+    kinds = typing.get_type_hints(made.__init__)
+    return made(**{key: part_of(value, kinds.get(key)) for key, value in given.items()})
+
+
+def _class(path: str | None) -> Any:
+    if path is None:
+        return None
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+def _dataclass_of(kind: Any) -> Any:
+    choices = (kind, *typing.get_args(kind))
+    return next((one for one in choices if dataclasses.is_dataclass(one)), None)
+
+
+def model(name: str, grid: tuple[int, int]) -> tuple[nn.Module, nn.Module, dict[str, Any]]:
+    """Network and head of a configuration, on another grid, and the optimiser's description."""
+    written = yaml.safe_load((_FOLDER / f"{name}.yaml").read_text())["model"]["init_args"]
+    network = written["network"]
+    if "grid" in network.get("init_args", {}):
+        network["init_args"]["grid"] = list(grid)
+    torch.manual_seed(0)
+    made, head = part_of(network), part_of(written["head"])
+    require_match(made, head)
+    for method in head.modules():
+        if isinstance(method, SeasonalEMOS):
+            _solved(method, grid)
+    return made, head, written["optimizer"]
+
+
+def _solved(method: SeasonalEMOS, grid: tuple[int, int]) -> None:
+    """Gives a method the coefficients of the raw ensemble, with no fit."""
+    method.coefficients = torch.zeros(4, 1 + 2 * method.harmonics, *grid)
+    method.coefficients[2, 0] = -10  # logarithm of the constant deviation
+    method.centre, method.floor = torch.full(grid, 280.0), torch.full(grid, 0.01)
+    method.solved.fill_(True)
+
+
+def date(network: nn.Module, grid: tuple[int, int], dates: int = 1) -> dict[str, Tensor]:
+    """A batch of independent numbers."""
+    g = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, *grid, generator=g)
+
+    inner = (MEMBERS,) if network.takes_members else ()
+    mean, std = 280 + 5 * normal(dates), 0.5 + normal(dates).abs()
+    return {
+        "features": normal(dates, *inner, network.in_channels),
+        "raw_mean": mean,
+        "raw_std": std,
+        "target": mean + 1 + 2 * std * normal(dates),
+        "weights": torch.ones(dates, *grid),
+        "dates": 86400 * torch.arange(dates),
+    }
+
+
+class Step:
+    """One training step, again and again.
+
+    Args:
+        network: is trained.
+        head: from outputs to forecasts.
+        batch: on the device.
+        optimizer: of the network's parameters.
+        autocast: the context of the forward pass.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        head: nn.Module,
+        batch: dict[str, Tensor],
+        optimizer: torch.optim.Optimizer,
+        autocast: AbstractContextManager[Any],
+    ) -> None:
+        self.network, self.head, self.batch = network, head, batch
+        self.optimizer, self.autocast, self.loss = optimizer, autocast, CRPSLoss()
+        self.apply: Any = None  # the network, compiled
+
+    def __call__(self) -> Tensor:
+        """Forward, loss, backward, optimiser; gives the loss, which lies on the device."""
+        batch = self.batch
+        with self.autocast:
+            if self.apply is None:
+                forecast = forecast_of(self.network, self.head, batch)
+            else:
+                forecast = self.head(self.apply(batch["features"]), batch)
+            values = self.loss.evaluate(forecast, batch["target"], batch["weights"])
+        weights = batch["weights"]
+        mean = torch.where(weights > 0, weights * values, 0).sum() / weights.sum()
+        penalty = self.network.penalty()
+        mean = track_loss(mean, self.network)
+        total = mean if penalty is None else mean + penalty
+        self.optimizer.zero_grad()
+        total.backward()
+        self.optimizer.step()
+        return total.detach()
+
+
+def step(
+    name: str, grid: tuple[int, int], device: str, variant: str = "float32", *, tiny: bool = False
+) -> Step:
+    """The step of a configuration.
+
+    Args:
+        name: of the configuration.
+        grid: rows and columns.
+        device: "cpu" or "cuda".
+        variant: "float32" or "bfloat16", and further words: "channels_last", "compiled".
+        tiny: whether the compiler is to be quick rather than good.
+    """
+    network, head, described = model(name, grid)
+    batch = {key: value.to(device) for key, value in date(network, grid).items()}
+    network, head = network.to(device), head.to(device)
+    if "channels_last" in variant:
+        network = network.to(memory_format=torch.channels_last)
+        if batch["features"].ndim == 4:
+            kept = batch["features"].contiguous(memory_format=torch.channels_last)
+            batch["features"] = kept
+    kind = _class(described["class_path"])
+    optimizer = kind(network.parameters(), **described["init_args"])
+    half = variant.startswith("bfloat16")
+    around = torch.autocast(device, torch.bfloat16) if half else nullcontext()
+    made = Step(network, head, batch, optimizer, around)
+    if "compiled" in variant:
+        made.apply = torch.compile(network, backend="aot_eager" if tiny else "inductor")
+    return made
+
+
+def flops(step: Step) -> int:
+    """Floating-point operations of a step: those of matrix products and convolutions."""
+    with FlopCounterMode(display=False) as counter:
+        step()
+    return int(counter.get_total_flops())
+
+
+class MemorySamples(Samples):
+    """Dates in memory: every date has the moments of one of a few fields.
+
+    Args:
+        grid: rows and columns.
+        count: dates.
+        channels: names.
+    """
+
+    def __init__(self, grid: tuple[int, int], count: int, channels: Sequence[str]) -> None:
+        random = np.random.default_rng(0)
+        self.channels, self.levels = tuple(channels), dict.fromkeys(channels)
+        self.steps, self.step, self.step_units, self.target = [48], 48, "h", "t2m"
+        days = np.datetime64("1998-01-02", "ns") + np.arange(count) * np.timedelta64(4, "D")
+        self.time, self.valid_time = days, days + np.timedelta64(48, "h")
+        self.latitude = np.linspace(90, -90, grid[0])
+        self.longitude = np.arange(grid[1]) * 360 / grid[1]
+        self.members, self.attributes = MEMBERS, {"units": "K"}
+        shape = (3, len(channels), *grid)
+        self._mean = random.standard_normal(shape, np.float32) + 280
+        self._std = 0.5 + random.random(shape, np.float32)
+
+    def read_truth(self, i: int, out: Any, rows: slice = slice(None)) -> int:
+        """See `Samples`."""
+        out[...] = self._mean[i % 3, 0, rows] + 1
+        return int(out.nbytes)
+
+    def read_moments(
+        self,
+        i: int,
+        step: int,  # noqa: ARG002
+        channels: Sequence[str],
+        mean: Any,
+        std: Any,
+        rows: slice = slice(None),
+        moves: Any = (None, None),
+    ) -> int:
+        """See `Samples`."""
+        for n, channel in enumerate(channels):
+            c = self.channels.index(channel)
+            mean[n], std[n] = self._mean[i % 3, c, rows], self._std[i % 3, c, rows]
+        move_in_place(moves, mean, std)
+        return int(mean.nbytes + std.nbytes)
+
+    def read_members(self, *_: Any, **__: Any) -> int:
+        """No members are held."""
+        raise NotImplementedError
+
+    def sums(self, years: Iterable[int], step: int, channels: Sequence[str]) -> Any:
+        """See `Samples`."""
+        return self._sums_by_a_pass(years, step, channels)
+
+
+VARIABLES = ("t2m", "sst", "tcw", "tcwv", "cp", "msl", "tcc", "u10", "v10", "tp", "skt")
+
+
+def batches(grid: tuple[int, int], count: int, *, pinned: bool) -> TorchBatches:
+    """Batches of 22 features a date from memory, through the ring of kept buffers."""
+    samples = MemorySamples(grid, count, VARIABLES)
+    ours = Batches(samples, "t2m", list(VARIABLES), protocol="paper", threads=2, ring=4)
+    return TorchBatches(ours, None, pinned=pinned)

@@ -1,0 +1,122 @@
+"""The command that measures a GPU runs as a whole where there is none."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from ens10.models import PostProcessor
+
+ROOT = Path(__file__).parents[2]
+GRID = (9, 12)
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    """The folder's modules; none of them is kept, since their names are short."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(ROOT / "benchmarks")):
+            del sys.modules[name]
+
+
+def test_steps_are_those_of_the_lightning_module(benchmarks, monkeypatch):
+    import cuda_steps
+
+    monkeypatch.setattr(PostProcessor, "log", lambda *_, **__: None)
+    for name in cuda_steps.CONFIGS:
+        network, head, _ = cuda_steps.model(name, GRID)
+        network.train()
+        wanted = PostProcessor(network, head).training_step(cuda_steps.date(network, GRID))
+        found = cuda_steps.step(name, GRID, "cpu")
+        assert type(found.network) is type(network)
+        torch.testing.assert_close(found(), wanted.detach(), rtol=1e-5, atol=0)
+        assert cuda_steps.flops(found) > 0
+
+
+def test_nested_options_of_a_configuration_count(benchmarks):
+    import cuda_steps
+
+    network, head, optimizer = cuda_steps.model("smoe_unet", GRID)
+    layers = [m for m in network.modules() if type(m).__name__ == "SMoE2d"]
+    assert {(one.filters, one.weighted, one.rule.classify) for one in layers} == {(8, True, False)}
+    assert layers[0].gate.weight.shape[1:] == GRID
+    assert optimizer["init_args"]["lr"] == 0.003
+    _, head, _ = cuda_steps.model("location_unet", GRID)
+    assert head.method.strength == 300.0
+
+
+def test_batches_of_the_ring_keep_their_values_while_they_are_copied(benchmarks, real_device):
+    import cuda_steps
+
+    def features(pinned):
+        loader = cuda_steps.batches(GRID, 8, pinned=pinned)
+        return [b["features"].to(real_device.name, non_blocking=True) for b in loader]
+
+    wanted = [values.clone() for values in features(False)]
+    assert len(wanted) == 8
+    assert wanted[0].shape[1:] == (22, *GRID)
+    for _ in range(5):
+        found = features(real_device.name == "cuda")
+        torch.testing.assert_close(torch.stack(found), torch.stack(wanted), rtol=0, atol=0)
+
+
+def test_what_there_is_no_time_for_is_recorded(benchmarks, tmp_path):
+    import cuda
+
+    out = tmp_path / "result.json"
+    given = {"device": "cpu", "tiny": True, "minutes": 0.0, "out": out, "parts": ["steps", "split"]}
+    cuda.measured(argparse.Namespace(**given))
+    result = json.loads(out.read_text())
+    assert {part["status"] for part in result["parts"].values()} == {"skipped: out of time"}
+    assert "NOT figures of a GPU" in result["about"]["measured on"]
+    assert "NOT" in result["about"]["grid"]
+
+
+def test_a_part_that_fails_is_recorded(benchmarks, tmp_path):
+    import cuda_parts
+
+    run = cuda_parts.Run("cpu", True, 10.0, tmp_path / "result.json")
+    with run.recorded("one"):
+        raise MemoryError("CUDA out of memory")
+    run.add("two", 2)
+    kept = json.loads((tmp_path / "result.json").read_text())
+    assert kept["one"]["failed"][:2] == ["MemoryError", "CUDA out of memory"]
+    assert kept["two"] == 2
+
+
+def command(*arguments, timeout):
+    script = str(ROOT / "benchmarks" / "cuda.py")
+    return subprocess.run(
+        [sys.executable, script, *arguments], capture_output=True, text=True, timeout=timeout
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is an NVIDIA GPU")
+def test_without_a_gpu_it_says_what_to_do():
+    done = command(timeout=120)
+    assert done.returncode == 2
+    assert "--device cpu --tiny" in done.stderr
+    assert not (ROOT / "benchmarks" / "results" / "cuda.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_all_parts_run_on_the_cpu(tmp_path):
+    out = tmp_path / "result.json"
+    given = ("--device", "cpu", "--tiny", "--minutes", "20", "--out", str(out))
+    done = command(*given, timeout=1400)
+    parts = json.loads(out.read_text())["parts"]
+    assert {name: part["status"] for name, part in parts.items()} == dict.fromkeys(
+        ["tests", "steps", "scores", "loader", "split", "profile"], "complete"
+    )
+    assert done.returncode == 0
+    assert len(parts["steps"]) == 3 + 4 * 4  # status, seconds and bounds; networks by variants
+    assert parts["split"]["relative difference of outputs, float64"] < 1e-10
+    assert len(parts["profile"]["float32"]) == 15
