@@ -185,7 +185,7 @@ class MemorySamples(Samples):
 
     Args:
         grid: rows and columns.
-        count: dates.
+        count: dates to train on.
         channels: names.
     """
 
@@ -194,6 +194,8 @@ class MemorySamples(Samples):
         self.channels, self.levels = tuple(channels), dict.fromkeys(channels)
         self.steps, self.step, self.step_units, self.target = [48], 48, "h", "t2m"
         days = np.datetime64("1998-01-02", "ns") + np.arange(count) * np.timedelta64(4, "D")
+        later = np.array(["2016-01-02", "2017-01-02"], "datetime64[ns]")  # years not trained on
+        days = np.concatenate([days, later])
         self.time, self.valid_time = days, days + np.timedelta64(48, "h")
         self.latitude = np.linspace(90, -90, grid[0])
         self.longitude = np.arange(grid[1]) * 360 / grid[1]
