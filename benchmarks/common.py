@@ -6,6 +6,8 @@ medians.
 """
 
 import argparse
+import contextlib
+import importlib
 import json
 import os
 import platform
@@ -106,6 +108,21 @@ def run(
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(text + "\n")
     return int(given.check and not all(line.met for line in lines))
+
+
+def import_elsewhere(name: str) -> None:
+    """Imports another project's package, if there is one, that a script here has the name of.
+
+    NVIDIA's package `cuda` would else be this folder's script for torch and numba.
+    """
+    here = str(Path(__file__).resolve().parent)
+    kept = list(sys.path)
+    sys.path[:] = [path for path in kept if str(Path(path).resolve()) != here]
+    try:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    finally:
+        sys.path[:] = kept
 
 
 def machine() -> dict[str, Any]:

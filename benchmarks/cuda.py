@@ -154,7 +154,10 @@ def main() -> int:
     if lacking := missing(NEEDED):
         print(f"not installed, and needed: {', '.join(lacking)}", file=sys.stderr)
         return 2
-    sys.path.insert(0, str(ROOT))
+    from common import import_elsewhere
+
+    import_elsewhere("cuda")
+    sys.path.append(str(ROOT))
     import torch
 
     if options.device == "cuda" and not torch.cuda.is_available():

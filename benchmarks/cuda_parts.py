@@ -17,9 +17,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import cuda_steps as made
-import torch
-from cuda_steps import CONFIGS
+from common import import_elsewhere
+
+import_elsewhere("cuda")  # before torch, which may look for it
+
+import cuda_steps as made  # noqa: E402
+import torch  # noqa: E402
+from cuda_steps import CONFIGS  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 20  # most repetitions of a timed function
@@ -99,7 +103,7 @@ class Run:
 
 def tests(run: Run) -> None:
     """The tests marked `cuda`; on the CPU those of the emulated device alone."""
-    folder = ROOT / "tests" / "cuda"
+    folder = ROOT / "tests" / "devices"
     chosen = [str(folder), "-m", "cuda"]
     if run.device == "cpu":
         chosen = [str(folder / "test_emulated.py")]
