@@ -102,9 +102,9 @@ def crps_gamma(
     """CRPS of gamma distributions, elementwise.
 
     y (2 F_k(y) - 1) - k s (2 F_k+1(y) - 1) - s / B(1/2, k) with shape k and scale s (Moeller &
-    Scheuerer 2015; Jordan, Krueger & Lerch 2019, doi:10.18637/jss.v090.i12, appendix A). Tensors
-    are computed on the host; gradients are analytic, that by the shape from the series of the
-    incomplete gamma function.
+    Scheuerer 2015; Jordan, Krueger & Lerch 2019, doi:10.18637/jss.v090.i12, appendix A), in forms
+    that do not cancel at large or small shapes, with Temme's expansion of the incomplete gamma
+    function above a shape of 10,000. Tensors are computed on the host; gradients are analytic.
 
     Args:
         shape: above 0; no unit.
@@ -139,7 +139,8 @@ def crps_csgd(
     """CRPS of censored, shifted gamma distributions max(0, G - shift), elementwise.
 
     The closed form of Scheuerer & Hamill (2015, doi:10.1175/MWR-D-15-0061.1, eq. 10), used for
-    precipitation. Tensors are computed on the host; gradients are analytic.
+    precipitation, as the integrals of F^2 up to y and of (1 - F)^2 above it: each keeps its digits
+    where the score is near 0. Tensors are computed on the host; gradients are analytic.
 
     Args:
         shape: of the gamma variable G, above 0; no unit.
@@ -175,8 +176,10 @@ def crps_gev(
     """CRPS of generalised extreme value distributions, elementwise.
 
     The closed form of Friederichs & Thorarinsdottir (2012, doi:10.1002/env.2176), arranged so
-    that nothing cancels near shape 0 (relative error below 1e-12). inf for shapes of 1 and more,
-    which have no mean. Tensors are computed on the host; gradients are analytic.
+    that nothing cancels near shape 0 (relative error below 1e-12), and continued through shape 1,
+    where its gamma functions have a pole and the score has none: the integral of
+    (F - 1{x >= y})^2 is finite for shapes below 2, without a mean too. It is inf for shapes of 2
+    and more, with gradient 0. Tensors are computed on the host; gradients are analytic.
 
     Args:
         mu: locations, any shape.

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ens10.metrics.families._family import Family, Function, bounded_family
+from ens10.metrics.families._quadrature import square_between
 from ens10.metrics.families._shapes import Shape, times
 
 FAR = 1e6  # of a standard variable: 0 or 1 in probability
@@ -45,13 +46,15 @@ def standard(ops: Any, arguments: tuple[Any, ...]) -> Standard:
 
 
 def crps(shape: Shape, ops: Any, *arguments: Any) -> Any:
-    """The CRPS."""
+    """The CRPS: the integrals of F^2 below y and of (1 - F)^2 above it, each of them exact."""
     mu, sigma, a, b, _ = arguments
     s = standard(ops, arguments)
-    by_z, by_l, by_u = _by_points(ops, shape, s)
-    to_bounds = times(ops, by_l, a - mu) + times(ops, by_u, b - mu)
-    spread = sigma * _by_scale(ops, shape, s)
-    return ops.abs(s.outside) + (s.inside - mu) * by_z + to_bounds + spread
+    scale = ops.where(sigma == 0, ops.full_like(sigma, 1.0), sigma)
+    to_y = s.inside - mu
+    below = square_between(ops, shape, (a - mu, to_y), (s.lower, s.z), scale)
+    above = square_between(ops, shape, (mu - b, -to_y), (-s.upper, -s.z), scale)
+    at_0 = ops.abs(s.inside - ops.minimum(ops.maximum(mu, a), b))
+    return ops.abs(s.outside) + ops.where(sigma == 0, at_0, below + above)
 
 
 def crps_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
@@ -124,7 +127,8 @@ def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ..
     by_sigma = ops.where(held, on_bounds, 1 - s.z * slope)
     by_y = ops.where(held, zero, slope)
     partials = by_mu, by_sigma, -at_a, at_b, by_y
-    return tuple(ops.where(s.outside == 0, x / sigma, s.outside * 0) for x in partials)
+    none = ops.where(s.outside == s.outside, zero, s.outside)  # NaN stays
+    return tuple(ops.where(s.outside == 0, x / sigma, none) for x in partials)
 
 
 def mean(shape: Shape, ops: Any, *arguments: Any) -> Any:

@@ -55,6 +55,12 @@ def square_part(ops: Any, x: Any) -> Any:
     return ops.softplus(-ops.abs(x)) - up + above - times(ops, up**2, ops.minimum(x, 0.0))
 
 
+def square_integral(ops: Any, x: Any) -> Any:
+    """See `Shape.square_integral`: log(1 + v) - v / (1 + v) of v = exp(x) cancels for small v."""
+    v = ops.exp(-ops.abs(x))
+    return ops.where(x < 0, v * v * rest_over(ops, v), ops.log1p(v) + v / (1 + v) - 1)
+
+
 def central(ops: Any, window: Window) -> Parts:
     """See `Shape.central`."""
     z, lo, hi = window.z, window.lower, window.upper

@@ -9,6 +9,8 @@ from ens10.metrics.families._shapes import TERMS, Parts, Shape, Window
 # exact for polynomials of degree 17: the product of two series whose terms fall like 0.3^n / n!
 _NODES, _WEIGHTS = (a.tolist() for a in np.polynomial.legendre.leggauss(9))
 
+_CLOSE = 0.5  # a distance over the scale at which the quadrature is exact to rounding
+
 
 def narrow(ops: Any, shape: Shape, window: Window, middle: Any, h: Any) -> Parts:
     """The parts, from the Taylor series of the density about the middle of the window.
@@ -48,6 +50,38 @@ def narrow(ops: Any, shape: Shape, window: Window, middle: Any, h: Any) -> Parts
         at_lower=_horner(density, -1.0) / (total * h),
         at_upper=_horner(density, 1.0) / (total * h),
     )
+
+
+def square_between(
+    ops: Any, shape: Shape, ends: tuple[Any, Any], scaled: tuple[Any, Any], scale: Any
+) -> Any:
+    """The integral of F((x - mu) / scale)^2 over x between two ends.
+
+    A difference of `Shape.square_integral` cancels where the ends are close together; there it is
+    a quadrature, in which nothing is subtracted. What is linear stays in the unit of x.
+
+    Args:
+        ops: numpy or torch.
+        shape: the standard distribution.
+        ends: the lower one less mu and the upper one less mu.
+        scaled: both over the scale; -inf at most for the lower one.
+        scale: above 0.
+    """
+    (first, last), (lo, hi) = ends, scaled
+    gap = last - first
+    zero = ops.full_like(gap, 0.0)
+    linear = ops.where(lo >= 0, gap, ops.where(last > 0, last, zero))
+    linear = ops.where(last == last, linear, last)
+    change = shape.square_integral(ops, hi) - shape.square_integral(ops, lo)
+    found = linear + scale * change
+    close = gap < _CLOSE * scale
+    if ops.some(close):
+        start, width = ops.where(close, lo, zero), ops.where(close, gap / scale, zero)
+        mean: Any = 0.0
+        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+            mean = mean + 0.5 * weight * shape.cdf(ops, start + 0.5 * (node + 1) * width) ** 2
+        found = ops.where(close, gap * mean, found)
+    return found
 
 
 def _horner(coefficients: list[Any], x: Any) -> Any:

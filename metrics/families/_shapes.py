@@ -86,6 +86,9 @@ class Shape(Protocol):
     def square_part(self, ops: Any, x: Any, /) -> Any:
         """The integral of F^2 up to x, less x F(x)^2."""
 
+    def square_integral(self, ops: Any, x: Any, /) -> Any:
+        """The integral of F^2 up to x, less x where that is positive; relatively exact below 0."""
+
     def central(self, ops: Any, window: Window, /) -> Parts:
         """The parts of a window that 0 lies in, and that is not narrow."""
 

@@ -84,12 +84,6 @@ def _computed(formula: Any, function: Any, tensors: tuple[Tensor, ...]) -> Any:
     return torch.as_tensor(made, dtype=like.dtype, device=like.device)
 
 
-def safe_root(x: Tensor) -> Tensor:
-    """The square root, whose gradient at 0 is 0."""
-    positive = x > 0
-    return torch.where(positive, torch.where(positive, x, 1).sqrt(), 0)
-
-
 class _Bernstein(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, y: Tensor, check: bool) -> Tensor:

@@ -138,7 +138,8 @@ def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ..
     by_mu, by_s = _by_location_and_scale(ops, shape, p, (by_z, by_l, by_u), k)
     by_a, by_b = _swapped(ops, s, by_l, by_u)
     partials = _mirrored(ops, s, by_mu), by_s, by_a, by_b, _mirrored(ops, s, by_z)
-    return tuple(ops.where(s.outside == 0, x / s.scale, s.outside * 0) for x in partials)
+    none = ops.where(s.outside == s.outside, ops.full_like(by_z, 0.0), s.outside)  # NaN stays
+    return tuple(ops.where(s.outside == 0, x / s.scale, none) for x in partials)
 
 
 def mean(shape: Shape, ops: Any, *arguments: Any) -> Any:

@@ -20,20 +20,25 @@ from ens10.metrics.families._family import (
     variance_formula,
 )
 from ens10.metrics.families._formula import Domain
-from ens10.metrics.families._incomplete import gammainc_by_shape
+from ens10.metrics.families._incomplete import (
+    gamma_change,
+    gammainc_by_shape,
+    power_change,
+    upper_near_0,
+)
 
 PARAMETERS: Mapping[str, Domain] = {"mu": "real", "sigma": "nonnegative", "shape": "real"}
 _POSITIVE: Mapping[str, Domain] = {**PARAMETERS, "sigma": "positive"}
 # Formulas that divide by the shape cancel near 0; there the part that does is interpolated.
 _NEAR = 0.05
 _NODES = 0.015 * np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
-_MOST_Z = 1e300
+_MOST_Z, _MOST_SHAPE, _MOST_GAMMA = 1e300, 2.0, 150.0
 _ZETAS = (math.pi**2 / 6, 1.2020569031595942, math.pi**4 / 90)  # of 2, 3, 4
 
 
 def _exponent(z: Any, shape: Any) -> Any:
     """-log t: 0 or more of it is inf at and beyond the end of the support."""
-    near = np.abs(shape) < 1e-12
+    near = np.abs(shape) < 1e-200  # log1p keeps the digits of all others
     safe = np.where(near, 1.0, shape)
     inside = shape * z > -1
     with np.errstate(all="ignore"):
@@ -45,30 +50,65 @@ def _exponent(z: Any, shape: Any) -> Any:
 def _z(mu: Any, sigma: Any, y: Any) -> Any:
     d = y - mu
     with np.errstate(all="ignore"):
-        return np.where(sigma == 0, np.sign(d) * _MOST_Z, d / np.where(sigma == 0, 1.0, sigma))
+        z = np.where(sigma == 0, np.sign(d) * _MOST_Z, d / np.where(sigma == 0, 1.0, sigma))
+    return np.clip(z, -_MOST_Z, _MOST_Z)
 
 
 def _parts(t: Any, xi: Any) -> tuple[Any, Any]:
     """The CRPS less z (2 F - 1) at given t, and its derivative by the shape, far from shape 0.
 
     It is 2 E[X; S < t] - E[X] - (E max(X, X') - E[X]) of X = (S^-shape - 1) / shape with an
-    exponential S.
+    exponential S. Gamma functions that overflow are taken by their logarithms.
     """
     a = 1 - xi
-    full, slope = special.gamma(a), special.psi(a)
+    slope, log_full = special.psi(a), special.gammaln(a)
     below, by_a = special.gammainc(a, t), gammainc_by_shape(a, t)
-    doubled = 2.0**xi * full
-    partial = (full * below + np.expm1(-t)) / xi
+    full = special.gamma(np.minimum(a, _MOST_GAMMA))
+    vast = a > _MOST_GAMMA
+    doubled = np.where(vast, np.exp(log_full + xi * math.log(2)), 2.0**xi * full)
+    full_below = np.where(
+        vast,
+        np.exp(log_full + np.log(below)),
+        full * below,
+    )
+    partial = (full_below + np.expm1(-t)) / xi
     value = 2 * partial - (doubled - 1) / xi
-    by_partial = -(full * (slope * below + by_a) + partial) / xi
+    full_by_a = np.where(
+        by_a == 0, 0.0, np.where(vast, np.exp(np.minimum(log_full, 700.0)), full) * by_a
+    )
+    by_partial = -(slope * full_below + full_by_a + partial) / xi
     by_double = (doubled * (math.log(2) - slope) - (doubled - 1) / xi) / xi
-    return value, 2 * by_partial - by_double
+    beyond = np.isinf(doubled)
+    value, by_shape = np.where(beyond, math.inf, value), 2 * by_partial - by_double
+    return value, np.where(beyond, -math.inf, by_shape)
 
 
-def _rest(t: Any, xi: Any) -> tuple[Any, Any]:
-    """The same for every shape below 1."""
-    far = np.abs(xi) >= _NEAR
-    value, by_shape = map(np.asarray, _parts(t, np.where(far & (xi < 1), xi, 0.5)))
+def _heavy_parts(exponent: Any, t: Any, xi: Any) -> tuple[Any, Any]:
+    """The same for shapes between 1/2 and 2, through 1, where single gamma functions have a pole.
+
+    With a = 1 - shape, 2 gamma(a, t) - 2^(1 - a) Gamma(a) is
+    2 [Gamma(1 + a) (1 - 2^-a) / a - Gamma(a, t)]: finite at a = 0, and its analytic continuation.
+    """
+    a = 1 - xi
+    (change, by_change), (halving, by_halving) = gamma_change(a), power_change(a, -math.log(2))
+    upper, by_upper = upper_near_0(a, t, -exponent)
+    full, by_full = 1 + a * change, change + a * by_change
+    # (1 - 2^-a) / a is less the change of a power of 1/2
+    sum_of_parts = 2 * (-full * halving - upper) + 2 * np.expm1(-t) + 1
+    by_a = 2 * (-by_full * halving - full * by_halving - by_upper)
+    value = sum_of_parts / xi
+    return value, -(by_a + value) / xi
+
+
+def _rest(exponent: Any, t: Any, xi: Any) -> tuple[Any, Any]:
+    """The same for every shape below 2."""
+    far, heavy = np.abs(xi) >= _NEAR, (xi > 0.5) & (xi < 2)
+    value, by_shape = map(np.asarray, _parts(t, np.where(far & (xi <= 0.5), xi, 0.5)))
+    if heavy.any():
+        others = _heavy_parts(np.where(heavy, exponent, 0.0), t, np.where(heavy, xi, 1.0))
+        value, by_shape = (
+            np.where(heavy, h, v) for h, v in zip(others, (value, by_shape), strict=True)
+        )
     near = ~far & ~np.isnan(xi + t)
     if near.any():
         at, where = np.broadcast_to(t, value.shape)[near], np.broadcast_to(xi, value.shape)[near]
@@ -94,20 +134,20 @@ def _terms(mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
     with np.errstate(over="ignore"):
         t = np.exp(-exponent)
     by_y = 2 * np.exp(-t) - 1
-    rest, by_shape = _rest(np.asarray(t, np.float64), np.asarray(shape, np.float64))
+    rest, by_shape = _rest(*(np.asarray(v, np.float64) for v in (exponent, t, shape)))
     return by_y, rest, by_shape
 
 
 def _value(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
     by_y, rest, _ = _terms(mu, sigma, shape, y)
     score = np.where(sigma == 0, np.abs(y - mu), (y - mu) * by_y + sigma * rest)
-    return np.where((shape >= 1) & (sigma > 0), math.inf, score)
+    return np.where((shape >= _MOST_SHAPE) & (sigma > 0), math.inf, score)
 
 
 def _partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
     by_y, rest, by_shape = _terms(mu, sigma, shape, y)
     by_y = np.where(sigma == 0, np.sign(y - mu), by_y)
-    undefined = shape >= 1  # where the score is infinite, it has no slope
+    undefined = shape >= _MOST_SHAPE  # where the score is infinite, it has no slope
     found = (-by_y, rest, sigma * by_shape, by_y)
     return tuple(np.where(undefined, 0.0, part) for part in found)
 
@@ -128,14 +168,14 @@ def _log_score(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
     exponent = _exponent(_z(mu, sigma, y), shape)
     with np.errstate(over="ignore", invalid="ignore"):
         score = np.log(sigma) + (1 + shape) * exponent + np.exp(-exponent)
-    score = np.where(np.isinf(exponent), math.inf, score)
+    score = np.where(np.isinf(exponent) | np.isinf(y), math.inf, score)
     return np.where(_missing(mu, sigma, shape, y), np.nan, score)
 
 
 def _log_score_partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
     z = _z(mu, sigma, y)
     exponent = _exponent(z, shape)
-    outside = np.isinf(exponent)
+    outside = np.isinf(exponent) | np.isinf(y)
     exponent = np.where(outside, 0.0, exponent)
     with np.errstate(over="ignore"):
         t = np.exp(-exponent)

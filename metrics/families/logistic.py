@@ -13,6 +13,7 @@ from ens10.metrics.families._family import (
     mean_formula,
     variance_formula,
 )
+from ens10.metrics.families._shapes import times
 from ens10.metrics.families.normal import standardised
 
 
@@ -26,7 +27,8 @@ def _partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
     z = standardised(ops, mu, sigma, y)
     by_y = ops.tanh(0.5 * z)
     size = ops.abs(z)
-    by_sigma = 2 * ops.softplus(-size) - 1 + 2 * size * ops.expit(-size)
+    # the last product is 0 where the distance over sigma is infinite
+    by_sigma = 2 * ops.softplus(-size) - 1 + 2 * times(ops, ops.expit(-size), size)
     return -by_y, by_sigma, by_y
 
 

@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 from ens10.metrics._reduce import Over
+from ens10.metrics.families import _normal_shape
+from ens10.metrics.families._censored import crps
 from ens10.metrics.families._formula import Formula
 from ens10.metrics.weighted._thresholds import ordered
 
@@ -65,25 +67,13 @@ def _density(ops: Any, z: Any) -> Any:
     return INV_SQRT_2PI * ops.exp(-0.5 * z * z)
 
 
-def _bounded(ops: Any, z: Any) -> Any:
-    """G(z) less z where that is positive: what remains of it is of the size of 1."""
-    below, above = ops.ndtr(z), ops.ndtr(-z)
-    by_z = ops.where(z > 0, -above * (1 + below), below * below)
-    return z * by_z + 2 * _density(ops, z) * below - INV_SQRT_PI * ops.ndtr(SQRT_2 * z)
-
-
 def _moved(ops: Any, lower: Any, upper: Any, y: Any) -> Any:
     return ops.minimum(ops.maximum(y, lower), upper)
 
 
 def _value(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> Any:
-    moved = _moved(ops, lower, upper, y)
-    # The linear parts of G are taken in the unit of y: s * z would cancel for small s
-    linear = ops.maximum(moved, mu) - ops.maximum(lower, mu)
-    linear = linear + ops.minimum(upper, mu) - ops.minimum(moved, mu)
-    a, b, w = (_standardised(ops, d - mu, s) for d in (lower, upper, moved))
-    rising = _bounded(ops, w) - _bounded(ops, a)
-    return linear + s * (rising + _bounded(ops, -w) - _bounded(ops, -b))
+    # by integrals that do not cancel where both thresholds lie far from mu, or close together
+    return crps(_normal_shape, ops, mu, s, lower, upper, _moved(ops, lower, upper, y))
 
 
 def _partials(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> tuple[Any, ...]:
