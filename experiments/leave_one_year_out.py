@@ -36,6 +36,7 @@ METHODS: dict[str, Callable[[], StatisticalMethod]] = {
     "emos_local": lambda: EMOS(local=True),
 }
 _BELOW_WHICH_STUDENT = 20
+_BLOCKS = "block bootstrap, blocks by the dependence of the dates"
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def markdown(lines: Sequence[Line], target: str, units: str, step_units: str) ->
         skill = "{:+.3f} [{:+.3f}, {:+.3f}]".format(*line.crpss)
         rows.append(f"| {line.step} | {line.method} | {crps} | {change} | {skill} |")
     dates = lines[0].dates
-    interval = "Student's t" if dates < _BELOW_WHICH_STUDENT else "block bootstrap"
+    interval = "Student's t" if dates < _BELOW_WHICH_STUDENT else _BLOCKS
     rows += [
         "",
         f"{target}; each year predicted by a fit to the others; plain CRPS for the members of raw, "

@@ -153,7 +153,9 @@ def worth_of(
 
     parts = {name: values[scored] for name, values in sums.items()}
     found = interval(parts, inverse, method=method, confidence=confidence, seed=seed)
-    bounds = Interval(_members(found.value), _members(found.upper), _members(found.lower))
+    bounds = Interval(
+        _members(found.value), _members(found.upper), _members(found.lower), found.block_length
+    )
     return Worth(run.name, None, _mean(run, "crps"), bounds)
 
 

@@ -14,6 +14,7 @@ from ens10.experiments.members_worth import SIZES, RawCurve, Worth
 from ens10.experiments.report import png
 from ens10.experiments.writers import ABSENT
 from ens10.metrics.figures.style import BLUE, GREY, INK, ORANGE, STYLE, in_units, new_figure
+from ens10.metrics.uncertainty import blocks_in_words
 
 TABLE, PLAIN, FIGURE = "table.md", "table.csv", "worth.png"
 _ANY = "more than any number"
@@ -73,7 +74,8 @@ def markdown(curve: RawCurve, worths: Sequence[Worth]) -> str:
 def _notes(curve: RawCurve, worths: Sequence[Worth]) -> list[str]:
     told = [
         f"Expected: fair CRPS + (CRPS - fair CRPS) {curve.held} / M, exact for exchangeable "
-        "members (Ferro et al. 2008, Ferro 2014). In brackets: 95 % interval over dates, paired.",
+        "members (Ferro et al. 2008, Ferro 2014). In brackets: 95 % interval over dates, paired "
+        f"({blocks_in_words(worth.members for worth in worths)}).",
         f'"{_ANY}": the CRPS is below the limit of ever more members.',
     ]
     few = [w for w in worths if w.given is not None and w.crps <= curve.plain]

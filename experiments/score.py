@@ -15,10 +15,12 @@ from ens10.experiments import provenance
 from ens10.experiments.raw_ensemble import open_climate, open_raw, with_name
 from ens10.experiments.reading import open_forecast, open_truth
 from ens10.grid import Weighting
-from ens10.metrics import summarise
+from ens10.metrics import Interval, summarise
+from ens10.metrics.uncertainty import blocks_in_words
 from ens10.metrics.verification import available_scores, paired_states
 from ens10.metrics.verification.alignment import Join
 from ens10.metrics.verification.crosscheck import CrossCheck, cross_check
+from ens10.metrics.verification.table import SCORES
 
 STATES, TABLE, GROUPS = "scores.nc", "scores.csv", "groups.csv"
 SHOWN = ("crps", "crps_fair", "rmse", "spread_error", "eecrps", "eecrps_weighted")
@@ -161,7 +163,7 @@ def score_forecast(
         if made is not None and "efi_source" in made.attrs:  # no machine's paths in a result
             made.attrs["efi_source"] = Path(made.attrs["efi_source"]).name
     target = folder if out is None else Path(out)
-    write_states(states, target, other, by)
+    states = write_states(states, target, other, by)
     return Scored(target, states, other, tuple(by), checked)
 
 
@@ -181,13 +183,15 @@ def in_words(states: xr.Dataset, reference: xr.Dataset | None = None) -> str:
     """The scores with their confidence intervals in one line."""
     scores = summarise(states, reference, maps=False)
     parts = []
-    for name in [n for n in (*SHOWN, *SKILLS) if n in scores] or _names(scores):
+    shown = [n for n in (*SHOWN, *SKILLS) if n in scores] or _names(scores)
+    for name in shown:
         value, low, high = (float(scores[name + part]) for part in BOUNDS)
         units = str(scores[name].attrs.get("units", "")).replace("1", "")
         parts.append(f"{name} {value:.4g} [{low:.4g}, {high:.4g}] {units}".strip())
     if "dates" not in scores:
         return f"histograms of {states.sizes['time']} dates"
-    return f"{'; '.join(parts)}; {int(scores['dates'])} dates"
+    made = [Interval(0.0, 0.0, 0.0, scores[n].attrs.get("block_length")) for n in shown]
+    return f"{'; '.join(parts)}; {int(scores['dates'])} dates; {blocks_in_words(made)}"
 
 
 def write_states(
@@ -195,9 +199,15 @@ def write_states(
     folder: Path,
     reference: xr.Dataset | None = None,
     by: Sequence[str] = (),
-) -> None:
-    """Writes `scores.nc`, `scores.csv` and, with groups, `groups.csv`; all of them or none."""
-    tables = {TABLE: _total_table(summarise(states, reference, maps=False))}
+) -> xr.Dataset:
+    """Writes `scores.nc`, `scores.csv` and, with groups, `groups.csv`; all of them or none.
+
+    Returns:
+        The states as written: the sums have the block lengths of the intervals as attributes.
+    """
+    total = summarise(states, reference, maps=False)
+    states = _with_block_lengths(states, total)
+    tables = {TABLE: _total_table(total)}
     if by:
         tables[GROUPS] = _group_table(summarise(states, reference, by=by, maps=False), by)
     folder.mkdir(parents=True, exist_ok=True)
@@ -208,6 +218,24 @@ def write_states(
         (folder / f"{name}.partial").rename(folder / name)
     if not by:
         (folder / GROUPS).unlink(missing_ok=True)  # of an earlier call
+    return states
+
+
+def _with_block_lengths(states: xr.Dataset, scores: xr.Dataset) -> xr.Dataset:
+    """The states with the block length of each score's interval on the sum it is made of."""
+    states = states.copy()
+    for name in _names(scores):
+        base = next((b for b in (name.removesuffix("_difference"), name[:-1]) if b in SCORES), name)
+        if base in SCORES and "block_length" in scores[name].attrs:
+            of = f"{SCORES[base].means[0]}_sum"
+            if of in states:
+                length = scores[name].attrs["block_length"]
+                states[of].attrs = states[of].attrs | {f"block_length_{name}": length}
+    return states
+
+
+def _block_length(score: xr.DataArray) -> str:
+    return f"{score.attrs['block_length']:.4g}" if "block_length" in score.attrs else ""
 
 
 def _names(scores: xr.Dataset) -> list[str]:
@@ -218,13 +246,14 @@ def _names(scores: xr.Dataset) -> list[str]:
 def _total_table(scores: xr.Dataset) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["score", "value", "lower", "upper", "units"])
+    writer.writerow(["score", "value", "lower", "upper", "units", "block_length"])
     for name in _names(scores):
         row = [f"{float(scores[name + part]):.9g}" for part in BOUNDS]
-        writer.writerow([name, *row, scores[name].attrs.get("units", "")])
+        units = scores[name].attrs.get("units", "")
+        writer.writerow([name, *row, units, _block_length(scores[name])])
     for name in ("dates", "count"):
         if name in scores:
-            writer.writerow([name, int(scores[name]), "", "", ""])
+            writer.writerow([name, int(scores[name]), "", "", "", ""])
     return text.getvalue()
 
 

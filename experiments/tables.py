@@ -156,7 +156,8 @@ def _row(
 def _interval(scores: xr.Dataset, name: str) -> Interval | None:
     if name not in scores:
         return None
-    return Interval(*(float(scores[f"{name}{part}"]) for part in ("", "_lower", "_upper")))
+    value, lower, upper = (float(scores[f"{name}{part}"]) for part in ("", "_lower", "_upper"))
+    return Interval(value, lower, upper, scores[name].attrs.get("block_length"))
 
 
 def attained_skill(

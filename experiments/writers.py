@@ -11,7 +11,7 @@ from typing import Any
 from ens10.errors import MissingDataError
 from ens10.experiments.tables import Row
 from ens10.metrics import Interval
-from ens10.metrics.uncertainty import REPLICATES, default_block_length
+from ens10.metrics.uncertainty import REPLICATES, blocks_in_words
 
 ABSENT = "–"
 NOT_CLEAR = "≈"  # marks a difference whose interval holds 0
@@ -78,8 +78,8 @@ def notes(rows: Sequence[Row]) -> list[str]:
     """What a reader has to know of the numbers: estimators, intervals, weights."""
     first = rows[0]
     if first.method == "bootstrap":
-        length = default_block_length(first.dates)
-        how = f"{REPLICATES} circular block bootstrap samples, blocks of {length}"
+        shown = (i for r in rows for i in (r.crps, r.crpss, r.attained, r.difference, r.crps_fair))
+        how = f"{REPLICATES} circular block bootstrap samples, {blocks_in_words(shown)}"
     else:
         how = "Student's t on jackknife values, which takes dates as independent"
     told = [

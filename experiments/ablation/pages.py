@@ -14,6 +14,7 @@ from ens10.experiments.ablation.spec import Ablation
 from ens10.experiments.report import png
 from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, markdown_of
 from ens10.metrics.figures.style import BLUE, GREY, INK, STYLE, in_units, new_figure
+from ens10.metrics.uncertainty import blocks_in_words
 
 TABLE, PLAIN, FIGURE = "table.md", "table.csv", "differences.png"
 _COSTS = (
@@ -133,7 +134,8 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     told = [
         f"Δ: less that of {named}, on the same dates; below 0 it is better. In brackets: 95 % over "
         f"the {lines[0].dates} test dates of each seed, which says nothing of what another "
-        "training would give; the differences by seed do.",
+        "training would give; the differences by seed do "
+        f"({blocks_in_words(d.over_dates for line in lines for d in line.differences.values())}).",
         f"{NOT_CLEAR} marks a difference whose interval holds 0, or whose sign differs between "
         "seeds.",
     ]

@@ -1,6 +1,9 @@
 """How sure a score is: confidence intervals over dates, and tests of differences."""
 
-from ens10.metrics.uncertainty.block_length import automatic_block_length
+from ens10.metrics.uncertainty.block_length import (
+    automatic_block_length,
+    default_block_length,
+)
 from ens10.metrics.uncertainty.discovery import Dependence, benjamini_hochberg
 from ens10.metrics.uncertainty.hac import (
     Alternative,
@@ -8,7 +11,13 @@ from ens10.metrics.uncertainty.hac import (
     automatic_lags,
     diebold_mariano,
 )
-from ens10.metrics.uncertainty.intervals import REPLICATES, Interval, Method, interval
+from ens10.metrics.uncertainty.intervals import (
+    REPLICATES,
+    Interval,
+    Method,
+    blocks_in_words,
+    interval,
+)
 from ens10.metrics.uncertainty.pairs import (
     Floats,
     Sums,
@@ -23,7 +32,6 @@ from ens10.metrics.uncertainty.pairs import (
 )
 from ens10.metrics.uncertainty.resampling import (
     BlockMethod,
-    default_block_length,
     resample_counts,
 )
 
@@ -40,6 +48,7 @@ __all__ = [
     "automatic_block_length",
     "automatic_lags",
     "benjamini_hochberg",
+    "blocks_in_words",
     "check_paired_dates",
     "daily_differences",
     "default_block_length",

@@ -5,15 +5,15 @@ ratios. Forecasts are compared on the same dates, so that what both find hard ca
 of both are resampled together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics.uncertainty.block_length import automatic_block_length
+from ens10.metrics.uncertainty.block_length import default_block_length
 from ens10.metrics.uncertainty.pairs import Floats, Sums
 from ens10.metrics.uncertainty.resampling import BlockMethod, resample_counts
 
@@ -24,11 +24,19 @@ REPLICATES = 2000
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its confidence bounds; the bounds are NaN where fewer than two dates are."""
+    """A value with its confidence bounds; the bounds are NaN where fewer than two dates are.
+
+    Attributes:
+        value: of the statistic.
+        lower: bound.
+        upper: bound.
+        block_length: dates in a block of the bootstrap; None without blocks.
+    """
 
     value: float
     lower: float
     upper: float
+    block_length: float | None = None
 
 
 def interval(
@@ -45,11 +53,17 @@ def interval(
 
     "bootstrap", "moving" and "stationary" draw blocks of consecutive dates with replacement, which
     keeps the dependence of neighbouring dates, and take percentiles; see `resample_counts` for
-    what tells them apart. They need tens of dates, and cover a little less than they say where
-    dates depend on each other much. "student" is Student's t on the n jackknife pseudo-values
-    (Miller 1974, doi:10.1093/biomet/61.1.1), which for a mean of equally weighted dates, and for
-    the difference of two of them, is the (paired) t interval exactly; it takes dates as
-    independent, for few.
+    what tells them apart. They need tens of dates. Blocks cut some of the dependence, and their
+    variance is uncertain: where the length is automatic, the percentiles' distances from the value
+    are widened for both. The variance V(b) of blocks of b dates, closed form of the circular
+    bootstrap, becomes (2 V(b) - V(b / 2)) / (1 - b / n), and never less than V(b) / (1 - b / n)
+    (the flat-top kernel of Politis and Romano 1995, doi:10.1111/j.1467-9892.1995.tb00223.x), and
+    the normal quantile becomes that of Student's t with n / b - 1 degrees of freedom. For a given
+    length they are plain percentiles, which are too narrow where dates depend much.
+
+    "student" is Student's t on the n jackknife pseudo-values (Miller 1974,
+    doi:10.1093/biomet/61.1.1), which for a mean of equally weighted dates, and for the difference
+    of two of them, is the (paired) t interval exactly; it takes dates as independent, for few.
 
     Args:
         sums: additive states by name, each of shape (n,), one entry a date, in time's order.
@@ -58,9 +72,9 @@ def interval(
         confidence: probability that the interval is meant to cover the truth.
         seed: of the resampling; the same seed draws the same dates for every statistic.
         replicates: resampled data sets.
-        block_length: dates in a block, of "stationary" on average; None for
-            `default_block_length`, "auto" for `automatic_block_length` of the influence of each
-            date on the statistic.
+        block_length: dates in a block, of "stationary" on average; None or "auto" for
+            `default_block_length` of the influence of each date on the statistic: of a mean its
+            own series, of a paired difference that of the differences.
 
     Returns:
         The value and its bounds; bounds are NaN for one date, or where the value is NaN.
@@ -82,12 +96,26 @@ def interval(
     if method == "student":
         half = _student_half_width(sums, statistic, confidence)
         return Interval(value, value - half, value + half)
-    length = _length(block_length, sums, statistic, method)
+    influence = None if _is_given(block_length, n, method) else _left_out(sums, statistic)
+    length = block_length if influence is None else default_block_length(influence, method=method)
+    length = float(length)  # type: ignore[arg-type]
     times = resample_counts(n, replicates, length, np.random.default_rng(seed), method=method)
     drawn = statistic({k: times @ v for k, v in sums.items()})
     tail = 50.0 * (1.0 - confidence)
     lower, upper = np.nanpercentile(drawn, [tail, 100.0 - tail]) if _some(drawn) else (np.nan,) * 2
-    return Interval(value, float(lower), float(upper))
+    if influence is not None:
+        widening = _widening(influence, length, confidence)
+        lower, upper = (value + widening * (bound - value) for bound in (lower, upper))
+    return Interval(value, float(lower), float(upper), length)
+
+
+def blocks_in_words(intervals: Iterable[Interval | None]) -> str:
+    """The block lengths of intervals for a caption: "blocks of 4 to 9 dates, ..."."""
+    lengths = sorted({i.block_length for i in intervals if i and i.block_length is not None})
+    if not lengths:
+        return "no blocks"
+    span = " to ".join(f"{length:.3g}" for length in dict.fromkeys((lengths[0], lengths[-1])))
+    return f"blocks of {span} date{'' if span == '1' else 's'}, by the dependence of the dates"
 
 
 def _dates(sums: Sums) -> int:
@@ -97,19 +125,36 @@ def _dates(sums: Sums) -> int:
     return int(next(iter(sizes.values()))[0])
 
 
-def _length(
-    given: float | str | None, sums: Sums, statistic: Statistic, method: BlockMethod
-) -> float | None:
-    if not isinstance(given, str):
-        n = _dates(sums)
-        if given is not None and given >= n and method != "stationary":
-            raise ArgumentError(
-                "block_length", f"of blocks of {given} dates, {n} dates hold one", "Give fewer"
-            )
-        return given
-    if given != "auto":
-        raise UnknownNameError("block_length", given, ["auto"])
-    return automatic_block_length(_left_out(sums, statistic), method=method)
+def _is_given(length: float | str | None, n: int, method: BlockMethod) -> bool:
+    """Whether the caller gave a number of dates, one that can be drawn."""
+    if length is None or length == "auto":
+        return False
+    if isinstance(length, str):
+        raise UnknownNameError("block_length", length, ["auto"])
+    if length >= n and method != "stationary":
+        raise ArgumentError(
+            "block_length", f"of blocks of {length} dates, {n} dates hold one", "Give fewer"
+        )
+    return True
+
+
+def _widening(influence: Floats, length: float, confidence: float) -> float:
+    """The factor by which percentiles of blocks are too near to the value, at least 1."""
+    n, blocks = influence.size, influence.size / length
+    if not np.isfinite(influence).all():
+        return 1.0
+    centred = influence - influence.mean()
+    circular = np.fft.irfft(np.abs(np.fft.rfft(centred)) ** 2, n)
+
+    def variance(b: int) -> float:
+        lags = np.arange(1, b)
+        return float(circular[0] + 2.0 * np.sum((1.0 - lags / b) * circular[1:b]))
+
+    whole, half = (variance(max(1, round(length / part))) for part in (1, 2))
+    cut = max(1.0, 2.0 - half / whole) if whole > 0 else 1.0
+    level = 0.5 + confidence / 2
+    quantiles = stdtrit(max(2.0, blocks - 1.0), level) / ndtri(level)
+    return float(np.sqrt(cut / (1.0 - 1.0 / blocks)) * quantiles)
 
 
 def _left_out(sums: Sums, statistic: Statistic) -> Floats:

@@ -11,15 +11,10 @@ BlockMethod = Literal["bootstrap", "moving", "stationary"]
 Floats = npt.NDArray[np.float64]
 
 
-def default_block_length(n: int) -> int:
-    """Dates in a block for n dates: the cube root of n, the best growth (Kuensch 1989)."""
-    return max(1, round(float(np.cbrt(n))))
-
-
 def resample_counts(
     n: int,
     replicates: int,
-    block_length: float | None,
+    block_length: float,
     rng: np.random.Generator,
     *,
     method: BlockMethod = "bootstrap",
@@ -38,7 +33,7 @@ def resample_counts(
         n: number of dates.
         replicates: number of drawn data sets.
         block_length: dates in a block, a whole number; of "stationary" their mean, any number from
-            1; None for `default_block_length`.
+            1.
         rng: of the draws.
         method: "bootstrap", "moving" or "stationary".
 
@@ -52,7 +47,7 @@ def resample_counts(
     """
     if method not in get_args(BlockMethod):
         raise UnknownNameError("method", method, get_args(BlockMethod))
-    length = default_block_length(n) if block_length is None else float(block_length)
+    length = float(block_length)
     if not length >= 1 or replicates < 1:
         raise ArgumentError(
             "replicates" if length >= 1 else "block_length", "expected a number of 1 or more"

@@ -18,7 +18,6 @@ from ens10.metrics.uncertainty import (
     Method,
     Sums,
     check_paired_dates,
-    default_block_length,
     difference_of,
     interval,
     mean_of,
@@ -58,7 +57,9 @@ def summarise(
         method: "bootstrap" or "student"; see `uncertainty.interval`.
         seed: of the bootstrap.
         replicates: of the bootstrap.
-        block_length: dates in a block of the bootstrap; None for the cube root of their number.
+        block_length: dates in a block of the bootstrap; None for the length that the dependence
+            of the dates asks for, of each score (`default_block_length`). It is the attribute
+            `block_length` of each score: a number, or one for each group in their order.
         maps: False leaves out the maps.
 
     Returns:
@@ -95,8 +96,7 @@ def summarise(
     result = result.merge(_histograms(states))
     told: dict[str, Any] = {"confidence": confidence, "interval": method}
     if method == "bootstrap":
-        length = block_length or default_block_length(states.sizes["time"])
-        told |= {"replicates": replicates, "block_length": length, "seed": seed}
+        told |= {"replicates": replicates, "block_length": block_length or "auto", "seed": seed}
     if reference_states is not None:
         told["reference_kind"] = reference_states.attrs.get("forecast_kind", "unknown")
     return result.assign_attrs(states.attrs | told)
@@ -174,6 +174,7 @@ class _Held:
 def _grouped(held: _Held, other: _Held | None, bounds: Any) -> xr.Dataset:
     sizes = [len(labels) for labels in held.labels.values()]
     found: dict[str, xr.Variable] = {}
+    lengths: dict[str, list[float]] = {}
     for place in np.ndindex(*sizes):
         chosen = {name: held.labels[name][i] for name, i in zip(held.by, place, strict=True)}
         for name, variable in _scores(held, other, chosen, bounds).items():
@@ -181,7 +182,12 @@ def _grouped(held: _Held, other: _Held | None, bounds: Any) -> xr.Dataset:
                 dtype = variable.dtype
                 blank = np.full(sizes, np.nan if dtype.kind == "f" else 0, dtype)
                 found[name] = xr.Variable(held.by, blank, variable.attrs)
+                lengths[name] = []
             found[name].values[place] = variable.values
+            lengths[name].append(variable.attrs.get("block_length", np.nan))
+    for name, each in lengths.items():
+        if not np.isnan(each).all():
+            found[name].attrs["block_length"] = each if held.by else each[0]
     known = held.states.coords
     attrs = {k: dict(known[k].attrs) if k in known else {} for k in held.by}
     return xr.Dataset(found, coords={k: (k, v, attrs[k]) for k, v in held.labels.items()})
@@ -225,6 +231,8 @@ def _scores(
         value = bounds({k: v[scored] for k, v in statistic.sums.items()}, statistic.of)
         for suffix, number in (("", value.value), ("_lower", value.lower), ("_upper", value.upper)):
             found[f"{name}{suffix}"] = xr.Variable((), np.float64(number), statistic.attrs)
+        if value.block_length is not None:
+            found[name].attrs["block_length"] = value.block_length
     return found
 
 

@@ -76,7 +76,7 @@ def verify(
         scores_raw: as for `score_states`.
         confidence: of the bounds.
         method: "bootstrap" or "student" (for few dates).
-        block_length: dates in a block of the bootstrap.
+        block_length: dates in a block of the bootstrap; None as for `summarise`.
 
     Returns:
         As `summarise`.

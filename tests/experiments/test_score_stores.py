@@ -12,7 +12,7 @@ from realruns import command
 from ens10.errors import FileError, UnknownNameError
 from ens10.experiments.reading import open_forecast, open_truth
 from ens10.experiments.score import read_states, score_forecast
-from ens10.metrics import verify
+from ens10.metrics import summarise, verify
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +103,11 @@ def test_truth_is_found_or_asked_for(folder, tmp_path, capsys):
         folder / "raw.zarr", truth=tmp_path / "two.nc", variable="t2m", out=tmp_path / "new"
     ).states
     xr.testing.assert_identical(read_states(tmp_path / "new")["crps_sum"], states["crps_sum"])
+    length = summarise(states)["crps"].attrs["block_length"]
+    assert states["crps_sum"].attrs["block_length_crps"] == length
+    lines = (tmp_path / "new" / "scores.csv").read_text().splitlines()
+    assert lines[0].endswith(",block_length")
+    assert next(line for line in lines if line.startswith("crps,")).endswith(f",{length:g}")
     (tmp_path / "bad.nc").write_bytes(b"no netCDF")
     with pytest.raises(FileError, match="cannot be read as netCDF"):
         open_forecast(tmp_path / "bad.nc")

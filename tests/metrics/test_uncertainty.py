@@ -8,7 +8,6 @@ from scipy import stats
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.metrics import interval
 from ens10.metrics.uncertainty import (
-    default_block_length,
     difference_of,
     mean_of,
     paired_sums,
@@ -86,8 +85,6 @@ def test_resampled_dates_come_in_circular_blocks():
     assert stats.chisquare(counts.sum(axis=0)).pvalue > 1e-4
     whole = resample_counts(7, 50, 7, np.random.default_rng(5))
     assert (whole == 1).all()
-    assert default_block_length(1) == 1
-    assert default_block_length(64) == 4
 
 
 def test_the_seed_decides():

@@ -53,6 +53,7 @@ def test_verify_of_members_equals_a_loop_by_hand(world):
     np.testing.assert_allclose(got["crps_map"], np.nanmean(plain, axis=0), rtol=1e-12)
     assert got["crps"].attrs == {
         "units": "K",
+        "block_length": 1.0,
         "estimator": "plain",
         "long_name": "mean continuous ranked probability score",
     }
