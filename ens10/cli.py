@@ -1,6 +1,7 @@
 """The console script `ens10`: the roof of the house, which reaches each room when it is called.
 
-Exit status 0 on success, 2 on bad usage, 1 with one clear line on bad input.
+Exit status 0 on success, 2 on bad usage, 1 with one clear line on bad input or a full disk, 130
+after Ctrl-C, 143 after SIGTERM.
 """
 
 import argparse
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from ens10.datacommands import add_all as add_data_commands
-from ens10.errors import Ens10Error, suggestion
+from ens10.errors import suggestion
 from ens10.extras import telling_extras
 from ens10.runcommands import add_case, add_score
+from ens10.signals import reported
 
 _LIGHTNING = ("fit", "validate", "test", "predict")
 _TRAIN_AND_DRAW = ("demo", "reproduce")
@@ -43,12 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _reader_is_gone():  # another pipe broke, such as that of a worker
             raise
         return 1
-    except Ens10Error as error:
-        print(f"ens10: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("ens10: interrupted", file=sys.stderr)
-        return 130
+    except BaseException as error:
+        told = reported(error)
+        if told is None:
+            raise
+        return told
 
 
 def _reader_is_gone() -> bool:

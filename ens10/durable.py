@@ -1,11 +1,28 @@
-"""Small files that are complete or absent, whatever ends the process that writes them."""
+"""Files that are complete or absent, whatever ends the process that writes them.
+
+A file is written under a temporary name in its own folder, synced and renamed: a rename between
+file systems would be a copy over the old file.
+"""
 
 import contextlib
+import errno
 import os
 import secrets
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+from ens10.errors import FileError
 
 _SUFFIX = ".tmp"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def temporary_path(path: Path) -> Path:
+    """A name in the folder of `path` that no other writer uses; see `clear_leftovers`."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{_SUFFIX}")
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -19,7 +36,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
         OSError: it cannot be written (no space, no permission); what was there before stays.
     """
     data = memoryview(content.encode() if isinstance(content, str) else content)
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_SUFFIX}")
+    aside = temporary_path(path)
     file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         try:
@@ -29,24 +46,103 @@ def write_whole(path: Path, content: str | bytes) -> None:
         finally:
             os.close(file)
         aside.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            aside.unlink()
+    except BaseException as error:
+        _discard(aside, path, error)
         raise
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def whole_path(path: Path) -> Iterator[Path]:
+    """Write a file by its name, such as through a library, and replace `path` at the block's end.
+
+    Args:
+        path: the file; its folder exists.
+
+    Yields:
+        The temporary path to write.
+
+    Raises:
+        OSError: it cannot be written (no space, no permission); what was there before stays.
+    """
+    aside = temporary_path(path)
+    try:
+        yield aside
+        _sync(aside)
+        aside.replace(path)
+    except BaseException as error:
+        _discard(aside, path, error)
+        raise
+    sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing that replaces `path` when the block ends without error.
+
+    Raises:
+        OSError: it cannot be written (no space, no permission); what was there before stays.
+    """
+    with whole_path(path) as aside, aside.open("wb") as file:
+        yield file
+
+
+def _discard(aside: Path, path: Path, error: BaseException) -> None:
+    """Remove what was written; raise what the system refused, which libraries wrap."""
+    with contextlib.suppress(OSError):
+        aside.unlink()
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _FULL + _REFUSED:
+            cause.filename = str(path)
+            if cause is not error:
+                raise cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def replace_folder(new: Path, path: Path) -> None:
+    """Give a complete folder its name, in the place of an older one if there is any.
+
+    Args:
+        new: the folder, on the same file system.
+        path: its name.
+    """
+    old = temporary_path(path)
+    if path.exists():
+        path.rename(old)
+    new.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def disk_error(error: OSError) -> FileError | None:
+    """The error to report where a disk is full or a folder is read-only; None for other causes."""
+    path = str(error.filename or "a file")
+    if error.errno in _FULL:
+        remedy = "Free some space, then run the same command again"
+        return FileError(path, "no space is left on the disk", remedy)
+    if error.errno in _REFUSED:
+        reason = f"cannot be written ({os.strerror(error.errno).lower()})"
+        return FileError(path, reason, "Make its folder writable, or choose another one")
+    return None
 
 
 def clear_leftovers(folder: Path) -> None:
     """Remove what writers that were killed left in a folder; the caller holds its lock."""
     for left in folder.glob(f".*{_SUFFIX}"):
-        left.unlink(missing_ok=True)
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
     """Make renames in a folder survive a loss of power, where the system can."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
+    if os.name == "posix":
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ens10.durable import write_whole
 from ens10.errors import ArgumentError
 from ens10.experiments import page
 from ens10.experiments.case import Event, read_event
@@ -54,10 +55,10 @@ def write_case(
     folder = Path(f"case-{when(event.valid)}-{file_name(region)}" if out is None else out)
     picture = png(case_figure(event))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PICTURE).write_bytes(picture)
-    (folder / TABLE).write_text(to_csv(numbers), encoding="utf-8", newline="\n")
+    write_whole(folder / PICTURE, picture)
+    write_whole(folder / TABLE, to_csv(numbers))
     content = _page(event, numbers, picture)
-    (folder / PAGE).write_text(content, encoding="utf-8", newline="\n")
+    write_whole(folder / PAGE, content)
     return event, folder / PAGE
 
 

@@ -1,7 +1,9 @@
 """Checkpoints as files: read without running anything, and held against the model they are for."""
 
 import pickle
+import sys
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ens10.durable import whole_file
 from ens10.errors import FileError, listing
 
+BEST, LAST, PREVIOUS = "best.ckpt", "last.ckpt", "previous.ckpt"
 Shapes = dict[str, tuple[int, ...]]
 _MOST_NAMED = 3
 _REMEDY = "Use the configuration that it was trained with (config.yaml in its run folder)"
@@ -48,6 +52,41 @@ def checkpoint_shapes(path: Path) -> Shapes:
         remedy = "Those of a run are in RUN/checkpoints"
         raise FileError(path, "no checkpoint: it has no state_dict", remedy)
     return shapes(state)
+
+
+def resumable(folder: Path, *, repair: bool = False) -> Path | None:
+    """The checkpoint to resume a training from; None if it has saved none.
+
+    Args:
+        folder: RUN/checkpoints.
+        repair: whether to put the one before, or the best one, in the place of a damaged
+            `last.ckpt`, and to report it on stderr. Only the process that writes may.
+
+    Raises:
+        FileError: all checkpoints are damaged.
+    """
+    last = folder / LAST
+    found = [path for path in (last, folder / PREVIOUS, folder / BEST) if path.is_file()]
+    whole = next((path for path in found if is_whole(path)), None)
+    if whole is None and found:
+        raise FileError(last, "damaged, and there is no other checkpoint", "Train again")
+    if whole is None or whole == last or not repair:
+        return whole
+    if last.is_file():
+        said = f"{last} is damaged; resuming from {whole.name}, the one before"
+        print(f"ens10: {said}", file=sys.stderr)
+    with whole_file(last) as file:
+        file.write(whole.read_bytes())
+    return last
+
+
+def is_whole(path: Path) -> bool:
+    """Return True if all parts of a checkpoint are there and have their checksums."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return file.testzip() is None
+    except (zipfile.BadZipFile, OSError, EOFError):
+        return False
 
 
 def shapes(state: Mapping[str, Any]) -> Shapes:

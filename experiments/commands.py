@@ -1,16 +1,16 @@
 """What the commands `python -m ens10.experiments.NAME` share."""
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 
-from ens10.errors import Ens10Error, FileError
+from ens10.errors import FileError
+from ens10.signals import reported
 
 
 def tells_errors(command: Callable[..., int]) -> Callable[..., int]:
-    """A command that tells an error of ens10 in one line and returns the exit status 1.
+    """A command that reports an error or a signal in one line, and returns its exit status.
 
     Args:
         command: takes the command line, None for that of the process; returns the exit status.
@@ -20,9 +20,11 @@ def tells_errors(command: Callable[..., int]) -> Callable[..., int]:
     def told(arguments: Sequence[str] | None = None) -> int:
         try:
             return command(arguments)
-        except Ens10Error as error:
-            print(f"ens10: {error}", file=sys.stderr)
-            return 1
+        except BaseException as error:
+            status = reported(error)
+            if status is None:
+                raise
+            return status
 
     return told
 

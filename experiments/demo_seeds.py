@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ens10.durable import write_whole
 from ens10.experiments.commands import tells_errors
 from ens10.experiments.demo import MODELS, run_demo
 from ens10.experiments.finished import read_runs
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in ("table.md", "table.csv"):
             shutil.copyfile(page.parent / name, kept / name)
     text = summary(folders)
-    (options.out / "table.md").write_text(text)
+    write_whole(options.out / "table.md", text)
     print(text)
     return 0
 

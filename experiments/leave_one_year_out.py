@@ -5,6 +5,7 @@ python -m ens10.experiments.leave_one_year_out STORE --target t2m --out DIR
 
 import argparse
 import csv
+import io
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 import xarray as xr
 
 from ens10.channels import resolve, step_number
+from ens10.durable import write_whole
 from ens10.errors import ArgumentError
 from ens10.experiments.commands import tells_errors
 from ens10.grid import Weighting
@@ -208,17 +210,15 @@ def markdown(lines: Sequence[Line], target: str, units: str, step_units: str) ->
 
 def write_csv(lines: Sequence[Line], path: Path) -> None:
     """All numbers, one row for each step and method."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        scores = [
-            f"{s}{part}"
-            for s in ("crps", "difference", "crpss")
-            for part in ("", "_lower", "_upper")
-        ]
-        writer.writerow(["step", "method", "dates", *scores])
-        for line in lines:
-            values = [*line.crps, *line.difference, *line.crpss]
-            writer.writerow([line.step, line.method, line.dates, *(f"{v:.6g}" for v in values)])
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    parts = ("", "_lower", "_upper")
+    scores = [f"{score}{part}" for score in ("crps", "difference", "crpss") for part in parts]
+    writer.writerow(["step", "method", "dates", *scores])
+    for line in lines:
+        values = [*line.crps, *line.difference, *line.crpss]
+        writer.writerow([line.step, line.method, line.dates, *(f"{v:.6g}" for v in values)])
+    write_whole(path, file.getvalue())
 
 
 @tells_errors
@@ -234,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     units = truth[resolve(options.target, [str(v) for v in truth])].attrs.get("units", "")
     table = markdown(lines, options.target, units, truth["step"].attrs.get("units", "h"))
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "table.md").write_text(table)
+    write_whole(options.out / "table.md", table)
     write_csv(lines, options.out / "table.csv")
     print(table)
     return 0

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ens10.durable import write_whole
 from ens10.experiments.members_worth import SIZES, RawCurve, Worth
 from ens10.experiments.report import png
 from ens10.experiments.writers import ABSENT
@@ -28,9 +29,9 @@ def write_worths(curve: RawCurve, worths: Sequence[Worth], out: Path | str) -> N
     """Writes `table.md`, `table.csv` and `worth.png` into a folder, which is made if needed."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / TABLE).write_text(markdown(curve, worths), encoding="utf-8", newline="\n")
-    (folder / PLAIN).write_text(to_csv(worths), encoding="utf-8", newline="\n")
-    (folder / FIGURE).write_bytes(png(worth_figure(curve, worths)))
+    write_whole(folder / TABLE, markdown(curve, worths))
+    write_whole(folder / PLAIN, to_csv(worths))
+    write_whole(folder / FIGURE, png(worth_figure(curve, worths)))
 
 
 def in_members(worth: Worth) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from ens10.durable import write_whole
 from ens10.experiments.commands import tells_errors
 from ens10.experiments.demo import config_path
 from ens10.experiments.plan import subject_of
@@ -171,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     every = list(cases())
     lines = [line(case) for case in track(every, "table", len(every), sys.stderr.isatty())]
-    options.out.write_text(page(lines), encoding="utf-8")
+    write_whole(options.out, page(lines))
     print(f"Wrote {options.out}")
     return 0
 

@@ -11,6 +11,7 @@ import xarray as xr
 import zarr
 from pytorch_lightning.callbacks import BasePredictionWriter
 
+from ens10.durable import replace_folder
 from ens10.loader.batches import Batches
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.samples import Field
@@ -72,8 +73,7 @@ class PredictionWriter(BasePredictionWriter):
         if not trainer.is_global_zero:
             return
         consolidate(self._partial)
-        shutil.rmtree(self._path, ignore_errors=True)
-        self._partial.rename(self._path)
+        replace_folder(self._partial, self._path)
 
     def _write(self, name: str, dims: Sequence[str], place: int, values: Field) -> None:
         """This process's part of one date."""

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ens10.durable import write_whole
 from ens10.errors import FileError
 from ens10.protocol import Protocol, protocol_of
 
@@ -74,7 +75,7 @@ def write(run: Path, content: dict[str, Any]) -> None:
     """Writes, or completes, a run's provenance."""
     merged = {**(read(run) if (run / FILE).exists() else {}), **content}
     run.mkdir(parents=True, exist_ok=True)
-    (run / FILE).write_text(json.dumps(merged, indent=1, sort_keys=True) + "\n")
+    write_whole(run / FILE, json.dumps(merged, indent=1, sort_keys=True) + "\n")
 
 
 def read(run: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ def open_predictions(path: Path | str) -> tuple[xr.Dataset, xr.DataArray]:
     """
     forecast, truth = open_forecast(path, dask=True)
     if truth is None:
-        raise _no_predictions(_store(Path(path)))
+        raise _no_predictions(store_of(Path(path)))
     return forecast, truth
 
 
@@ -35,7 +35,7 @@ def open_forecast(
     Raises:
         FileError: there is no complete forecast.
     """
-    store = _store(Path(path))
+    store = store_of(Path(path))
     dataset = _opened(store, dask)
     if "forecast_kind" not in dataset.attrs:
         raise _no_predictions(store)
@@ -78,7 +78,8 @@ def _of_prepared(path: Path) -> xr.Dataset | None:
     return open_store(path, "truth", dask=False) if kinds else None
 
 
-def _store(path: Path) -> Path:
+def store_of(path: Path) -> Path:
+    """The forecast store or file of a run folder, or the path itself."""
     return path / PREDICTIONS if (path / PREDICTIONS).exists() else path
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from ens10.durable import write_whole
 from ens10.experiments.commands import refuse_file
 from ens10.experiments.figures import calibration, crps_chart, learning_curves
 from ens10.experiments.maps import skill_maps
@@ -61,9 +62,9 @@ def write_report(
         folder = out if len(groups) == 1 else out / group.slug
         _write_figures(group, folder / "figures", progress)
         for name, writer in _TABLES.items():
-            (folder / name).write_text(writer(group.rows), encoding="utf-8", newline="\n")
+            write_whole(folder / name, writer(group.rows))
     content = assemble(title, groups, diagnoses)
-    (out / PAGE).write_text(content, encoding="utf-8", newline="\n")
+    write_whole(out / PAGE, content)
     return out / PAGE
 
 
@@ -98,4 +99,4 @@ def _write_figures(group: Group, folder: Path, progress: bool) -> None:
         path = folder / f"{name}.png"
         path.unlink(missing_ok=True)  # of an earlier report of other runs
         if (figure := draw()) is not None:
-            path.write_bytes(png(figure))
+            write_whole(path, png(figure))

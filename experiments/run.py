@@ -3,47 +3,60 @@
 RUN/config.yaml             the resolved configuration
 RUN/provenance.json         seed, versions, commit, data, dates, parameters
 RUN/log/metrics.csv         losses by epoch
-RUN/checkpoints/            best.ckpt and last.ckpt, with normalisation statistics inside
+RUN/checkpoints/            best.ckpt, last.ckpt and previous.ckpt, with normalisation statistics
+RUN/run.lock                while a process trains
 RUN/predictions.zarr        after `ens10 predict`
 RUN/scores.nc, scores.csv   after `ens10 score`
 """
 
 import re
-import shutil
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import pytorch_lightning as pl
 import yaml
-from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
+from jsonargparse.typing import PositiveFloat
+from pytorch_lightning.callbacks import RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities import rank_zero_only
 
+from ens10.durable import clear_leftovers, write_whole
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments import provenance
 from ens10.experiments.bytesread import BytesRead
 from ens10.experiments.checkpoints import (
+    BEST,
     Shapes,
     checkpoint_shapes,
     differences,
     other_architecture,
+    resumable,
     shapes,
 )
+from ens10.experiments.locks import locked
 from ens10.experiments.options import name_after_its_file, with_strategy
 from ens10.experiments.predictions import PredictionWriter
 from ens10.experiments.quiet import few_words
 from ens10.experiments.reading import PREDICTIONS
+from ens10.experiments.runlog import FILE as LOG_FILE
+from ens10.experiments.runlog import FOLDER as LOG_FOLDER
 from ens10.experiments.runlog import RunLog
+from ens10.experiments.saving import MINUTES, RunCheckpoints, SignalHandlers, WholeCheckpointIO
 from ens10.experiments.usage import parser_class
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.protocol import content_of, reference_of
+from ens10.signals import Interrupted, Stop, Terminated, ending, stoppable
 
 Stage = Literal["fit", "validate", "test", "predict"]
 STAGES: tuple[Stage, ...] = ("fit", "validate", "test", "predict")
-CONFIG = "config.yaml"
+CONFIG, CHECKPOINTS = "config.yaml", "checkpoints"
+LOCK, PREDICT_LOCK = "run.lock", "predict.lock"
 _KEPT = ("seed_everything", "trainer", "model", "data")
 # A null may stand where the default is none; jsonargparse 4.49 renamed the option.
 _RENAMED = tuple(int(n) for n in version("jsonargparse").split(".")[:2]) >= (4, 49)
@@ -62,40 +75,106 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
 
     Raises:
         ArgumentError: no run folder is given.
-        FileError: the folder holds a run already, or none, or no checkpoint.
+        FileError: the folder holds a run already, or none, or no checkpoint; or another process
+            is writing the same files.
         SystemExit: an option or key that is not known (2), or help was printed (0).
-        KeyboardInterrupt: the user stopped it; `fit --resume` goes on.
+        Terminated: SIGTERM ended it; `fit --resume` resumes.
+        KeyboardInterrupt: the user ended it; `fit --resume` resumes.
     """
     arguments = with_strategy(arguments)
     if any(_HELP.fullmatch(argument) for argument in arguments):
         with few_words():
-            return RunCLI(args=[stage, *arguments])  # prints help and exits: no run is needed
+            # prints help and exits: no run is needed
+            return RunCLI([stage, *arguments], Path(), Stop())
     run = _run_folder(arguments)
     begins = stage == "fit" and "--resume" not in arguments
-    config, checkpoint = run / CONFIG, None
-    if begins:
-        if _is_first() and run.exists() and any(run.iterdir()):
-            remedy = "Choose another --run, or go on with it by --resume"
-            raise FileError(run, "holds files already", remedy)
-        before: list[str] = []
-    else:
-        if not config.is_file():
-            raise FileError(run, f"no run (it has no {CONFIG})", "Make one with `ens10 fit`")
-        before = ["--config", str(config)]
-        checkpoint = _checkpoint_path(run, "last" if stage == "fit" else "best")
-    if checkpoint is not None and "--ckpt_path" not in arguments:
-        before += ["--ckpt_path", str(checkpoint)]
-    with few_words():
+    with few_words(), stoppable() as stop, ExitStack() as kept:
+        if _is_first():
+            kept.enter_context(_new_run(run) if begins else _old_run(run, stage))
+        before = [] if begins else ["--config", str(run / CONFIG)]
+        if not begins and "--ckpt_path" not in arguments:
+            before += _checkpoint_option(run, stage)
         try:
-            return RunCLI(args=[stage, *before, *arguments])
-        except Ens10Error:
-            if begins and _is_first() and not (run / "checkpoints").exists():
-                shutil.rmtree(run, ignore_errors=True)  # nothing was trained: it can be tried again
+            return RunCLI([stage, *before, *arguments], run, stop)
+        except (Terminated, KeyboardInterrupt) as error:
+            raise _as_reported(error, stage, run) from None
+        except SystemExit as ended:
+            if isinstance(ended.__context__, KeyboardInterrupt):
+                # Lightning makes a silent exit of it
+                raise _as_reported(ended.__context__, stage, run) from None
             raise
-        except SystemExit as stop:
-            if isinstance(stop.__context__, KeyboardInterrupt):
-                raise stop.__context__ from None  # Lightning makes a silent exit of it
-            raise
+
+
+def _as_reported(error: BaseException, stage: Stage, run: Path) -> Terminated | Interrupted:
+    """The exception that ends a stage, with the command to resume by; only one process reports."""
+    remedy = f"ens10 {stage} --run {run}" + (" --resume" if stage == "fit" else "")
+    remedy = f"resume with `{remedy}`"
+    if (stage == "fit" and not (run / CONFIG).is_file()) or not _is_first():
+        remedy = ""
+    number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
+    ended = ending(number, remedy)
+    if not _is_first():
+        ended.line = ""
+    return ended
+
+
+@contextmanager
+def _new_run(run: Path) -> Iterator[None]:
+    """Hold an empty folder for a run; what an error leaves in it before training is removed.
+
+    Raises:
+        FileError: the folder holds files already, or another process is using it.
+    """
+    made = not run.exists()
+    run.mkdir(parents=True, exist_ok=True)
+    if any(path.name != LOCK for path in run.iterdir()):
+        remedy = "Choose another --run, or resume it with --resume"
+        raise FileError(run, "holds files already", remedy)
+    try:
+        with locked(run / LOCK, "ens10 fit"):
+            try:
+                yield
+            except (Ens10Error, OSError, SystemExit) as error:
+                if not isinstance(error, Terminated):
+                    _remove_unbegun(run)
+                raise
+    except BaseException:
+        with suppress(OSError):
+            if made:
+                run.rmdir()  # if it is empty
+        raise
+
+
+def _remove_unbegun(run: Path) -> None:
+    """Remove what a fit wrote before its first checkpoint, so that it can be tried again."""
+    if any((run / CHECKPOINTS).glob("*.ckpt")):
+        return
+    for path in (run / CONFIG, run / provenance.FILE, run / LOG_FOLDER / LOG_FILE):
+        path.unlink(missing_ok=True)
+    for folder in (run / LOG_FOLDER, run / CHECKPOINTS):
+        with suppress(OSError):
+            folder.rmdir()
+
+
+@contextmanager
+def _old_run(run: Path, stage: Stage) -> Iterator[None]:
+    """Hold a run that is to be resumed or predicted; remove what killed processes left.
+
+    Raises:
+        FileError: there is no run, or another process is using it.
+    """
+    if not (run / CONFIG).is_file():
+        raise FileError(run, f"no run (it has no {CONFIG})", "Make one with `ens10 fit`")
+    if stage == "fit":
+        with locked(run / LOCK, "ens10 fit"):
+            for folder in (run, run / LOG_FOLDER, run / CHECKPOINTS):
+                clear_leftovers(folder)
+            yield
+    elif stage == "predict":
+        with locked(run / PREDICT_LOCK, "ens10 predict"):
+            yield
+    else:
+        yield
 
 
 class RunCLI(LightningCLI):
@@ -103,9 +182,12 @@ class RunCLI(LightningCLI):
 
     Args:
         args: stage and options.
+        run: the folder of the run, which `--run` names too.
+        stop: whether a signal has arrived.
     """
 
-    def __init__(self, args: Sequence[str]) -> None:
+    def __init__(self, args: Sequence[str], run: Path, stop: Stop) -> None:
+        self._run, self._stop = run, stop
         self.started = time.perf_counter()
         self.computed = time.process_time()
         self._checkpoint: tuple[Path, Shapes] | None = None
@@ -133,6 +215,9 @@ class RunCLI(LightningCLI):
         """Parses, names the protocol, and looks at the checkpoint before anyone else loads it."""
         super().parse_arguments(parser, args)
         name_after_its_file(self.config[self.config.subcommand].get("data.protocol"))
+        if self._run != Path(str(self._options.run)):
+            reason = f"{self._options.run} in a configuration, {self._run} on the command line"
+            raise ArgumentError("run", reason, "Name the run with --run alone")
         given = self.config[self.config.subcommand].get("ckpt_path")
         if given:
             path = Path(given)
@@ -153,6 +238,12 @@ class RunCLI(LightningCLI):
         parser.add_argument("--run", type=str, required=True, help="folder of the run")
         parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
         parser.add_argument("--quiet", action="store_true", help="no progress bar")
+        parser.add_argument(
+            "--checkpoint_minutes",
+            type=PositiveFloat,
+            default=MINUTES,
+            help="minutes between checkpoints within an epoch",
+        )
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
 
     @property
@@ -162,21 +253,22 @@ class RunCLI(LightningCLI):
 
     @property
     def _options(self) -> Any:
-        return self.config[str(self.subcommand)]
+        return self.config[self.config.subcommand]
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """A trainer that keeps everything in the run folder."""
         given = self._get(self.config_init, "trainer.callbacks") or []
         callbacks: list[pl.Callback] = [given] if isinstance(given, pl.Callback) else list(given)
         logger: RunLog | bool = False
+        callbacks.append(SignalHandlers(self._stop))
         if self.subcommand == "fit":
-            callbacks += [self._checkpoints(), BytesRead(self.run_folder, self.datamodule)]
-            logger = RunLog(self.run_folder, self._options.ckpt_path)
+            logger = RunLog(self.run_folder)
+            callbacks += [self._checkpoints(logger), BytesRead(self.run_folder, self.datamodule)]
         elif self.subcommand == "predict":
             callbacks.append(PredictionWriter(self.run_folder / PREDICTIONS, self.datamodule))
         if not self._options.quiet:
             callbacks.append(RichProgressBar(leave=False))
-        return super().instantiate_trainer(
+        trainer = super().instantiate_trainer(
             logger=logger,
             callbacks=callbacks,
             default_root_dir=str(self.run_folder),
@@ -184,6 +276,9 @@ class RunCLI(LightningCLI):
             enable_model_summary=False,
             **kwargs,
         )
+        if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
+            trainer.strategy.checkpoint_io = WholeCheckpointIO()
+        return trainer
 
     def before_fit(self) -> None:
         """Writes the configuration and what is known of the run before anything is trained."""
@@ -196,7 +291,7 @@ class RunCLI(LightningCLI):
         kept["data"].pop("seed", None)  # it is the seed of everything
         # a file of the user's may change or move: its content is kept, not its path
         kept["data"]["protocol"] = reference_of(self.datamodule.protocol)
-        (self.run_folder / CONFIG).write_text(yaml.safe_dump(kept, sort_keys=False))
+        write_whole(self.run_folder / CONFIG, yaml.safe_dump(kept, sort_keys=False))
         self._note()
 
     def after_fit(self) -> None:
@@ -220,15 +315,10 @@ class RunCLI(LightningCLI):
         kwargs["return_predictions"] = False
         self.trainer.predict(**kwargs)
 
-    def _checkpoints(self) -> ModelCheckpoint:
-        has_validation = bool(len(self.datamodule.batches("val")))
-        return ModelCheckpoint(
-            dirpath=self.run_folder / "checkpoints",
-            filename="best",
-            monitor="val_loss" if has_validation else None,
-            save_last=True,
-            enable_version_counter=False,
-        )
+    def _checkpoints(self, log: RunLog) -> RunCheckpoints:
+        monitor = "val_loss" if len(self.datamodule.batches("val")) else None
+        minutes = float(self._options.checkpoint_minutes)
+        return RunCheckpoints(self.run_folder / CHECKPOINTS, log, monitor, self._stop, minutes)
 
     def _note(self) -> None:
         batches = self.datamodule.batches("train")
@@ -273,19 +363,31 @@ def _of_a_part(error: ValueError) -> ValueError:
 
 
 def _run_folder(arguments: Sequence[str]) -> Path:
+    found = []
     for n, argument in enumerate(arguments):
         if argument == "--run" and n + 1 < len(arguments):
-            return Path(arguments[n + 1])
-        if argument.startswith("--run="):
-            return Path(argument.removeprefix("--run="))
-    raise ArgumentError("--run", "no folder is given for the run", "Add --run FOLDER")
+            found.append(arguments[n + 1])
+        elif argument.startswith("--run="):
+            found.append(argument.removeprefix("--run="))
+    if not found:
+        raise ArgumentError("--run", "no folder is given for the run", "Add --run FOLDER")
+    if len(found) > 1:
+        raise ArgumentError("--run", f"several folders: {', '.join(found)}", "Give one")
+    return Path(found[0])
 
 
-def _checkpoint_path(run: Path, which: str) -> Path | None:
-    """A checkpoint of the run; None if a fit is to resume that has not reached its first."""
-    path = run / "checkpoints" / f"{which}.ckpt"
-    if path.is_file():
-        return path
-    if which == "last":
-        return None
-    raise FileError(path, "no such checkpoint", f"Train first: `ens10 fit --run {run} --resume`")
+def _checkpoint_option(run: Path, stage: Stage) -> list[str]:
+    """The checkpoint of a run; none if a fit is to resume that has not saved its first.
+
+    Raises:
+        FileError: the run was not trained, or its checkpoints are damaged.
+    """
+    if stage == "fit":
+        path = resumable(run / CHECKPOINTS, repair=_is_first())
+        return [] if path is None else ["--ckpt_path", str(path)]
+    path = run / CHECKPOINTS / BEST
+    if not path.is_file():
+        raise FileError(
+            path, "no such checkpoint", f"Train first: `ens10 fit --run {run} --resume`"
+        )
+    return ["--ckpt_path", str(path)]

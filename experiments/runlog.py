@@ -1,47 +1,112 @@
-"""The log of a run: one CSV file, written at each epoch, that a resumed fit goes on with."""
+"""The log of a run: RUN/log/metrics.csv, which follows from the checkpoint."""
 
 import csv
+import io
+from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import torch
-from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.utilities import rank_zero_only
+from torch import Tensor
+
+from ens10.durable import write_whole
 
 FOLDER, FILE = "log", "metrics.csv"
+Row = dict[str, str]
 
 
-class RunLog(CSVLogger):
-    """RUN/log/metrics.csv.
+class RunLog(Logger):
+    """RUN/log/metrics.csv: one row for each stage of an epoch.
 
-    Lightning begins a new file whenever it logs to a folder; here the epochs up to the checkpoint
-    that a fit is resumed from stay, and a kill loses no epoch that was finished.
+    The rows are kept in memory and in each checkpoint, and the file is written as a whole with
+    each checkpoint. A fit that is resumed takes the rows from its checkpoint, so that no epoch is
+    missing and none is there twice, whenever the fit was killed.
 
     Args:
         run: folder of the run.
-        checkpoint: that the fit goes on from; None if it starts anew.
     """
 
-    def __init__(self, run: Path, checkpoint: Path | str | None) -> None:
-        super().__init__(save_dir=run, name="", version=FOLDER, flush_logs_every_n_steps=1)
-        rows = _rows(run / FOLDER / FILE, _epoch_of(checkpoint)) if checkpoint else []
-        if rows:
-            # Asking for the writer is what deletes the old file.
-            for row in rows:
-                self.experiment.log_metrics(row, int(row["step"]))
-            self.save()
+    def __init__(self, run: Path) -> None:
+        super().__init__()
+        self._run = run
+        self.rows: list[Row] = []
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._run / FOLDER / FILE
+
+    @property
+    def name(self) -> str:
+        """Empty: a run has one log."""
+        return ""
+
+    @property
+    def version(self) -> str:
+        """The folder of the log in that of the run."""
+        return FOLDER
+
+    @property
+    def save_dir(self) -> str:
+        """The folder of the run."""
+        return str(self._run)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Add a row, unless it is the same as the last one."""
+        row = {key: _text(value) for key, value in metrics.items()}
+        row["step"] = _text(len(self.rows) if step is None else step)
+        if row not in self.rows[-1:]:
+            self.rows.append(row)
+
+    @rank_zero_only
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kw: Any) -> None:
+        """Do nothing: the configuration of a run is in its config.yaml."""
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:  # noqa: ARG002
+        """Write the rows that were added since the last checkpoint."""
+        self.write()
+
+    @rank_zero_only
+    def write(self) -> None:
+        """Write the file as a whole; remove it if there are no rows.
+
+        Raises:
+            OSError: no space is left; the old file is as it was.
+        """
+        if not self.rows:
+            self.path.unlink(missing_ok=True)
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.path, self.to_csv())
+
+    def to_csv(self) -> str:
+        """All rows as CSV, columns in alphabetical order."""
+        text = io.StringIO()
+        names = sorted({name for row in self.rows for name in row})
+        writer = csv.DictWriter(text, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+    def take_csv(self, text: str) -> None:
+        """Replace the rows by those of `to_csv`."""
+        rows = csv.DictReader(io.StringIO(text))
+        self.rows = [{name: value for name, value in row.items() if value} for row in rows]
+
+    def take_file(self, last_epoch: int) -> None:
+        """Replace the rows by those of the file, for checkpoints that hold no rows.
+
+        Args:
+            last_epoch: rows of later epochs are left out.
+        """
+        self.take_csv(self.path.read_text(encoding="utf-8") if self.path.is_file() else "")
+        beyond = str(last_epoch + 1)
+        self.rows = [row for row in self.rows if float(row.get("epoch", beyond)) <= last_epoch]
 
 
-def _rows(path: Path, last_epoch: int) -> list[dict[str, float]]:
-    if not path.is_file():
-        return []
-    with path.open(newline="") as file:
-        rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
-    return [_whole(row) for row in rows if row.get("epoch", last_epoch + 1) <= last_epoch]
-
-
-def _whole(row: dict[str, float]) -> dict[str, float]:
-    return {key: int(v) if key in ("epoch", "step") else v for key, v in row.items()}
-
-
-def _epoch_of(checkpoint: Path | str) -> int:
-    """The last epoch that a checkpoint holds."""
-    return int(torch.load(checkpoint, map_location="cpu", weights_only=True)["epoch"])
+def _text(value: Any) -> str:
+    return str(value.item() if isinstance(value, Tensor) else value)

@@ -2,7 +2,9 @@
 
 import csv
 import io
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ens10.durable import disk_error, whole_path
 from ens10.errors import FileError, UnknownNameError
 from ens10.experiments import provenance
+from ens10.experiments.locks import locked
 from ens10.experiments.raw_ensemble import open_climate, open_raw, with_name
-from ens10.experiments.reading import open_forecast, open_truth
+from ens10.experiments.reading import open_forecast, open_truth, store_of
 from ens10.grid import Weighting
 from ens10.metrics import Interval, summarise
 from ens10.metrics.uncertainty import blocks_in_words
@@ -23,6 +27,7 @@ from ens10.metrics.verification.crosscheck import CrossCheck, cross_check
 from ens10.metrics.verification.table import SCORES
 
 STATES, TABLE, GROUPS = "scores.nc", "scores.csv", "groups.csv"
+LOCK = "score.lock"
 SHOWN = ("crps", "crps_fair", "rmse", "spread_error", "eecrps", "eecrps_weighted")
 SKILLS = ("crpss", "eecrpss")
 BOUNDS = ("", "_lower", "_upper")
@@ -133,6 +138,7 @@ def score_forecast(
         Ens10Error: as `verify` and `cross_check`.
     """
     path = Path(path)
+    store = store_of(path).stat() if path.exists() else None
     forecast, beside = open_forecast(path)
     folder = path if (path / provenance.FILE).exists() else path.parent
     known = provenance.read(folder) if (folder / provenance.FILE).exists() else {}
@@ -159,6 +165,9 @@ def score_forecast(
         efi_method=efi_method,
         scores_raw=scores_raw,
     )
+    if store is not None and not os.path.samestat(store, store_of(path).stat()):
+        # a Zarr store reads NaN where the chunks of an older one have gone
+        raise FileError(path, "predicted again while it was scored", "Score again")
     for made in (states, other):
         if made is not None and "efi_source" in made.attrs:  # no machine's paths in a result
             made.attrs["efi_source"] = Path(made.attrs["efi_source"]).name
@@ -211,14 +220,30 @@ def write_states(
     if by:
         tables[GROUPS] = _group_table(summarise(states, reference, by=by, maps=False), by)
     folder.mkdir(parents=True, exist_ok=True)
-    states.to_netcdf(folder / f"{STATES}.partial", engine="netcdf4")
-    for name, text in tables.items():
-        (folder / f"{name}.partial").write_text(text, encoding="utf-8", newline="\n")
-    for name in (STATES, *tables):
-        (folder / f"{name}.partial").rename(folder / name)
-    if not by:
-        (folder / GROUPS).unlink(missing_ok=True)  # of an earlier call
+    with locked(folder / LOCK, "ens10 score", wait=True), ExitStack() as files:
+        # all are written before the first gets its name
+        paths = {n: files.enter_context(whole_path(folder / n)) for n in (STATES, *tables)}
+        _write_netcdf(states, paths[STATES])
+        for name, text in tables.items():
+            paths[name].write_text(text, encoding="utf-8", newline="\n")
+        if not by:
+            (folder / GROUPS).unlink(missing_ok=True)  # of an earlier call
     return states
+
+
+def _write_netcdf(states: xr.Dataset, path: Path) -> None:
+    """Write states; the library reports a full disk in words of its own.
+
+    Raises:
+        FileError: they could not be written.
+    """
+    try:
+        states.to_netcdf(path, engine="netcdf4")
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, OSError) and disk_error(error) is not None:
+            raise
+        reason = f"cannot be written as netCDF ({error})"
+        raise FileError(path.with_name(STATES), reason, "Look whether the disk is full") from error
 
 
 def _with_block_lengths(states: xr.Dataset, scores: xr.Dataset) -> xr.Dataset:

@@ -15,6 +15,7 @@ from typing import Any
 import xarray as xr
 from matplotlib.figure import Figure
 
+from ens10.durable import whole_file
 from ens10.errors import ArgumentError, Ens10Error
 from ens10.experiments.maps import skill_map
 from ens10.experiments.reading import open_predictions
@@ -64,7 +65,8 @@ def score_figures(
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, made in _makers(held, states, reference, quantile).items():
-        made().savefig(folder / f"{name}.png", dpi=150)
+        with whole_file(folder / f"{name}.png") as file:
+            made().savefig(file, format="png", dpi=150)
         written.append(folder / f"{name}.png")
     return written
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from ens10.durable import write_whole
 from ens10.errors import ArgumentError, FileError
 from ens10.experiments import provenance
 from ens10.experiments.commands import tells_errors
@@ -52,7 +53,7 @@ def score_sizes(run: Path | str, sizes: Sequence[int] = SIZES) -> Path:
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    (run / SIZES_FILE).write_text(text.getvalue(), encoding="utf-8")
+    write_whole(run / SIZES_FILE, text.getvalue())
     return run / SIZES_FILE
 
 
@@ -74,7 +75,7 @@ def _score(run: Path, config: dict[str, Any], size: int) -> dict[str, Any]:
     shutil.rmtree(part, ignore_errors=True)
     (part / "checkpoints").mkdir(parents=True)
     changed = {**config, "data": {**config["data"], "ensemble": size}}
-    (part / CONFIG).write_text(yaml.safe_dump(changed, sort_keys=False), encoding="utf-8")
+    write_whole(part / CONFIG, yaml.safe_dump(changed, sort_keys=False))
     shutil.copyfile(run / "checkpoints" / "best.ckpt", part / "checkpoints" / "best.ckpt")
     shutil.copyfile(run / provenance.FILE, part / provenance.FILE)
     try:

@@ -1,6 +1,5 @@
 """What is exported, and how the file comes to its name."""
 
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ import xarray as xr
 import zarr
 
 from ens10.convert.selection import Selection
+from ens10.durable import whole_path
 from ens10.errors import ArgumentError, FileError
 from ens10.export.grib import write_grib
 from ens10.export.netcdf import write_netcdf
@@ -75,16 +75,11 @@ def export(
     chosen = Selection.of(variables, levels, steps, members, dates)
     dataset = _selected(_opened(store, kind), chosen)
     _check_space(to, dataset, grib)
-    partial = to.with_name(to.name + ".partial")
-    try:
+    with whole_path(to) as partial:
         if grib:
             write_grib(partial, store, dataset, kind or "sfc", progress)
         else:
             write_netcdf(partial, dataset, compression, progress)
-        _sync(partial)
-        partial.replace(to)
-    finally:
-        partial.unlink(missing_ok=True)
     return to
 
 
@@ -149,8 +144,3 @@ def _check_space(to: Path, dataset: xr.Dataset, grib: bool) -> None:
             f"it takes {needed / 1e9:.1f} GB and the disk has {free / 1e9:.1f} GB",
             "Export less, or elsewhere",
         )
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

@@ -11,8 +11,6 @@ from collections.abc import Callable, Generator, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-
 from ens10.loader.slots import Block, Lease, Slots
 
 Job = TypeVar("Job")
@@ -124,9 +122,9 @@ class _Work:
 
     def lend(self, block: Block) -> Block:
         """The buffer as an array that gives it back when the last view of it is gone."""
-        lease = Lease(block, self._free)
-        self._lent.append(weakref.ref(lease))
-        return np.asarray(lease)
+        array, reference = self._slots.lend(block, self._free)
+        self._lent.append(reference)
+        return array
 
     def stop(self, readers: Sequence[threading.Thread]) -> None:
         """Ends the readers, after what they are doing, and keeps the buffers."""

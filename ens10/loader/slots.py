@@ -1,7 +1,9 @@
 """Kept memory for batches: taken, lent to the consumer, and taken back when nobody refers to it."""
 
 import math
+import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -50,17 +52,11 @@ class Layout:
 
 
 class Lease:
-    """A block that is lent: numpy arrays made from it keep it alive, and its end returns the block.
+    """A block that is lent: numpy arrays made from it keep it alive; see `Slots.lend`."""
 
-    A queue takes the block back, since `SimpleQueue.put` may be called from a destructor.
-    """
-
-    def __init__(self, block: Block, home: "SimpleQueue[Any]") -> None:
-        self._block, self._home = block, home
+    def __init__(self, block: Block) -> None:
+        self._block = block  # which lives as long as the arrays, also without its `Slots`
         self.__array_interface__ = block.__array_interface__
-
-    def __del__(self) -> None:
-        self._home.put(self._block)
 
 
 class Slots:
@@ -75,6 +71,7 @@ class Slots:
         self.size, self._allocate = size, allocate
         self._spare: SimpleQueue[Any] = SimpleQueue()
         self._late: SimpleQueue[Any] = SimpleQueue()
+        self._lent: list[weakref.ref[Lease]] = []
 
     def take(self) -> Block:
         """A block that nobody uses; a new one if there is none."""
@@ -83,6 +80,26 @@ class Slots:
             if block is not None:
                 return block
         return self._allocate(self.size)
+
+    def lend(self, block: Block, home: "SimpleQueue[Any]") -> tuple[Block, "weakref.ref[Lease]"]:
+        """A block as an array whose end, with that of all its views, returns the block.
+
+        What returns it is no Python code: Python delivers Ctrl-C between two instructions, and an
+        exception in a destructor is lost.
+
+        Args:
+            block: to lend.
+            home: the queue that gets it back.
+
+        Returns:
+            The array, and a reference that is dead once the block is returned.
+        """
+        lease = Lease(block)
+        # the queue ignores its second argument, which is the reference
+        reference = weakref.ref(lease, partial(home.put, block))
+        self._lent = [lent for lent in self._lent if lent() is not None]
+        self._lent.append(reference)
+        return np.asarray(lease), reference
 
     def collect(self, returned: "SimpleQueue[Any]") -> None:
         """Keeps the blocks that came back to a queue, and those that come later."""

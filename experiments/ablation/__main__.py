@@ -15,6 +15,7 @@ from ens10.experiments.commands import add_work_options, count, refuse_file, tel
 from ens10.experiments.matrix.budgets import load_budget
 from ens10.experiments.matrix.work import Work
 from ens10.experiments.matrix.worlds import WorldSize, store_of
+from ens10.signals import stoppable
 
 
 @tells_errors
@@ -41,7 +42,8 @@ def _ask(ablation: Ablation, options: argparse.Namespace) -> int:
         print(f"{name}: left out: {reason}", file=sys.stderr)
     print(f"{len(cells)} cells: {len(ablation.variants)} variants, {options.seeds} seeds")
     work = Work(list(cells), options.keep_older, options.threads)
-    work.do_all(options.workers)
+    with stoppable():
+        work.do_all(options.workers)
     for name, words in work.failed.items():
         print(f"{name} failed:\n{words}\n", file=sys.stderr)
     wrong = refused | {name: words.splitlines()[-1] for name, words in work.failed.items()}

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import yaml
 
+from ens10.durable import whole_file, write_whole
 from ens10.errors import ArgumentError
 from ens10.experiments import provenance
 from ens10.experiments.ablation.cells import VariantCell, write_overlay
@@ -46,7 +47,7 @@ def use_training(cell: VariantCell, training: VariantCell) -> None:
     trained = yaml.safe_load((training.run / CONFIG).read_text(encoding="utf-8"))
     data = {key: value for key, value in cell.overlay.items() if key.startswith("data.")}
     config = laid_over(trained, {**data, "data.store": str(cell.store)})
-    (cell.run / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    write_whole(cell.run / CONFIG, yaml.safe_dump(config, sort_keys=False))
     shutil.copyfile(training.run / LOG, cell.run / LOG)
     (cell.run / _BEST).parent.mkdir()
     if cell.store == training.store:
@@ -86,7 +87,8 @@ def carry_over(run: Path, data: dict[str, Any], checkpoint: Path, store: Path) -
     if list(statistics.channels) != list(kept["channels"]):
         raise ArgumentError("data", "its channels are others than those of the training")
     kept |= {name: torch.from_numpy(getattr(statistics, name)) for name in ("mean", "scale")}
-    torch.save(held, checkpoint)
+    with whole_file(checkpoint) as file:
+        torch.save(held, file)
 
 
 def bound_to(grid: tuple[int, int], shapes: Shapes) -> list[str]:
@@ -117,4 +119,4 @@ def _note(cell: VariantCell, training: VariantCell) -> None:
     data = {"store": cell.store.name, "checksum": provenance.checksum(cell.store)}
     changed = {**known, "name": cell.model, "data": data, "trained_on": known["data"]}
     text = json.dumps(changed, indent=1, sort_keys=True) + "\n"
-    (cell.run / provenance.FILE).write_text(text, encoding="utf-8")
+    write_whole(cell.run / provenance.FILE, text)

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from ens10.durable import write_whole
 from ens10.errors import ArgumentError, Ens10Error
 from ens10.experiments import provenance
 from ens10.experiments.ablation.spec import Ablation, Variant
@@ -92,7 +93,7 @@ class VariantCell(Cell):
 def write_overlay(path: Path, overlay: Mapping[str, Any]) -> None:
     """Writes an overlay for `ens10 fit --config BASE --config OVERLAY`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(dict(overlay), sort_keys=False), encoding="utf-8")
+    write_whole(path, yaml.safe_dump(dict(overlay), sort_keys=False))
 
 
 def fitted_overlay(variant: Variant, store: Path) -> dict[str, Any]:

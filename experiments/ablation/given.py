@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ens10.durable import write_whole
 from ens10.errors import ArgumentError
 from ens10.experiments.ablation.results import CRPS, Line
 from ens10.experiments.ablation.spec import Ablation
@@ -45,8 +46,8 @@ def write_given(ablation: Ablation, lines: Sequence[Line], out: Path) -> str:
     curves = {seed: raw_curve(kept.run) for seed, kept in base.kept.items()}
     models = by_model(ablation, lines, next(iter(curves.values())).held)
     text = given_table(base.name, models, curves)
-    (out / TABLE).write_text(text, encoding="utf-8", newline="\n")
-    (out / FIGURE).write_bytes(png(given_figure(base.name, models, curves)))
+    write_whole(out / TABLE, text)
+    write_whole(out / FIGURE, png(given_figure(base.name, models, curves)))
     return text
 
 

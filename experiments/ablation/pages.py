@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from ens10.durable import write_whole
 from ens10.experiments.ablation.results import CRPS, EECRPS, Difference, Line
 from ens10.experiments.ablation.spec import Ablation
 from ens10.experiments.report import png
@@ -46,11 +47,11 @@ def write_pages(
     notes = [*told, *_notes(lines), *gone]
     text = "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes)]) + "\n"
     out.mkdir(parents=True, exist_ok=True)
-    (out / TABLE).write_text(text, encoding="utf-8", newline="\n")
-    (out / PLAIN).write_text(to_csv(lines), encoding="utf-8", newline="\n")
+    write_whole(out / TABLE, text)
+    write_whole(out / PLAIN, to_csv(lines))
     (out / FIGURE).unlink(missing_ok=True)
     if any(line.differences for line in lines):
-        (out / FIGURE).write_bytes(png(difference_figure(lines)))
+        write_whole(out / FIGURE, png(difference_figure(lines)))
     return text
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from ens10.durable import write_whole
+
 FILE = "steps.json"
 
 
@@ -46,4 +48,4 @@ class StepClock(pl.Callback):
             "cpu_seconds": round(self._cpu[-1] - self._cpu[0], 3),
         }
         path = Path(trainer.default_root_dir) / FILE
-        path.write_text(json.dumps(content, indent=1) + "\n")
+        write_whole(path, json.dumps(content, indent=1) + "\n")

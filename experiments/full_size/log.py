@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ens10 import catalog
+from ens10.durable import write_whole
 from ens10.experiments import provenance
 from ens10.experiments.full_size.stations import Place, Station
 from ens10.experiments.full_size.watch import Usage
@@ -77,8 +78,8 @@ class Log:
         """Keeps an entry, and writes both files."""
         self.stations[station.name] = entry(station, usage)
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps(self.content, indent=1) + "\n")
-        (self._folder / TABLE).write_text(table(self.content), encoding="utf-8")
+        write_whole(self._path, json.dumps(self.content, indent=1) + "\n")
+        write_whole(self._folder / TABLE, table(self.content))
 
 
 def table(content: Mapping[str, Any]) -> str:

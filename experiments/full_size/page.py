@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ens10.durable import write_whole
 from ens10.experiments.commands import tells_errors
 from ens10.experiments.full_size.log import FILE, table
 from ens10.experiments.reproduce.dryrun import DryRun, dry_run
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plan = plan_text(dry_run(request, read_rates()))
     log = log_text(json.loads((kept_rates().parent / FILE).read_text(encoding="utf-8")))
     text = filled(given.page.read_text(encoding="utf-8"), "plan", plan)
-    given.page.write_text(filled(text, "log", log), encoding="utf-8")
+    write_whole(given.page, filled(text, "log", log))
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ens10.durable import write_whole
 from ens10.experiments.reproduce.dryrun_probe import measure_apart
 from ens10.experiments.reproduce.dryrun_rates import FILE
 from ens10.experiments.reproduce.plan import MODELS
@@ -75,9 +76,9 @@ def write_rates(
     left = [name for name in names if name not in found]
     for name in track(left, "models", len(left)):
         found[name] = measure_apart(name, (rows, columns))
-        kept.write_text(json.dumps(found, indent=1) + "\n")
+        write_whole(kept, json.dumps(found, indent=1) + "\n")
     ordered = {name: found[name] for name in names}
     content = rates_of(log, ordered, climate_seconds((rows, columns)))
     path = out / FILE
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(content, indent=1) + "\n")
     return path

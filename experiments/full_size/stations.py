@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from ens10.durable import write_whole
 from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
 from ens10.experiments.full_size import clock
@@ -149,7 +150,7 @@ def write_protocol(place: Place) -> None:
     """Writes the configuration that every run gets besides its own: data and protocol."""
     content = {"data": {"store": str(place.store), "protocol": _PROTOCOL}}
     place.work.mkdir(parents=True, exist_ok=True)
-    (place.work / "one_year.yaml").write_text(yaml.safe_dump(content))
+    write_whole(place.work / "one_year.yaml", yaml.safe_dump(content))
 
 
 def remove(station: Station) -> None:

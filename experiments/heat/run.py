@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
+from ens10.durable import write_whole
 from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
 from ens10.experiments.heat.data import HeatData, Split
@@ -114,6 +115,4 @@ def _rounded(scores: dict[str, Any]) -> dict[str, Any]:
 def write_result(result: dict[str, Any], file: Path) -> None:
     """Writes a result whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(result, indent=1) + "\n")
-    partial.replace(file)
+    write_whole(file, json.dumps(result, indent=1) + "\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from ens10.durable import write_whole
 from ens10.errors import FileError
 
 Result = dict[str, Any]
@@ -55,8 +56,8 @@ def read_results(folder: Path) -> list[Result]:
 
 def write_tables(results: Sequence[Result], folder: Path) -> None:
     """Writes table.md and table.csv."""
-    (folder / "table.md").write_text(markdown(results))
-    (folder / "table.csv").write_text(to_csv(results))
+    write_whole(folder / "table.md", markdown(results))
+    write_whole(folder / "table.csv", to_csv(results))
 
 
 def markdown(results: Sequence[Result]) -> str:

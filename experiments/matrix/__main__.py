@@ -11,6 +11,7 @@ from ens10.experiments.matrix.cells import find_cells
 from ens10.experiments.matrix.summary import write_summary
 from ens10.experiments.matrix.work import Work, add_optimum
 from ens10.experiments.matrix.worlds import WorldSize, store_of
+from ens10.signals import stoppable
 
 MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
 
@@ -28,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for seed in seeds:
         store_of(options.work / f"seed{seed}", seed, _size(options))
     work = Work(cells, options.keep_older, options.threads)
-    work.do_all(options.workers)
+    with stoppable():
+        work.do_all(options.workers)
     for seed in seeds:
         add_optimum([cell for cell in cells if cell.seed == seed])
     for name, lines in work.failed.items():

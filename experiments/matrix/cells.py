@@ -11,6 +11,7 @@ from typing import Any, Literal
 import xarray as xr
 import yaml
 
+from ens10.durable import replace_folder, whole_path, write_whole
 from ens10.errors import FileError
 from ens10.experiments import provenance
 from ens10.experiments.finished import (
@@ -180,20 +181,18 @@ def keep(cell: Cell) -> None:
             shutil.copyfile(cell.run / name, partial / name)
     config = yaml.safe_load((cell.run / CONFIG).read_text(encoding="utf-8"))
     config["data"]["store"] = cell.store.name  # no machine's paths in a result
-    (partial / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    write_whole(partial / CONFIG, yaml.safe_dump(config, sort_keys=False))
     write_key(partial / KEY, cell.identity)
-    shutil.rmtree(cell.kept, ignore_errors=True)
-    partial.rename(cell.kept)
+    replace_folder(partial, cell.kept)
 
 
 def keep_optimum(run: Path, kept: Path) -> None:
     """As `keep`, for the best possible forecast, which depends on the data alone."""
     kept.mkdir(parents=True, exist_ok=True)
-    partial = kept / f"{SCORES}.partial"
     states = without_maps(load_states(run / SCORES))
-    states.to_netcdf(partial, engine="netcdf4", format="NETCDF3_64BIT")
-    partial.rename(kept / SCORES)
-    shutil.copyfile(run / PROVENANCE, kept / PROVENANCE)
+    write_whole(kept / PROVENANCE, (run / PROVENANCE).read_bytes())
+    with whole_path(kept / SCORES) as file:
+        states.to_netcdf(file, engine="netcdf4", format="NETCDF3_64BIT")
 
 
 def read_kept(folder: Path) -> tuple[FinishedRun, xr.Dataset | None]:
@@ -218,7 +217,7 @@ def without_maps(states: xr.Dataset) -> xr.Dataset:
 def write_key(path: Path, identity: Identity) -> None:
     """Writes what a result depends on."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(identity, indent=1, sort_keys=True) + "\n")
+    write_whole(path, json.dumps(identity, indent=1, sort_keys=True) + "\n")
 
 
 def find_cells(

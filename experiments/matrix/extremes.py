@@ -6,6 +6,7 @@ from typing import Any
 import numpy.typing as npt
 import xarray as xr
 
+from ens10.durable import whole_path
 from ens10.experiments import provenance
 from ens10.experiments.matrix.cells import EXTREMES, Cell
 from ens10.experiments.raw_ensemble import open_raw, with_name
@@ -42,7 +43,8 @@ def score_extremes(cell: Cell) -> None:
         efi_method=rules.efi.method,
         scores_raw=cell.model == "raw",
     )
-    states.to_netcdf(cell.run / EXTREMES, engine="netcdf4", format="NETCDF3_64BIT")
+    with whole_path(cell.run / EXTREMES) as file:
+        states.to_netcdf(file, engine="netcdf4", format="NETCDF3_64BIT")
 
 
 def _climate(

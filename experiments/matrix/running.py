@@ -6,13 +6,19 @@ python -m ens10.experiments.matrix.running --model unet --seed 0 --work WORK --o
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import yaml
 
+from ens10.durable import write_whole
 from ens10.errors import Ens10Error
 from ens10.experiments import provenance
 from ens10.experiments.commands import tells_errors
@@ -28,6 +34,7 @@ from ens10.experiments.score import score_run
 from ens10.experiments.sizes import score_sizes, takes_members
 
 _LAST_LINES = 20
+_PATIENCE = 60.0  # seconds for a process to save its work before it is killed
 
 
 def run_cell(cell: Cell) -> None:
@@ -66,7 +73,7 @@ def _name_store(cell: Cell) -> None:
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     if config["data"]["store"] != str(cell.store):  # the folder was moved
         config["data"]["store"] = str(cell.store)
-        path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        write_whole(path, yaml.safe_dump(config, sort_keys=False))
 
 
 def finish_cell(cell: Cell) -> None:
@@ -100,9 +107,70 @@ def add_extremes(cell: Cell) -> None:
         Ens10Error: as `score_extremes`.
     """
     score_extremes(cell)
-    partial = cell.kept / f"{EXTREMES}.partial"
-    shutil.copyfile(cell.run / EXTREMES, partial)
-    partial.rename(cell.kept / EXTREMES)
+    write_whole(cell.kept / EXTREMES, (cell.run / EXTREMES).read_bytes())
+
+
+class Children:
+    """The processes of cells, which end before the process that started them.
+
+    Attributes:
+        ended: whether they were asked to end, so that no other is started.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+
+    def run(self, command: Sequence[str], environment: Mapping[str, str], output: IO[str]) -> int:
+        """Run a command to its end.
+
+        Args:
+            command: program and arguments.
+            environment: of the process.
+            output: file of what it writes.
+
+        Returns:
+            The exit status; negative for the signal that killed it.
+        """
+        with self._lock:
+            if self.ended:
+                return 128 + signal.SIGTERM
+            process = subprocess.Popen(
+                command, env=environment, stdout=output, stderr=subprocess.STDOUT
+            )
+            self._running.add(process)
+        try:
+            return process.wait()
+        finally:
+            with self._lock:
+                self._running.discard(process)
+
+    @contextmanager
+    def ended_on_error(self) -> Iterator[None]:
+        """Within it, an exception such as a signal's ends the processes, which save their work."""
+        self.ended = False
+        try:
+            yield
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        with self._lock:
+            self.ended = True
+            running = set(self._running)
+        for process in running:
+            process.terminate()
+        latest = time.monotonic() + _PATIENCE
+        for process in running:
+            try:
+                process.wait(max(0.0, latest - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+CHILDREN = Children()
 
 
 def start_cell(cell: Cell, threads: int = 1, *, extremes: bool = False) -> str | None:
@@ -122,13 +190,11 @@ def start_cell(cell: Cell, threads: int = 1, *, extremes: bool = False) -> str |
     environment = {**os.environ, "OMP_NUM_THREADS": count, "NUMBA_NUM_THREADS": count}
     cell.log.parent.mkdir(parents=True, exist_ok=True)
     with cell.log.open("w") as file:
-        done = subprocess.run(
-            command, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
-        )
-    if done.returncode == 0:
+        status = CHILDREN.run(command, environment, file)
+    if status == 0:
         return None
     lines = cell.log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
-    return "\n".join(lines) or f"exit status {done.returncode}"
+    return "\n".join(lines) or f"exit status {status}"
 
 
 def add_parent(parser: argparse.ArgumentParser) -> None:

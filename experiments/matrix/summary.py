@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ens10.durable import write_whole
 from ens10.errors import MissingDataError
 from ens10.experiments.finished import SCORES, FinishedRun, read_runs
 from ens10.experiments.matrix.order import comparisons
@@ -73,8 +74,8 @@ def write_summary(out: Path, models: Sequence[str], seeds: Iterable[int]) -> str
     note = f"{_NOTE} {_UNEVEN}\n" if uneven else f"{_NOTE}\n"
     parts = [as_markdown(entries), note, comparisons(runs), sizes_as_markdown(runs)]
     text = "\n".join(part for part in parts if part)
-    (out / f"{TABLE}.md").write_text(text, encoding="utf-8")
-    (out / f"{TABLE}.csv").write_text(as_csv(entries), encoding="utf-8")
+    write_whole(out / f"{TABLE}.md", text)
+    write_whole(out / f"{TABLE}.csv", as_csv(entries))
     return text
 
 

@@ -11,7 +11,7 @@ from ens10.errors import FileError, listing
 from ens10.experiments.finished import SCORES, load_states
 from ens10.experiments.matrix.cells import Cell, keep_optimum
 from ens10.experiments.matrix.claims import claim, holder
-from ens10.experiments.matrix.running import lacks_extremes, start_cell
+from ens10.experiments.matrix.running import CHILDREN, lacks_extremes, start_cell
 from ens10.experiments.optimum import score_optimum
 from ens10.synthetic import World
 
@@ -38,7 +38,7 @@ class Work:
 
     def do_all(self, workers: int = 1) -> None:
         """Does the cells, some at a time; one that fails does not stop the others."""
-        with ThreadPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(workers) as pool, CHILDREN.ended_on_error():
             list(pool.map(self._try, self.cells))
 
     def add_extremes(self, cells: Iterable[Cell], workers: int = 1) -> None:
@@ -51,7 +51,7 @@ class Work:
                     told = f"not added: {_last_line(wrong)}" if wrong else "added"
                     print(f"{cell.name}: EECRPS {told}", flush=True)
 
-        with ThreadPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(workers) as pool, CHILDREN.ended_on_error():
             list(pool.map(add, [cell for cell in cells if lacks_extremes(cell)]))
 
     def _try(self, cell: Cell) -> None:
@@ -86,6 +86,8 @@ class Work:
         self._tell(cell, f"FAILED: {_last_line(lines)}", worked=True)
 
     def _tell(self, cell: Cell, what: str, *, worked: bool = False) -> None:
+        if CHILDREN.ended:  # by a signal to this process
+            return
         with self._lock:
             self._told += 1
             self._worked += worked  # what was complete before says nothing of the time that is left

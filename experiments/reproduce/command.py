@@ -10,6 +10,7 @@ from ens10.experiments.matrix.work import Work, add_optimum
 from ens10.experiments.reproduce.pages import write_tables
 from ens10.experiments.reproduce.plan import Request, find_all
 from ens10.experiments.reproduce.skill import OPTIMUM
+from ens10.signals import Interrupted, Terminated, stoppable
 
 
 def reproduce(request: Request, *, workers: int = 1, threads: int = 1, older: bool = False) -> int:
@@ -26,7 +27,18 @@ def reproduce(request: Request, *, workers: int = 1, threads: int = 1, older: bo
 
     Raises:
         Ens10Error: as `find_all`; MissingDataError if no cell at all is there.
+        Terminated, Interrupted: a signal ended it, and the processes of its cells; the same call
+            resumes.
     """
+    try:
+        with stoppable():
+            return _reproduce(request, workers, threads, older)
+    except (Terminated, Interrupted) as error:
+        error.line += "; the same command resumes"
+        raise
+
+
+def _reproduce(request: Request, workers: int, threads: int, older: bool) -> int:
     cells, refused = find_all(request)
     for name, reason in refused.items():
         print(f"{name}: left out: {reason}", file=sys.stderr)

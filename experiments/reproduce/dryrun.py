@@ -11,6 +11,7 @@ from rich.table import Table
 
 from ens10 import catalog
 from ens10.channels import split
+from ens10.durable import write_whole
 from ens10.errors import Ens10Error, FileError
 from ens10.experiments.reproduce.dryrun_costs import Cost, Plans, cost_of, order, plans_of
 from ens10.experiments.reproduce.dryrun_data import (
@@ -186,7 +187,7 @@ def write_json(found: DryRun, path: Path) -> None:
     if path.is_dir():
         raise FileError(path, "is a folder", "Give the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content_of(found), indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(content_of(found), indent=1) + "\n")
 
 
 def print_dry_run(found: DryRun, cores: int) -> None:

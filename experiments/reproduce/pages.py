@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from ens10.durable import write_whole
 from ens10.errors import MissingDataError
 from ens10.experiments import page
 from ens10.experiments.matrix.tasks import Task
@@ -52,7 +53,7 @@ def write_tables(
     }
     for ending, text in texts.items():
         path = request.out / f"reproduce-{request.rules.name}.{ending}"
-        path.write_text(text, encoding="utf-8", newline="\n")
+        write_whole(path, text)
     return texts["md"]
 
 

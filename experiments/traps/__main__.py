@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ens10.durable import write_whole
 from ens10.errors import FileError
 from ens10.experiments.commands import refuse_file, tells_errors
 from ens10.experiments.traps.worlds import LATE, PROTOCOLS, RAW, SELECTION, store_of
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     place = options.out
     if options.page:
         text = options.page.read_text(encoding="utf-8")
-        options.page.write_text(fill(text, tables(results)), encoding="utf-8")
+        write_whole(options.page, fill(text, tables(results)))
         place = options.page.parent / "figures"
     draw(results, place / "traps.png")
     return 0
@@ -69,9 +70,7 @@ def _do(work: Path, out: Path, seed: int, name: str) -> None:
     for one, result in reversed(found.items()):  # the one that is looked for comes last
         path = _file(out, seed, one)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
-        partial.rename(path)
+        write_whole(path, json.dumps(result, indent=1, sort_keys=True) + "\n")
     print(f"{', '.join(found)}, seed {seed}: {seconds} s", flush=True)
 
 

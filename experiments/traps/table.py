@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
+from ens10.durable import write_whole
 from ens10.errors import FileError, MissingDataError
 from ens10.experiments.traps.unfitted import EFI_RULES
 from ens10.experiments.traps.worlds import RAW
@@ -223,14 +224,14 @@ def write_tables(results: Results, folder: Path) -> str:
     """Writes table.md and table.csv; returns the Markdown."""
     made = tables(results)
     text = "\n".join(markdown_of(columns) for columns in made.values())
-    (folder / "table.md").write_text(text, encoding="utf-8", newline="\n")
+    write_whole(folder / "table.md", text)
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["seed", "name", "quantity", "value"])
     for seed, held in sorted(results.items()):
         for name, result in sorted(held.items()):
             writer.writerows([seed, name, *row] for row in _leaves(result))
-    (folder / "table.csv").write_text(file.getvalue(), encoding="utf-8", newline="\n")
+    write_whole(folder / "table.csv", file.getvalue())
     return text
 
 

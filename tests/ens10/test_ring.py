@@ -1,6 +1,7 @@
 """The ring of kept buffers and the threads that fill it."""
 
 import gc
+import sys
 import threading
 import time
 
@@ -180,3 +181,22 @@ def test_views_in_other_threads_keep_the_buffer():
 
 def test_blocks_begin_at_a_cache_line():
     assert all(plain_memory(size).ctypes.data % 64 == 0 for size in (1, 63, 1000, 10**6, 4 * 10**7))
+
+
+def test_the_end_of_a_lease_runs_no_python_in_which_an_interrupt_would_be_lost():
+    """Ctrl-C raises between two instructions; in a destructor the exception is only printed."""
+    _, slots = counting()
+    blocks = [block for _, block in Ring([7], fill, slots, 1, 0)]
+    called = []
+
+    def note(frame, event, _):
+        if event == "call":
+            called.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        blocks.clear()
+    finally:
+        sys.setprofile(None)
+    assert called == []
+    assert value(slots.take()) == 7  # it came back

@@ -50,7 +50,8 @@ def test_a_run_folder_is_complete(runs, name):
         "scores.nc",
         "scores.csv",
     }
-    assert {p.name for p in (run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    saved = {"best.ckpt", "last.ckpt"} | ({"previous.ckpt"} if name in ("mlp", "unet") else set())
+    assert {p.name for p in (run / "checkpoints").iterdir()} == saved
     known = json.loads((run / "provenance.json").read_text())
     assert known["name"] == name
     assert known["kind"] == ("reference" if name == "raw" else "model")

@@ -1,0 +1,135 @@
+"""SIGTERM and SIGINT: end with one line and the exit status of the signal, nothing half done.
+
+Python's own behaviour loses work in two ways: SIGTERM ends a process without a word to its
+children, and Ctrl-C raises `KeyboardInterrupt` between any two instructions, also where a training
+step has changed half of the parameters. Work that can only end at certain places, such as after a
+batch, looks at `Stop.signal` there. A second signal ends it at once.
+"""
+
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from ens10.durable import disk_error
+from ens10.errors import Ens10Error
+
+_TOGETHER = 1.0  # seconds within which signals are one request
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Terminated(SystemExit):
+    """The process was asked to end by SIGTERM; its exit status is 143.
+
+    Args:
+        line: what to report on stderr; "" for nothing.
+    """
+
+    def __init__(self, line: str = "terminated") -> None:
+        super().__init__(128 + signal.SIGTERM)
+        self.line = line
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user asked the process to end by Ctrl-C; its exit status is 130.
+
+    Args:
+        line: what to report on stderr; "" for nothing.
+    """
+
+    def __init__(self, line: str = "interrupted") -> None:
+        super().__init__(line)
+        self.line = line
+
+
+def ending(number: int, line: str = "") -> Terminated | Interrupted:
+    """The exception that ends a process as a signal asks.
+
+    Args:
+        number: of the signal, SIGTERM or SIGINT.
+        line: to report after the word "terminated" or "interrupted".
+    """
+    word = "interrupted" if number == signal.SIGINT else "terminated"
+    text = f"{word}; {line}" if line else word
+    return Interrupted(text) if number == signal.SIGINT else Terminated(text)
+
+
+def reported(error: BaseException) -> int | None:
+    """Report in one line on stderr what ended a command.
+
+    Args:
+        error: an error of ens10, a full or read-only disk, Ctrl-C or SIGTERM.
+
+    Returns:
+        The exit status: 1, 130 after Ctrl-C, 143 after SIGTERM; None for any other error, which is
+        not reported.
+    """
+    told = disk_error(error) if isinstance(error, OSError) else None
+    if isinstance(error, Ens10Error) or told is not None:
+        print(f"ens10: {told or error}", file=sys.stderr)
+        return 1
+    if not isinstance(error, KeyboardInterrupt | Terminated):
+        return None
+    line = getattr(error, "line", "interrupted")
+    if line:
+        print(f"ens10: {line}", file=sys.stderr)
+    return 130 if isinstance(error, KeyboardInterrupt) else 143
+
+
+class Stop:
+    """What to do about SIGTERM and SIGINT, which can change while the work goes on.
+
+    Attributes:
+        signal: the signal that arrived while `deferred`; 0 for none.
+        deferred: whether a signal is noted in `signal`; if not, it raises where it arrives.
+    """
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self.deferred = False
+        self._arrived = -math.inf
+
+    def handle(self, number: int, frame: FrameType | None = None) -> None:  # noqa: ARG002
+        """Note a signal, or raise its exception; one that follows at once is the same request.
+
+        Ctrl-C reaches all processes of a terminal, and those that started others pass it on.
+        """
+        again = time.monotonic() - self._arrived < _TOGETHER
+        self._arrived = time.monotonic()
+        if self.signal and again:
+            return
+        if self.deferred and not self.signal:
+            self.signal = number
+            return
+        raise ending(number)
+
+    def install(self) -> dict[int, Any]:
+        """Make this the handler of both signals; returns the handlers that were there before.
+
+        Only the main thread of a process can; elsewhere nothing changes. A signal that is ignored,
+        as for commands started by `nohup` or in the background, stays so.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        found: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
+        found = {n: handler for n, handler in found.items() if handler != signal.SIG_IGN}
+        for number in found:
+            signal.signal(number, self.handle)
+        return found
+
+
+@contextmanager
+def stoppable() -> Iterator[Stop]:
+    """Within it, SIGTERM and SIGINT raise `Terminated` and `Interrupted`, or are deferred."""
+    stop = Stop()
+    before = stop.install()
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -1,0 +1,96 @@
+"""Locks of run folders: one process writes, and a message names it.
+
+The kernel releases a lock when its process ends, however it ends, also on NFS, where locks hold
+between machines. The lock file names its owner and is removed when the lock is released; one that
+a killed process left is taken over.
+"""
+
+import errno
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ens10.errors import FileError
+from ens10.experiments.matrix.claims import claim
+
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+@contextmanager
+def locked(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock; its folder must exist.
+
+    Where the file system has no locks, the file alone stands for one, with a sign of life every
+    few seconds (see `ens10.experiments.matrix.claims`).
+
+    Args:
+        path: the lock file.
+        what: the work that needs the lock, such as "ens10 fit", for messages.
+        wait: whether to wait for another process instead of refusing.
+
+    Raises:
+        FileError: another process holds it.
+    """
+    file = _open(path)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError as error:
+        os.close(file)
+        raise _held(path) from error
+    except OSError as error:
+        os.close(file)
+        if error.errno not in _NO_LOCKS:
+            raise
+        with _claimed(path):
+            yield
+        return
+    if not _is_at(file, path):  # its owner removed it between the opening and the lock
+        os.close(file)
+        with locked(path, what, wait=wait):
+            yield
+        return
+    try:
+        os.ftruncate(file, 0)
+        owner = f"{what}, process {os.getpid()} on {socket.gethostname()}\n"
+        os.pwrite(file, owner.encode(), 0)
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()
+        os.close(file)
+
+
+def owner(path: Path) -> str:
+    """Who holds a lock, for messages."""
+    with suppress(OSError):
+        return path.read_text(encoding="utf-8").strip() or "another process"
+    return "another process"
+
+
+@contextmanager
+def _claimed(path: Path) -> Iterator[None]:
+    with suppress(OSError):
+        if path.stat().st_size == 0:
+            path.unlink()
+    with claim(path.with_name(f"{path.name}.claim")) as ours:
+        if not ours:
+            raise _held(path.with_name(f"{path.name}.claim"))
+        yield
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+def _is_at(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _held(path: Path) -> FileError:
+    return FileError(path.parent, f"in use by {owner(path)}", "Wait for it, or end it")
