@@ -1,0 +1,189 @@
+"""What the configuration in a run folder may do when the folder comes from someone else.
+
+A configuration names classes, and a class can be any code. One that is given to `ens10 fit` with
+`--config` is trusted as a script of the user's own would be. The copy in a run folder is read by
+other commands too (`validate`, `test`, `predict`, `fit --resume`), and a run folder may have been
+downloaded. So these commands take it as it is only if `fit` wrote exactly these bytes for this
+user, which a record outside the run folder shows. From any other run folder they take values and
+the classes of this package and of torch's optimisers and schedulers; modules besides must be named
+with `--trust`. The check reads text: no module is imported before it.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ens10.errors import ArgumentError, FileError
+from ens10.untrusted import check_regular, parse_yaml
+
+OPTION = "--trust"
+_CLASSES = re.compile(
+    r"ens10(\.[a-z]\w*)+\.[A-Z]\w*|torch\.optim\.(lr_scheduler\.)?[A-Z]\w*"  # no functions
+)
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_BUILT = ("callbacks", "logger", "plugins", "profiler")  # of the trainer: objects that run code
+_SECTIONS = ("seed_everything", "trainer", "model", "data")
+_STATE = "XDG_STATE_HOME"
+
+
+def split_trust(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Take `--trust MODULE`, which may be repeated, out of a command line.
+
+    Returns:
+        The other arguments, and the modules.
+
+    Raises:
+        ArgumentError: an option without a module, or one that is not the name of a module.
+    """
+    rest, modules = [], []
+    given = iter(arguments)
+    for argument in given:
+        name, equals, value = argument.partition("=")
+        if name != OPTION:
+            rest.append(argument)
+            continue
+        module = value if equals else next(given, "")
+        if not _MODULE.fullmatch(module):
+            raise ArgumentError(OPTION, f"{module!r} is not the name of a module", "Name one")
+        modules.append(module)
+    return rest, modules
+
+
+def checked_config(path: Path, trusted: Sequence[str], *, fit: bool) -> str:
+    """Return the text of a run folder's configuration, as far as it may be used.
+
+    Args:
+        path: `config.yaml` of a run folder.
+        trusted: modules that the user named with `--trust`.
+        fit: whether a training is resumed, which builds its callbacks again if `fit` wrote this
+            configuration for this user. No other command builds callbacks or loggers.
+
+    Raises:
+        FileError: not a configuration, or it names code that is not trusted.
+    """
+    text, content = _read(path)
+    own = is_own(text)
+    trainer = content.get("trainer") or {}
+    if not (own and fit):
+        content["trainer"] = {k: v for k, v in trainer.items() if k not in _BUILT}
+    if not own:
+        _check(path, content, trusted)
+    return text.decode() if own and fit else yaml.safe_dump(content, sort_keys=False)
+
+
+def record_own(text: bytes) -> None:
+    """Record outside the run folder that `fit` wrote a configuration for this user.
+
+    Without a home folder that can be written nothing is recorded, and the run is treated as if
+    it came from someone else.
+    """
+    with suppress(OSError, RuntimeError):
+        folder = _records()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / sha256(text).hexdigest()).touch()
+
+
+def is_own(text: bytes) -> bool:
+    """Return True if `fit` wrote a configuration with these bytes for this user."""
+    try:
+        return (_records() / sha256(text).hexdigest()).is_file()
+    except (OSError, RuntimeError):
+        return False
+
+
+def _records() -> Path:
+    """The folder of empty files whose names are the checksums of the user's configurations."""
+    state = os.environ.get(_STATE)
+    return (Path(state) if state else Path.home() / ".local" / "state") / "ens10" / "own_runs"
+
+
+def _read(path: Path) -> tuple[bytes, dict[str, Any]]:
+    try:
+        check_regular(path)
+        text = path.read_bytes()
+        content = parse_yaml(text)
+    except ValueError as error:
+        raise FileError(path, f"not YAML ({error})", "Fetch or train the run again") from error
+    if not isinstance(content, dict) or not isinstance(content.get("trainer") or {}, dict):
+        raise FileError(path, "not the configuration of a run", "Fetch or train the run again")
+    return text, content
+
+
+def _check(path: Path, content: dict[str, Any], trusted: Sequence[str]) -> None:
+    """Refuse whatever could import or run code that is not trusted.
+
+    Raises:
+        FileError: it names the code and how to trust it.
+    """
+    unknown = [key for key in content if key not in _SECTIONS]
+    if unknown:
+        raise FileError(path, f"has the key {unknown[0]!r}, which no run has", "Remove it")
+    for section in ("model", "data"):
+        if not isinstance(content.get(section) or {}, dict):
+            raise FileError(path, f"{section} is not a mapping", "Write its values out")
+    for name, value in _named(content):
+        wanted = isinstance(value, str) and (
+            _CLASSES.fullmatch(value)
+            or any(value == module or value.startswith(f"{module}.") for module in trusted)
+        )
+        if not wanted:
+            module = str(value).rpartition(".")[0] or str(value)
+            raise FileError(
+                path,
+                f"{name} is {value!r}, which is code from outside ens10, and this run was not "
+                "trained by you here",
+                f"If you trust the run and that code, add {OPTION} {module}",
+            )
+    for name, value in _strings(content, ""):
+        if name.partition(".")[0] != "data" and any(
+            _is_file(folder / value) for folder in (path.parent, Path())
+        ):
+            raise FileError(path, f"{name} names the file {value}", "Write its content there")
+
+
+def _named(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Key and value of all that may be looked up as code.
+
+    Those are class paths anywhere and, outside `data` (which holds names of files and variables),
+    all strings of names joined by dots: a function may be given in that form.
+    """
+    for name, value in _leaves(content, ""):
+        if name.rpartition(".")[2] == "class_path" or (
+            isinstance(value, str) and name.partition(".")[0] != "data" and _DOTTED.fullmatch(value)
+        ):
+            yield name, value
+
+
+def _strings(content: Any, name: str) -> Iterator[tuple[str, str]]:
+    for key, value in _leaves(content, name):
+        if isinstance(value, str) and value and "\0" not in value:
+            yield key, value
+
+
+def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Dotted key and value of everything in a document that is no container."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "class_path":
+                yield f"{name}.class_path", value
+            else:
+                yield from _leaves(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(node, list):
+        for n, value in enumerate(node):
+            yield from _leaves(value, f"{name}.{n}")
+    else:
+        yield name, node
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long is no file
+        return False
