@@ -12,6 +12,7 @@ from ens10.inspection.netcdf import is_netcdf, is_zarr, netcdf_rows, zarr_rows
 from ens10.inspection.rows import Row, counted, few
 from ens10.inspection.stores import is_store, store_rows
 from ens10.source.opening import check_whole
+from ens10.untrusted import check_regular
 
 _ASIDE = {".idx", ".txt", ".md", ".json", ".yaml", ".yml"}  # that lie beside data files
 _FETCH = "Fetch or write the file again"  # the remedy of damage to a file's framing
@@ -45,6 +46,7 @@ def inspect_path(path: Path | str, *, values: bool = True, progress: bool = Fals
         partial = path.with_name(f"{path.name}.partial")
         remedy = f"Inspect {partial}, which is not complete" if partial.exists() else ""
         raise FileError(path, "no such file or folder", remedy or "Check the path")
+    check_regular(path)
     if is_partial(path):
         return partial_rows(path)
     if is_store(path):

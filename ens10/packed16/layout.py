@@ -114,6 +114,7 @@ def encode(fields: Sequence[Field], rows: int, columns: int) -> bytearray:
 
 
 _NONE = np.empty(0, np.uint8)
+_LAST_CODE = 0xFFFF
 _Kept = tuple[int, int, tuple[float, float, float], int, npt.NDArray[Any] | None]
 
 
@@ -169,10 +170,16 @@ def parse(head: memoryview, fields: int, rows: int, columns: int, size: int) -> 
     records = np.frombuffer(head, RECORD, fields, _HEADER.itemsize)
     if crc32c(records) != header["crc"]:
         raise DamagedChunkError(_HEADER.itemsize, "the header does not match its checksum")
-    points = rows * columns
-    ends = records["offset"] + np.array([_BYTES[int(k)] * points for k in records["kind"]], "u8")
-    if int(ends.max(initial=0)) > size:
-        raise DamagedChunkError(size, f"the chunk lacks {int(ends.max()) - size} bytes")
+    kinds, gaps, begins = (records[name].tolist() for name in ("kind", "gap", "offset"))
+    end = 0
+    for n, (kind, gap, begin) in enumerate(zip(kinds, gaps, begins, strict=True)):
+        if kind not in _BYTES or gap > _LAST_CODE:
+            place = _HEADER.itemsize + n * RECORD.itemsize
+            raise DamagedChunkError(place, f"field {n} is of kind {kind} with the gap code {gap}")
+        # in Python's integers: the sum of hostile numbers does not wrap around
+        end = max(end, begin + _BYTES[kind] * rows * columns)
+    if end > size:
+        raise DamagedChunkError(size, f"the chunk lacks {end - size} bytes")
     return records
 
 

@@ -21,6 +21,7 @@ from ens10.source.layout import FORECAST_DIMS, as_truth, tidy
 from ens10.source.names import Names
 from ens10.source.netcdflength import check_length
 from ens10.source.validtime import with_valid_time
+from ens10.untrusted import check_regular
 
 __all__ = ["FORECAST_DIMS", "as_truth", "open_source", "tidy", "with_valid_time"]
 
@@ -161,10 +162,13 @@ def files_in(path: Path) -> list[Path]:
     """A file, or those of a folder that may hold data, sorted; none if there is nothing.
 
     Raises:
-        FileError: one of them is a download that is not complete.
+        FileError: one of them is a download that is not complete, or it is a pipe or a device.
     """
     if not path.is_dir():
-        return [path] if path.exists() else []
+        if path.exists():
+            check_regular(path)
+            return [path]
+        return []
     found = [f for f in sorted(path.iterdir()) if f.is_file() and not f.name.startswith(".")]
     for file in found:
         check_whole(file)
