@@ -26,7 +26,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities import rank_zero_only
 
-from ens10.durable import clear_leftovers, write_whole
+from ens10.durable import clear_leftovers
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments import provenance
 from ens10.experiments.bytesread import BytesRead
@@ -48,6 +48,7 @@ from ens10.experiments.runlog import FILE as LOG_FILE
 from ens10.experiments.runlog import FOLDER as LOG_FOLDER
 from ens10.experiments.runlog import RunLog
 from ens10.experiments.saving import MINUTES, RunCheckpoints, SignalHandlers, WholeCheckpointIO
+from ens10.experiments.trust import checked_config, split_trust, write_config
 from ens10.experiments.usage import parser_class
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.protocol import content_of, reference_of
@@ -71,12 +72,12 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
     Args:
         stage: "fit", "validate", "test" or "predict".
         arguments: what follows the stage on the command line; all but `fit` take the
-            configuration from the run folder.
+            configuration from the run folder, as far as `ens10.experiments.trust` lets them.
 
     Raises:
         ArgumentError: no run folder is given.
         FileError: the folder holds a run already, or none, or no checkpoint; or another process
-            is writing the same files.
+            is writing the same files; or the run folder names code that is not trusted.
         SystemExit: an option or key that is not known (2), or help was printed (0).
         Terminated: SIGTERM ended it; `fit --resume` resumes.
         KeyboardInterrupt: the user ended it; `fit --resume` resumes.
@@ -86,12 +87,15 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
         with few_words():
             # prints help and exits: no run is needed
             return RunCLI([stage, *arguments], Path(), Stop())
+    arguments, trusted = split_trust(arguments)
     run = _run_folder(arguments)
     begins = stage == "fit" and "--resume" not in arguments
     with few_words(), stoppable() as stop, ExitStack() as kept:
         if _is_first():
             kept.enter_context(_new_run(run) if begins else _old_run(run, stage))
-        before = [] if begins else ["--config", str(run / CONFIG)]
+        before = []
+        if not begins:
+            before = ["--config", checked_config(run / CONFIG, trusted, fit=stage == "fit")]
         if not begins and "--ckpt_path" not in arguments:
             before += _checkpoint_option(run, stage)
         try:
@@ -237,6 +241,10 @@ class RunCLI(LightningCLI):
         """Adds the run folder, and one seed for everything."""
         parser.add_argument("--run", type=str, required=True, help="folder of the run")
         parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+        parser.add_argument(
+            "--trust", type=str, metavar="MODULE",
+            help="code that the configuration of a run of someone else may use; repeatable",
+        )  # fmt: skip
         parser.add_argument("--quiet", action="store_true", help="no progress bar")
         parser.add_argument(
             "--checkpoint_minutes",
@@ -291,7 +299,7 @@ class RunCLI(LightningCLI):
         kept["data"].pop("seed", None)  # it is the seed of everything
         # a file of the user's may change or move: its content is kept, not its path
         kept["data"]["protocol"] = reference_of(self.datamodule.protocol)
-        write_whole(self.run_folder / CONFIG, yaml.safe_dump(kept, sort_keys=False))
+        write_config(self.run_folder / CONFIG, kept)
         self._note()
 
     def after_fit(self) -> None:

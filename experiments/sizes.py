@@ -25,6 +25,7 @@ from ens10.experiments.finished import SIZES as SIZES_FILE
 from ens10.experiments.members import SIZES
 from ens10.experiments.run import CONFIG, run_stage
 from ens10.experiments.score import score_run
+from ens10.experiments.trust import write_config
 from ens10.metrics import summarise
 
 _COLUMNS = ("members", "crps", "crps_fair", "spread_error")
@@ -75,7 +76,7 @@ def _score(run: Path, config: dict[str, Any], size: int) -> dict[str, Any]:
     shutil.rmtree(part, ignore_errors=True)
     (part / "checkpoints").mkdir(parents=True)
     changed = {**config, "data": {**config["data"], "ensemble": size}}
-    write_whole(part / CONFIG, yaml.safe_dump(changed, sort_keys=False))
+    write_config(part / CONFIG, changed, derived_from=run / CONFIG)
     shutil.copyfile(run / "checkpoints" / "best.ckpt", part / "checkpoints" / "best.ckpt")
     shutil.copyfile(run / provenance.FILE, part / provenance.FILE)
     try:

@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from ens10.durable import write_whole
 from ens10.errors import ArgumentError, FileError
 from ens10.untrusted import check_regular, parse_yaml
 
@@ -76,6 +77,21 @@ def checked_config(path: Path, trusted: Sequence[str], *, fit: bool) -> str:
     if not own:
         _check(path, content, trusted)
     return text.decode() if own and fit else yaml.safe_dump(content, sort_keys=False)
+
+
+def write_config(path: Path, content: dict[str, Any], derived_from: Path | None = None) -> None:
+    """Write the configuration of a run folder, and record that it is this user's own.
+
+    Args:
+        path: the file.
+        content: what the run was made with.
+        derived_from: the configuration that it was changed from; the new one is this user's own
+            only if that one is. None for the configuration of a new run.
+    """
+    text = yaml.safe_dump(content, sort_keys=False).encode()
+    write_whole(path, text)
+    if derived_from is None or is_own(derived_from.read_bytes()):
+        record_own(text)
 
 
 def record_own(text: bytes) -> None:

@@ -7,6 +7,14 @@ import pytest
 _LOOPBACK = ("127.", "::1", "localhost")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _records_elsewhere(tmp_path_factory):
+    """Keeps the record of runs that tests make out of the home folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_network(request, monkeypatch):
     """Refuses connections to other machines; only the slow tests, which install, may make them."""

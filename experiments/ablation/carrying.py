@@ -25,6 +25,7 @@ from ens10.experiments.matrix.cells import CONFIG
 from ens10.experiments.matrix.claims import BEAT, claim
 from ens10.experiments.matrix.running import fit_cell
 from ens10.experiments.matrix.tasks import training_batches
+from ens10.experiments.trust import write_config
 
 _BEST = "checkpoints/best.ckpt"
 _STATISTICS = "EnsembleDataModule"  # where Lightning keeps what the data module wants to keep
@@ -47,7 +48,7 @@ def use_training(cell: VariantCell, training: VariantCell) -> None:
     trained = yaml.safe_load((training.run / CONFIG).read_text(encoding="utf-8"))
     data = {key: value for key, value in cell.overlay.items() if key.startswith("data.")}
     config = laid_over(trained, {**data, "data.store": str(cell.store)})
-    write_whole(cell.run / CONFIG, yaml.safe_dump(config, sort_keys=False))
+    write_config(cell.run / CONFIG, config, derived_from=training.run / CONFIG)
     shutil.copyfile(training.run / LOG, cell.run / LOG)
     (cell.run / _BEST).parent.mkdir()
     if cell.store == training.store:
