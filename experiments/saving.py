@@ -319,7 +319,8 @@ def _training_sums(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str,
         sums = torch.stack([mean.total, mean.weight]).double()
         if trainer.world_size > 1:
             sums = trainer.strategy.reduce(sums, reduce_op="sum")
-        found[name] = sums.tolist()
+        if sums[1] > 0:  # or nothing of it was logged in this epoch
+            found[name] = sums.tolist()
     return found
 
 
