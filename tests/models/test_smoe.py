@@ -132,7 +132,7 @@ CASES = [
     {"experts": 3, "selected": 1, "quantile": 0.0},
     {"area": noise(4, 5, seed=9).abs(), "margin": 0.8},
     {"area": torch.tensor([0.5, 1.0, 2.0, 0.0]), "gate": "conv", "filters": 2},
-    {"area": torch.tensor([0.5, 1.0, 2.0, 0.0]), "relative_margins": True, "margin": 0.6},
+    {"area": torch.tensor([0.1, 0.4, 3.0, 0.0]), "relative_margins": True, "margin": 1.3},
 ]
 
 
