@@ -33,6 +33,7 @@ from torch.nn import functional
 from ens10.models.layers.smoe import SMoE2d, TensorGate
 
 QUANTILE, DAMPING = 0.3, 0.1
+MARGIN, DAMPING_MARGIN = 1e-5, 1e-3  # in units of the output
 CASES = {  # rows, columns, channels, E, k; how much faster than the dense form
     "90x180 C16 E64 k4": ((90, 180, 16, 64, 4), 6.0),
     "361x720 C16 E64 k16": ((361, 720, 16, 64, 16), 4.0),
@@ -59,7 +60,9 @@ class Routed(torch.autograd.Function):
         rank = QUANTILE * (ordered.shape[1] - 1)
         below, above = ordered[:, int(rank)], ordered[:, int(rank) + 1]
         limit = below + (rank - int(rank)) * (above - below)
-        wrong = errors > limit.view(-1, 1, 1, 1)
+        unit = 2 / errors.numel()  # of the gradient, for an error of 1
+        wrong = errors > limit.view(-1, 1, 1, 1) + MARGIN * unit
+        damped = errors > limit.view(-1, 1, 1, 1) + DAMPING_MARGIN * unit
         E, k = gate.shape[1], chosen.shape[1]
         others = wrong.sum(1, keepdim=True).to(gate.dtype) / (E - k)
         target = others.expand(gate.shape).clone().scatter_(1, chosen, (~wrong).to(gate.dtype))
@@ -67,7 +70,7 @@ class Routed(torch.autograd.Function):
             logits = gate.detach().requires_grad_()
             loss = functional.binary_cross_entropy_with_logits(logits, target)
             (for_gate,) = torch.autograd.grad(loss, logits)
-        part = torch.where(wrong, gradient * DAMPING, gradient)
+        part = torch.where(damped, gradient * DAMPING, gradient)
         for_values = torch.zeros(gate.shape, dtype=part.dtype, device=part.device)
         return for_values.scatter_(1, chosen, part), for_gate, None
 
@@ -101,9 +104,10 @@ def build(name: str, shape: Shape) -> nn.Module:
         return Dense(C, E, k, (H, W))
     gate, taught = TensorGate(E, k, (H, W)), name != "untaught"
     kernel: Any = name if taught else "compiled"
-    rule = {"quantile": QUANTILE, "damping": DAMPING}
+    rule = {"quantile": QUANTILE, "damping": DAMPING, "margin": MARGIN}
+    rule["damping_margin"] = DAMPING_MARGIN
     layer = SMoE2d(C, E, k, gate, **rule, routing_loss=taught, kernel=kernel)  # type: ignore[arg-type]
-    layer.rule.scale.value = torch.ones(())  # the gradient that is given is that of the loss
+    layer.state.loss_scale = torch.ones(())  # the gradient that is given is that of the loss
     return layer
 
 

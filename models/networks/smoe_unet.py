@@ -25,7 +25,8 @@ class SMoEUNet(UNetBody):
 
     In our trials on the synthetic world (46 x 96, width 16, 6 epochs, validation CRPS in K) the
     plain U-Net had 0.820. Weighted experts in "up_0" that learn from the loss itself and begin the
-    same at all points had 0.814, also in "down_0" 0.824; taught by the routing loss 0.827.
+    same at all points had 0.814, also in "down_0" 0.824; taught by the routing loss,
+    without margins, 0.827.
 
     Args:
         in_channels: channels of the features.
