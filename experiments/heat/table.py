@@ -21,7 +21,7 @@ CONFIGS = {
     "heat_lowrank": "low-rank locally connected, rank 3",
     "heat_lcn": "locally connected",
     "heat_smoe_recipe": "SMoE, published recipe",
-    "heat_smoe_no_margins": "recipe without margins, damping 0.1",
+    "heat_smoe_no_margins": "recipe without margins, damping 0.1, 0.3 epoch",
     "heat_smoe_rates": "recipe + rates",
     "heat_smoe_compared": "rates + comparison with all experts",
     "heat_smoe": "rates + comparison with all experts + balance",
