@@ -28,9 +28,6 @@ class Experts:
         routing_loss: whether gates learn by routing classification; without it they learn only
             where `weighted`, from the loss itself.
         quantile: share of a sample's choices that is called correct at least.
-        margin: of the routing loss, see `SMoE2d`.
-        damping_margin: of the damping.
-        relative_margins: whether both are shares of the root mean square of a layer's output.
         damping: factor of the experts' gradient at incorrect choices. Earlier layers get the
             damped gradient too, so that in a row of L layers it shrinks with damping^L, below what
             an optimiser can use: 1, no damping, is for networks, 0.1 for a single layer.
@@ -43,6 +40,9 @@ class Experts:
         shared_gates: whether layers of the same level and number of experts share one gate.
         area: weights of the rows in the quantile, as those of the loss.
         latitudes: of the first and last row, degrees, between which rows are evenly spaced.
+        margin: of the routing loss, see `SMoE2d`.
+        damping_margin: of the damping.
+        relative_margins: whether both are shares of the root mean square of a layer's output.
 
     Raises:
         ArgumentError: fewer than 1 expert for each one selected, or a range or noise
@@ -54,9 +54,6 @@ class Experts:
     weighted: bool = False
     routing_loss: bool = True
     quantile: float = 0.3
-    margin: float = 1e-5
-    damping_margin: float = 1e-3
-    relative_margins: bool = False
     damping: float = 1.0
     gate_range: float | None = None
     gate_shift: float = 0.0
@@ -64,6 +61,9 @@ class Experts:
     shared_gates: bool = False
     area: Weighting = "cell"
     latitudes: tuple[float, float] = (90.0, -90.0)
+    margin: float = 1e-5
+    damping_margin: float = 1e-3
+    relative_margins: bool = False
 
     def __post_init__(self) -> None:
         if not self.per_selected >= 1:

@@ -96,11 +96,13 @@ def test_the_resnet_is_its_description():
 
 
 def test_layers_are_as_their_options_say():
-    experts = Experts(3.0, 2, True, False, 0.6, 0.4, latitudes=(60.0, 30.0))
+    margins = {"margin": 0.2, "damping_margin": 0.3, "relative_margins": True}
+    experts = Experts(3.0, 2, True, False, 0.6, 0.4, latitudes=(60.0, 30.0), **margins)
     layer = ExpertLayers(experts, (7, 8), True, "replicate").make(3, 4)
     assert (layer.num_experts, layer.selected, layer.filters, layer.weighted) == (6, 2, 2, True)
     rule = layer.rule
     assert (rule.quantile, rule.damping, rule.classify) == (0.6, 0.4, False)
+    assert (rule.margin, rule.damping_margin, rule.relative) == (0.2, 0.3, True)
     assert layer.experts.edges == ("replicate", "circular")
     rows = torch.from_numpy(area_weights([60.0 - 5 * n for n in range(7)]))
     torch.testing.assert_close(layer.area[:, 0].double(), rows / rows.mean())
