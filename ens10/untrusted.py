@@ -23,6 +23,7 @@ def is_inner(name: object) -> bool:
     """Return True if a name is a relative path that cannot lead out of its folder.
 
     Examples:
+        >>> from ens10.untrusted import is_inner
         >>> is_inner("sfc/t2m/c/0/0"), is_inner("../t2m"), is_inner("/etc/passwd")
         (True, False, False)
     """

@@ -89,8 +89,9 @@ def write_config(path: Path, content: dict[str, Any], derived_from: Path | None 
             only if that one is. None for the configuration of a new run.
     """
     text = yaml.safe_dump(content, sort_keys=False).encode()
+    own = derived_from is None or is_own(derived_from.read_bytes())  # it may be the file itself
     write_whole(path, text)
-    if derived_from is None or is_own(derived_from.read_bytes()):
+    if own:
         record_own(text)
 
 

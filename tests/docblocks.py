@@ -39,6 +39,10 @@ NOT_RUN = {
         "ens10 download era5 --kind truth --dates all --fields": "20 years of ERA5; "
         "tests/ens10/test_download_truth.py fetches some of a small one",
     },
+    "docs/gpu.md": {
+        "make cuda": "needs a GPU; tests/devices/test_gpu_benchmark.py runs its parts on a CPU",
+        "python benchmarks/cuda.py": "the same",
+    },
     "docs/heat.md": {
         "python -m ens10.experiments.heat": "minutes; tests/experiments/test_heat.py",
     },

@@ -98,6 +98,10 @@ def test_the_commands_of_all_blocks_are_understood(command):
 MODULES = [line for _, line in ALL if " -m ens10" in line]
 
 
+class _Understood(Exception):  # noqa: N818
+    """A command line was parsed."""
+
+
 @pytest.mark.parametrize("line", MODULES)
 def test_the_modules_of_all_blocks_are_understood(line, monkeypatch):
     """Their own parsers take every word; what follows is not done."""
@@ -106,7 +110,7 @@ def test_the_modules_of_all_blocks_are_understood(line, monkeypatch):
     def parse(self, *arguments, **options):
         namespace, unknown = understood(self, *arguments, **options)
         assert not unknown
-        raise KeyboardInterrupt(namespace)
+        raise _Understood(namespace)
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", parse)
     words = shlex.split(line)
@@ -114,7 +118,7 @@ def test_the_modules_of_all_blocks_are_understood(line, monkeypatch):
     module = import_module(words[start])
     if hasattr(module, "__path__"):
         module = import_module(f"{words[start]}.__main__")
-    with pytest.raises(KeyboardInterrupt) as stopped:
+    with pytest.raises(_Understood) as stopped:
         module.main(words[start + 1 :])
     assert vars(stopped.value.args[0])
 
@@ -186,7 +190,8 @@ def test_commands_within_a_line_exist(page, span):
 
 
 def test_options_within_a_line_are_somebody_s():
-    sources = [*ROOT.glob("ens10/*.py"), *(ROOT / "experiments").rglob("*.py")]
+    folders = (ROOT / "experiments", ROOT / "benchmarks")
+    sources = [*ROOT.glob("ens10/*.py"), *(path for f in folders for path in f.rglob("*.py"))]
     text = "".join(path.read_text() for path in sources)
     found = {m[0] for _, span in SPANS if (m := re.match(r"--[a-z][a-z-]+(?= |$)", span))}
     assert len(found) > 20

@@ -32,6 +32,7 @@ from ens10.experiments.reading import PREDICTIONS
 from ens10.experiments.run import run_stage
 from ens10.experiments.score import score_run
 from ens10.experiments.sizes import score_sizes, takes_members
+from ens10.experiments.trust import write_config
 
 _LAST_LINES = 20
 _PATIENCE = 60.0  # seconds for a process to save its work before it is killed
@@ -73,7 +74,7 @@ def _name_store(cell: Cell) -> None:
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     if config["data"]["store"] != str(cell.store):  # the folder was moved
         config["data"]["store"] = str(cell.store)
-        write_whole(path, yaml.safe_dump(config, sort_keys=False))
+        write_config(path, config, derived_from=path)
 
 
 def finish_cell(cell: Cell) -> None:

@@ -66,7 +66,7 @@ def normal_head():
 
 
 def solved_head():
-    method = SeasonalEMOS(harmonics=1)
+    method = SeasonalEMOS(harmonics=1, strength=100.0)
     generator = torch.Generator().manual_seed(1)
     for n in range(6):
         dates = batch(dtype=torch.float32) | {"dates": 86400 * (60 * n + torch.arange(N))}
@@ -156,7 +156,7 @@ def test_a_training_step_is_that_of_the_cpu(device, name):
     [
         {"routing_loss": True, "damping": 0.1},
         {"routing_loss": True, "damping": 0.1, "area": "cell"},
-        {"routing_loss": True, "tolerance": 0.05, "filters": 2, "stride": 2},
+        {"routing_loss": True, "margin": 0.05, "filters": 2, "stride": 2},
         {"routing_loss": False, "weighted": True, "activation": "softmax"},
     ],
     ids=str,

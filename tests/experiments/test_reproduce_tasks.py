@@ -95,17 +95,10 @@ def done(work, tmp_path_factory):
     found = find_cells(["raw"], [1], elsewhere, out, CONFIGS, None, task, store)[0]
     started = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running.subprocess, "run", lambda command, **_: Ended(started, command))
+        patch.setattr(running.CHILDREN, "run", lambda command, *_: started.append(command) or 0)
         assert running.start_cell(found) is None
     assert running.main(started[0][3:]) == 0
     return found
-
-
-class Ended:
-    returncode = 0
-
-    def __init__(self, started, command):
-        started.append(command)
 
 
 def test_the_process_does_the_very_cell(done):

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from ens10.errors import ArgumentError, FileError
-from ens10.experiments.trust import checked_config, is_own, record_own, split_trust
+from ens10.experiments.trust import checked_config, is_own, record_own, split_trust, write_config
 
 NETWORK = {"class_path": "ens10.models.networks.UNet", "init_args": {"width": 8}}
 PLAIN = {
@@ -105,7 +105,11 @@ def test_ones_own_run(tmp_path, monkeypatch):
     predict = yaml.safe_load(checked_config(path, [], fit=False))
     assert "callbacks" not in predict["trainer"]
     assert predict["model"] == content["model"]
+    write_config(path, content | {"seed_everything": 1}, derived_from=path)
+    assert is_own(path.read_bytes())
     path.write_bytes(path.read_bytes() + b"\n")
+    write_config(tmp_path / "derived.yaml", content | {"seed_everything": 2}, derived_from=path)
+    assert not is_own((tmp_path / "derived.yaml").read_bytes())
     with pytest.raises(FileError, match="not trained by you here"):
         checked_config(path, [], fit=True)
 
