@@ -27,6 +27,7 @@ def benchmarks(monkeypatch):
             del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_steps_are_those_of_the_lightning_module(benchmarks, monkeypatch):
     import cuda_steps
 

@@ -137,7 +137,12 @@ def step(parts, given):
     return {"loss": mean.detach(), **gradients}
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+LONG = ("Groenquist", "Transformer in chunks", "SAET", "SAET, energy", "periodic UNet")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NETWORKS]
+)
 def test_a_training_step_is_that_of_the_cpu(device, name):
     torch.manual_seed(0)
     parts = [part.double() for part in NETWORKS[name]()]
@@ -195,6 +200,7 @@ def test_frozen_and_fixed_choices(device):
     torch.testing.assert_close(found.cpu(), wanted, rtol=0, atol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["UNet", "SMoEUNet, routing loss", "LocationUNet", "Transformer"])
 def test_a_step_in_bfloat16_is_finite_and_near(real_device, name):
     torch.manual_seed(0)

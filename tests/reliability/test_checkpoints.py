@@ -103,7 +103,7 @@ def damage(path, how):
     path.write_bytes(b"" if how == "empty" else content[: len(content) // 2 * 2])
 
 
-@pytest.mark.parametrize("how", ["bit", "empty"])
+@pytest.mark.parametrize("how", ["bit", pytest.param("empty", marks=pytest.mark.slow)])
 def test_a_damaged_checkpoint_is_replaced_by_the_one_before(copy, whole, capfd, how):
     damage(copy / "checkpoints" / "last.ckpt", how)
     assert not is_whole(copy / "checkpoints" / "last.ckpt")
@@ -125,6 +125,7 @@ def test_where_all_checkpoints_are_damaged_one_line_says_so(copy, capfd):
     assert "damaged, and there is no other checkpoint" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_a_fit_with_one_line_and_the_checkpoint_of_before(copy, whole, capsys):
     before = saved(copy)["epoch"]
     size = (copy / "checkpoints" / "last.ckpt").stat().st_size
@@ -140,7 +141,9 @@ def test_a_full_disk_ends_a_fit_with_one_line_and_the_checkpoint_of_before(copy,
     assert_same_run(copy, whole)
 
 
-@pytest.mark.parametrize("older", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "older", [pytest.param(old, marks=pytest.mark.slow) for old in (False, True)]
+)
 def test_a_moved_run_keeps_its_best_checkpoint(store, tmp_path, older):
     """Also one whose checkpoints are of Lightning's own callback, with paths of before."""
     first, moved = tmp_path / "first" / "mlp", tmp_path / "moved" / "mlp"

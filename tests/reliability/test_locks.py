@@ -56,6 +56,7 @@ def test_a_mistyped_fit_leaves_a_finished_run_alone(store, tmp_path, whole, capf
     assert not other.exists()
 
 
+@pytest.mark.slow
 def test_a_fit_that_cannot_begin_leaves_a_users_files_and_folders(store, tmp_path, capfd):
     wrong = ["--model.init_args.network.init_args.in_channels", "7"]
     there = tmp_path / "there"

@@ -33,6 +33,7 @@ def change(run, **changes):
     path.write_text(yaml.safe_dump(content))
 
 
+@pytest.mark.slow
 def test_a_plain_run_of_someone_else_is_used(stranger):
     run, _ = stranger
     command("predict", "--run", run, "--quiet")
@@ -40,23 +41,34 @@ def test_a_plain_run_of_someone_else_is_used(stranger):
     command("fit", "--run", run, "--resume", "--quiet", "--trainer.max_epochs", 2)
 
 
-def test_code_of_someone_else_is_not_imported(stranger):
+STAGES = [["predict"], ["validate"], ["test"], ["fit", "--resume"]]
+
+
+@pytest.mark.parametrize(
+    "stage", [STAGES[0], *(pytest.param(stage, marks=pytest.mark.slow) for stage in STAGES[1:])]
+)
+def test_code_of_someone_else_is_not_imported(stranger, stage):
     run, mark = stranger
     change(run, model__init_args__network__class_path="evil.Net")
-    for stage in (["predict"], ["validate"], ["test"], ["fit", "--resume"]):
-        done = subprocess_of(stage[0], "--run", run, *stage[1:], "--quiet")
-        assert done.returncode == 1
-        assert done.stdout == ""
-        (line,) = done.stderr.splitlines()
-        assert "model.init_args.network.class_path is 'evil.Net'" in line
-        assert line.endswith("add --trust evil.")
-        assert not mark.exists()
+    done = subprocess_of(stage[0], "--run", run, *stage[1:], "--quiet")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert "model.init_args.network.class_path is 'evil.Net'" in line
+    assert line.endswith("add --trust evil.")
+    assert not mark.exists()
+
+
+@pytest.mark.slow
+def test_a_module_is_trusted_by_name(stranger):
+    run, mark = stranger
+    change(run, model__init_args__network__class_path="evil.Net")
     done = subprocess_of("predict", "--run", run, "--quiet", "--trust", "evil")
     assert mark.exists()  # the user's own word; the module has no class Net
     assert done.returncode == 2
 
 
-@pytest.mark.parametrize("key", ["callbacks", "logger"])
+@pytest.mark.parametrize("key", ["callbacks", pytest.param("logger", marks=pytest.mark.slow)])
 def test_a_callback_of_someone_else_is_not_built(stranger, key):
     run, mark = stranger
     call = {
