@@ -21,7 +21,7 @@ _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def temporary_path(path: Path) -> Path:
-    """A name in the folder of `path` that no other writer uses; see `clear_leftovers`."""
+    """Return a unique temporary path beside `path`; `clear_leftovers` removes unused ones."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}{_SUFFIX}")
 
 
@@ -36,20 +36,13 @@ def write_whole(path: Path, content: str | bytes) -> None:
         OSError: it cannot be written (no space, no permission); what was there before stays.
     """
     data = memoryview(content.encode() if isinstance(content, str) else content)
-    aside = temporary_path(path)
-    file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
+    with whole_path(path) as aside:
+        file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             while data:
                 data = data[os.write(file, data) :]
-            os.fsync(file)
         finally:
             os.close(file)
-        aside.replace(path)
-    except BaseException as error:
-        _discard(aside, path, error)
-        raise
-    sync_folder(path.parent)
 
 
 @contextlib.contextmanager

@@ -98,7 +98,7 @@ class RunLog(Logger):
         self.rows = [{name: value for name, value in row.items() if value} for row in rows]
 
     def take_file(self, last_epoch: int) -> None:
-        """Replace the rows by those of the file, for checkpoints that hold no rows.
+        """Read the rows from the log file, for older checkpoints that hold no rows.
 
         Args:
             last_epoch: rows of later epochs are left out.

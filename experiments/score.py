@@ -232,7 +232,7 @@ def write_states(
 
 
 def _write_netcdf(states: xr.Dataset, path: Path) -> None:
-    """Write states; the library reports a full disk in words of its own.
+    """Write score states as netCDF; raise a full disk as this package's error.
 
     Raises:
         FileError: they could not be written.

@@ -82,7 +82,7 @@ class Slots:
         return self._allocate(self.size)
 
     def lend(self, block: Block, home: "SimpleQueue[Any]") -> tuple[Block, "weakref.ref[Lease]"]:
-        """A block as an array whose end, with that of all its views, returns the block.
+        """Return a block as an array; the block is free again once all its views are gone.
 
         What returns it is no Python code: Python delivers Ctrl-C between two instructions, and an
         exception in a destructor is lost.

@@ -40,7 +40,7 @@ def reference_date(units: object) -> np.datetime64 | None:
 
 
 def opened(open_with: Callable[[Decoding], xr.Dataset], source: Path | str) -> xr.Dataset:
-    """A dataset with decoded times, but those in months, which are left to `with_month_times`.
+    """Decode all times of a dataset except those in months; `with_month_times` decodes these.
 
     Args:
         open_with: opens it, given what xarray calls `decode_times`.
