@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import socket
+import sys
 
 import pytest
 
@@ -13,6 +14,28 @@ def _records_elsewhere(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture
+def calls_of():
+    """A function that runs another and counts the calls it makes: a measure without a clock."""
+
+    def count(function):
+        calls = 0
+
+        def note(frame, event, arg):
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            function()
+        finally:
+            sys.setprofile(before)
+        return calls
+
+    return count
 
 
 @pytest.fixture(autouse=True)

@@ -84,6 +84,7 @@ def test_a_process_ends_with_the_one_that_started_it():
         "end_with(int(sys.argv[1]), 0.05)\n"
         "print('begun', flush=True)\n"
         "time.sleep(60)\n"
+        "print('lived on')\n"
     )
     parent = (
         "import os, subprocess, sys\n"
@@ -94,6 +95,4 @@ def test_a_process_ends_with_the_one_that_started_it():
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout.readline() == "begun\n"
         started.kill()
-        begun = time.monotonic()
         assert started.stdout.read() == ""  # the pipe ends with the last that holds it
-    assert time.monotonic() - begun < 30
