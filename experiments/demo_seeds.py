@@ -15,6 +15,7 @@ from ens10.durable import write_whole
 from ens10.experiments.commands import tells_errors
 from ens10.experiments.demo import MODELS, run_demo
 from ens10.experiments.finished import read_runs
+from ens10.experiments.matrix.order import skill_in_words, skill_note
 from ens10.experiments.tables import Row, score_table
 
 # The order that the world's construction says: each pair's first has the larger (worse) CRPS.
@@ -64,14 +65,14 @@ def summary(folders: dict[int, Path]) -> str:
         lines.append(f"| {model} | " + " | ".join(cells) + " |")
     lines += ["", "| CRPS skill, 95 % | " + " | ".join(f"seed {s}" for s in seeds) + " |"]
     lines.append("|---|" + "---:|" * len(seeds))
+    shown = []
     paired = [paired_differences(runs[seed]) for seed in seeds]
     for group in zip(*paired, strict=True):
         skills = [row.crpss for _, row in group if row.crpss is not None]
-        cells = [
-            f"{100 * s.value:.1f} % [{100 * s.lower:.1f}, {100 * s.upper:.1f}]" for s in skills
-        ]
+        shown += skills
+        cells = [skill_in_words(skill) for skill in skills]
         lines.append(f"| {group[0][0]} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", skill_note(shown)]) + "\n"
 
 
 def _value(row: Row) -> str:

@@ -259,8 +259,9 @@ def _with_block_lengths(states: xr.Dataset, scores: xr.Dataset) -> xr.Dataset:
     return states
 
 
-def _block_length(score: xr.DataArray) -> str:
-    return f"{score.attrs['block_length']:.4g}" if "block_length" in score.attrs else ""
+def _block_length(score: xr.DataArray, group: int = 0) -> str:
+    lengths = np.atleast_1d(score.attrs.get("block_length", np.nan))
+    return "" if np.isnan(lengths[group]) else f"{lengths[group]:.4g}"
 
 
 def _names(scores: xr.Dataset) -> list[str]:
@@ -285,12 +286,16 @@ def _total_table(scores: xr.Dataset) -> str:
 def _group_table(scores: xr.Dataset, by: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*by, "score", "value", "lower", "upper", "units", "dates", "count"])
-    for label, part in _cells(scores, by):
+    writer.writerow(
+        [*by, "score", "value", "lower", "upper", "units", "dates", "count", "block_length"]
+    )
+    for place, (label, part) in enumerate(_cells(scores, by)):
         for name in _names(scores):
             row = [f"{float(part[name + bound]):.9g}" for bound in BOUNDS]
             numbers = [int(part["dates"]), int(part["count"])]
-            writer.writerow([*label, name, *row, part[name].attrs.get("units", ""), *numbers])
+            units = part[name].attrs.get("units", "")
+            length = _block_length(part[name], place)
+            writer.writerow([*label, name, *row, units, *numbers, length])
     return text.getvalue()
 
 

@@ -127,7 +127,7 @@ def _row(
     if compared and best and best is not run:
         attained = attained_skill(run.states, compared.states, best.states, bounds)
     members = run.states.attrs.get("members")
-    crps = _interval(own, "crps")
+    crps = _known(own, "crps")
     if crps is None:
         raise ArgumentError("runs", f"{run.name} was scored without the CRPS")
     return Row(
@@ -137,13 +137,13 @@ def _row(
         members=None if members is None else int(members),
         units=run.units,
         crps=crps,
-        crpss=_interval(own, "crpss"),
+        crpss=_known(own, "crpss"),
         above=above.name if above else None,
-        difference=_interval(step, "crps_difference") if step is not None else None,
+        difference=_known(step, "crps_difference") if step is not None else None,
         attained=attained,
-        crps_fair=_interval(own, "crps_fair"),
-        rmse=_interval(own, "rmse"),
-        spread_error=_interval(own, "spread_error"),
+        crps_fair=_known(own, "crps_fair"),
+        rmse=_known(own, "rmse"),
+        spread_error=_known(own, "spread_error"),
         parameters=run.provenance.get("parameters"),
         seconds=run.provenance.get("seconds"),
         dates=int(own["dates"]),
@@ -153,11 +153,21 @@ def _row(
     )
 
 
-def _interval(scores: xr.Dataset, name: str) -> Interval | None:
-    if name not in scores:
-        return None
+def interval_of(scores: xr.Dataset, name: str, group: int = 0) -> Interval:
+    """A score of `summarise` with its bounds and block length.
+
+    Args:
+        scores: of one group; as a whole, or selected from those of all groups.
+        name: of the score.
+        group: its place among the groups, in whose order the block lengths are.
+    """
     value, lower, upper = (float(scores[f"{name}{part}"]) for part in ("", "_lower", "_upper"))
-    return Interval(value, lower, upper, scores[name].attrs.get("block_length"))
+    length = np.atleast_1d(scores[name].attrs.get("block_length", np.nan))[group]
+    return Interval(value, lower, upper, None if np.isnan(length) else float(length))
+
+
+def _known(scores: xr.Dataset, name: str) -> Interval | None:
+    return interval_of(scores, name) if name in scores else None
 
 
 def attained_skill(

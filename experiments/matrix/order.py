@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from ens10.experiments.finished import FinishedRun
-from ens10.metrics import summarise
+from ens10.experiments.tables import interval_of
+from ens10.metrics import Interval, summarise
+from ens10.metrics.uncertainty import blocks_in_words
 
 # Each pair's first is expected to have the larger (worse) CRPS.
 EXPECTED = (
@@ -30,21 +32,30 @@ def comparisons(
         runs: of each seed.
         pairs: names; those that no seed has both of are left out.
     """
+    shown: list[Interval] = []
     lines = ["| CRPS skill, 95 % | " + " | ".join(f"seed {seed}" for seed in runs) + " |"]
     lines.append("|---|" + "---:|" * len(runs))
     for worse, better in pairs:
-        cells = [_skill(found, worse, better) for found in runs.values()]
-        if any(cells):
-            lines.append(
-                f"| {better} against {worse} | " + " | ".join(c or "–" for c in cells) + " |"
-            )
-    return "\n".join(lines) + "\n"
+        found = [_skill(held, worse, better) for held in runs.values()]
+        if any(found):
+            cells = [skill_in_words(skill) if skill else "–" for skill in found]
+            lines.append(f"| {better} against {worse} | " + " | ".join(cells) + " |")
+            shown += [skill for skill in found if skill]
+    return "\n".join([*lines, "", skill_note(shown)]) + "\n"
 
 
-def _skill(runs: Sequence[FinishedRun], worse: str, better: str) -> str:
+def skill_in_words(skill: Interval) -> str:
+    """A skill in percent with its interval."""
+    return f"{100 * skill.value:.1f} % [{100 * skill.lower:.1f}, {100 * skill.upper:.1f}]"
+
+
+def skill_note(shown: Sequence[Interval]) -> str:
+    """How the intervals of paired skills were made."""
+    return f"In brackets: 95 % interval, paired over the test dates ({blocks_in_words(shown)})."
+
+
+def _skill(runs: Sequence[FinishedRun], worse: str, better: str) -> Interval | None:
     states = {run.name: run.states for run in runs}
     if worse not in states or better not in states:
-        return ""
-    scores = summarise(states[better], states[worse], maps=False)
-    value, lower, upper = (100 * float(scores[f"crpss{part}"]) for part in ("", "_lower", "_upper"))
-    return f"{value:.1f} % [{lower:.1f}, {upper:.1f}]"
+        return None
+    return interval_of(summarise(states[better], states[worse], maps=False), "crpss")

@@ -11,10 +11,10 @@ import xarray as xr
 from ens10.experiments import page
 from ens10.experiments.finished import FinishedRun
 from ens10.experiments.reporting.groups import Group
-from ens10.experiments.tables import FEW_DATES
+from ens10.experiments.tables import FEW_DATES, interval_of
 from ens10.experiments.writers import ABSENT
 from ens10.metrics import Interval, summarise
-from ens10.metrics.uncertainty import Method
+from ens10.metrics.uncertainty import Method, blocks_in_words
 
 Verdict = Literal["better", "worse", "unclear"]
 _CRPS = ("crps_sum", "crps_weight", "crps_count")
@@ -107,8 +107,8 @@ def compared(run: FinishedRun, other: FinishedRun, *, seasons: bool = False) -> 
     method = _method(int(counts.min()))
     scores = summarise(mine, its, by=["season"], maps=False, method=method)
     return [
-        _compared(scores.sel(season=season), other.name, str(season))
-        for season in scores["season"].to_numpy()
+        _compared(scores.isel(season=place), other.name, str(season), place)
+        for place, season in enumerate(scores["season"].to_numpy())
     ]
 
 
@@ -116,11 +116,11 @@ def _method(dates: int) -> Method:
     return "student" if dates < FEW_DATES else "bootstrap"
 
 
-def _compared(scores: xr.Dataset, other: str, season: str | None = None) -> Compared:
-    def interval(name: str) -> Interval:
-        return Interval(*(float(scores[f"{name}{part}"]) for part in ("", "_lower", "_upper")))
-
-    return Compared(other, interval("crpss"), interval("crps_difference"), season)
+def _compared(
+    scores: xr.Dataset, other: str, season: str | None = None, group: int = 0
+) -> Compared:
+    skill, difference = (interval_of(scores, n, group) for n in ("crpss", "crps_difference"))
+    return Compared(other, skill, difference, season)
 
 
 def card_table(lines: Sequence[Line], reference: str) -> str:
@@ -142,6 +142,8 @@ def card_table(lines: Sequence[Line], reference: str) -> str:
     caption = "CRPS skill: how much lower the CRPS is than that of another forecast, in percent"
     if seasons:
         caption += "; then by season of the valid dates (DJF is December to February)"
+    shown = [cell for line in lines for cell in (line.reference, line.best, *line.seasons) if cell]
+    caption += f"; intervals: {_intervals(shown)}"
     table = page.table_of(heads, body, caption)
     return f"{table}\n{page.paragraphs(_LEGEND, kind='note')}"
 
@@ -161,7 +163,17 @@ def overview(titles: Sequence[str], cards: Sequence[Sequence[Line]], reference: 
         told = "".join(_cell(held.get(name), named=False) for held in named)
         body.append(f'<tr><th scope="row">{escape(name)}</th>{told}</tr>')
     caption = f"CRPS skill against {reference} in percent, by target and lead time"
+    caption += (
+        f"; intervals: {_intervals([cell for held in named for cell in held.values() if cell])}"
+    )
     return page.table_of(["Forecast", *titles], body, caption)
+
+
+def _intervals(shown: Sequence[Compared]) -> str:
+    """The method of the intervals: Student's t where dates are too few for blocks."""
+    if all(cell.difference.block_length is None for cell in shown):
+        return "Student's t over the dates"
+    return f"bootstrap, {blocks_in_words(cell.difference for cell in shown)}"
 
 
 def _cell(cell: Compared | None, *, named: bool) -> str:

@@ -12,6 +12,7 @@ from ens10.experiments.reproduce.plan import Request
 from ens10.experiments.reproduce.published import load_published
 from ens10.experiments.reproduce.results import SCORE_NAMES, Result, read_results
 from ens10.experiments.writers import Column, latex_of, markdown_of
+from ens10.metrics import Interval
 
 Sections = dict[str, list[Column]]
 
@@ -41,9 +42,11 @@ def write_tables(
     published = load_published()
     scores = {n: papertable.paper_columns(n, results, published) for n in SCORE_NAMES}
     sections = {SCORE_NAMES[name]: made for name, made in scores.items() if made}
-    sections |= _skills(results)
+    skills, intervals = _skills(results)
+    sections |= skills
     told = papertable.notes(results, published, synthetic=request.store is None)
     told += [f"Missing: {name}: {why}" for name, why in (missing or {}).items()]
+    told.append(skill.skill_note(intervals))
     heading = f"The papers' tables, protocol {request.rules.name}"
     texts = {
         "md": _markdown(heading, sections, told),
@@ -57,30 +60,33 @@ def write_tables(
     return texts["md"]
 
 
-def _skills(results: Sequence[Result]) -> Sections:
+def _skills(results: Sequence[Result]) -> tuple[Sections, list[Interval]]:
+    """The tables of skill, a section a task, and the intervals behind them."""
     tasks: dict[Task, list[Result]] = {}
     for result in results:
         tasks.setdefault(result.task, []).append(result)
-    return {
-        f"{papertable.title(task)}: skill, calibration, cost": skill.skill_columns(held)
-        for task, held in tasks.items()
-    }
+    sections, shown = {}, []
+    for task, held in tasks.items():
+        heading = f"{papertable.title(task)}: skill, calibration, cost"
+        sections[heading], intervals = skill.skill_columns(held)
+        shown += intervals
+    return sections, shown
 
 
 def _markdown(heading: str, sections: Sections, told: Sequence[str]) -> str:
     parts = [f"# {heading}"]
     for name, columns in sections.items():
         parts += [f"## {name}", markdown_of(columns).rstrip()]
-    parts += ["## Notes", *(f"- {note}" for note in (*told, skill.NOTES))]
+    parts += ["## Notes", *(f"- {note}" for note in told)]
     return "\n\n".join(parts).replace("\n\n- ", "\n- ") + "\n"
 
 
 def _latex(sections: Sections, told: Sequence[str]) -> str:
-    notes = [note.replace("\n", " ") for note in (*told, skill.NOTES)]
+    notes = [note.replace("\n", " ") for note in told]
     tables = [latex_of(columns, [name]) for name, columns in sections.items()]
     return "".join(f"% {note}\n" for note in notes) + "\n" + "\n".join(tables)
 
 
 def _html(heading: str, sections: Sections, told: Sequence[str]) -> str:
     parts = {name: page.table(columns, name) for name, columns in sections.items()}
-    return page.page(heading, told[0], {**parts, "Notes": page.paragraphs(*told, skill.NOTES)})
+    return page.page(heading, told[0], {**parts, "Notes": page.paragraphs(*told)})

@@ -8,10 +8,10 @@ import numpy as np
 from ens10.experiments.finished import FinishedRun, check_comparable
 from ens10.experiments.matrix.summary import pit_deviation
 from ens10.experiments.reproduce.results import Result
-from ens10.experiments.tables import FEW_DATES
+from ens10.experiments.tables import FEW_DATES, interval_of
 from ens10.experiments.writers import ABSENT, Column
-from ens10.metrics import summarise
-from ens10.metrics.uncertainty import Method
+from ens10.metrics import Interval, summarise
+from ens10.metrics.uncertainty import Method, blocks_in_words
 
 REFERENCE, OPTIMUM = "raw", "optimum"
 _COSTS = (
@@ -20,9 +20,9 @@ _COSTS = (
     ("Parameters", "parameters", ",.0f"),
 )
 Of = Callable[[FinishedRun], float]
-NOTES = (
+_NOTE = (
     "Skill: 1 - CRPS / CRPS of the other, mean over seeds; in brackets the number of seeds in "
-    "which the 95 % interval of the difference, paired over the test dates, does not hold 0. "
+    "which the 95 % interval of the difference, paired over the test dates ({}), does not hold 0. "
     "Best other: the model of the lowest mean CRPS but the row's own, over the seeds that all "
     "models have. Attained: 0 is raw, 100 the "
     "best possible forecast of a synthetic world. Spread/error is 1 and PIT deviation 0 for a "
@@ -30,19 +30,31 @@ NOTES = (
 )
 
 
-def skill_columns(results: Sequence[Result]) -> list[Column]:
-    """Skill, calibration and cost.
+def skill_note(shown: Sequence[Interval]) -> str:
+    """What the columns of skill mean, with the block lengths of their intervals."""
+    return _NOTE.format(blocks_in_words(shown))
+
+
+def skill_columns(results: Sequence[Result]) -> tuple[list[Column], list[Interval]]:
+    """Skill, calibration and cost; and the intervals of the differences behind the skill.
 
     Args:
         results: of one task.
     """
+    shown: list[Interval] = []
+
+    def against(result: Result, other: Result | None) -> str:
+        skills, differences = _paired(result, other)
+        shown.extend(differences)
+        return _skill_in_words(skills, differences)
+
     ranked = _ranked([r for r in results if r.model != OPTIMUM])
     columns = [Column("Model", tuple(r.model for r in results), numeric=False)]
     raw, optimum = (_named(results, name) for name in (REFERENCE, OPTIMUM))
-    columns.append(Column("Skill against raw (%)", tuple(_against(r, raw) for r in results)))
+    columns.append(Column("Skill against raw (%)", tuple(against(r, raw) for r in results)))
     best = [next((o for o in ranked if o is not r), None) for r in results]
     pairs = zip(results, best, strict=True)
-    columns.append(Column("Skill against best other (%)", tuple(_against(r, o) for r, o in pairs)))
+    columns.append(Column("Skill against best other (%)", tuple(against(r, o) for r, o in pairs)))
     columns.append(Column("Best other", tuple(o.model if o else ABSENT for o in best), False))
     if raw and optimum:
         attained = tuple(_attained(r, raw, optimum) for r in results)
@@ -52,7 +64,7 @@ def skill_columns(results: Sequence[Result]) -> list[Column]:
     columns.append(Column("PIT deviation (%)", pit))
     for heading, key, form in _COSTS:
         columns.append(Column(heading, tuple(_mean(r, _known(key), form) for r in results)))
-    return columns
+    return columns, shown
 
 
 def _ranked(rivals: Sequence[Result]) -> list[Result]:
@@ -82,11 +94,11 @@ def _percent(number: float) -> str:
     return f"{number:.1f}".replace("-", "−")
 
 
-def _against(result: Result, other: Result | None) -> str:
-    """Mean skill over the seeds that both have, and in how many it is clear."""
+def _paired(result: Result, other: Result | None) -> tuple[list[float], list[Interval]]:
+    """Skill in percent and difference of the CRPS, for each seed that both have."""
     if other is None or other is result:
-        return ABSENT
-    skills, clear = [], 0
+        return [], []
+    skills, differences = [], []
     for seed in sorted(set(result.runs) & set(other.runs)):
         mine, its = result.runs[seed], other.runs[seed]
         check_comparable([mine, its])
@@ -94,10 +106,15 @@ def _against(result: Result, other: Result | None) -> str:
         method: Method = "student" if few else "bootstrap"
         scores = summarise(mine.states, its.states, maps=False, method=method)
         skills.append(100 * float(scores["crpss"]))
-        low, high = (float(scores[f"crps_difference{part}"]) for part in ("_lower", "_upper"))
-        clear += not low <= 0 <= high and not math.isnan(low)
+        differences.append(interval_of(scores, "crps_difference"))
+    return skills, differences
+
+
+def _skill_in_words(skills: Sequence[float], differences: Sequence[Interval]) -> str:
+    """Mean skill over the seeds, and in how many of them it is clear."""
     if not skills:
         return ABSENT
+    clear = sum(one.lower > 0 or one.upper < 0 for one in differences)
     return f"{_percent(float(np.mean(skills)))} [{clear} of {len(skills)}]"
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._dispatch import refuse_datasets
 
 DateGroup = Literal["season", "month", "year"]
 Box = tuple[float, float, float, float]
@@ -215,6 +216,7 @@ def date_groups(of: xr.Dataset | xr.DataArray, by: DateGroup) -> xr.DataArray:
 
 
 def _axis(name: str, values: Any) -> xr.DataArray:
+    refuse_datasets({name: values})
     if isinstance(values, xr.DataArray):
         return values.reset_coords(drop=True)
     axis = np.asarray(values, dtype=np.float64)

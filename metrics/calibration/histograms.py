@@ -12,7 +12,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics._dispatch import Array, compilable
+from ens10.metrics._dispatch import Array, compilable, refuse_datasets
 from ens10.metrics._reduce import Over
 from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.calibration._blocks import MEMBER, STAT, block_sums
@@ -155,6 +155,7 @@ def pit_histogram(values: Any, bins: int = 20, *, dim: Over = "all") -> xr.Datas
 def pit_counts(values: Any, bins: int = 20) -> Counts:
     """`pit_histogram` of one numpy array as bare counts, shape (bins,)."""
     _check_bins(bins)
+    refuse_datasets({"values": values})
     return _pit_counts(np.asarray(values).reshape(1, -1), bins)[0, :-1].astype(np.int64)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._dispatch import refuse_datasets
 from ens10.metrics.uncertainty.resampling import BlockMethod
 
 _FEWEST = 8  # dates; with fewer nothing can be said of their dependence
@@ -34,6 +35,7 @@ def automatic_block_length(series: npt.ArrayLike, *, method: BlockMethod = "stat
     """
     if method not in get_args(BlockMethod):
         raise UnknownNameError("method", method, get_args(BlockMethod))
+    refuse_datasets({"series": series})
     x = np.asarray(series, dtype=np.float64)
     if x.ndim != 1 or x.size < _FEWEST or not np.isfinite(x).all():
         raise ArgumentError(
@@ -79,6 +81,7 @@ def default_block_length(series: npt.ArrayLike, *, method: BlockMethod = "bootst
     Raises:
         UnknownNameError: another method.
     """
+    refuse_datasets({"series": series})
     x = np.asarray(series, dtype=np.float64)
     n = x.size
     if n < _FEWEST or not np.isfinite(x).all():

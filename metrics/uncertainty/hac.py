@@ -11,6 +11,7 @@ from scipy.special import ndtr, stdtr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, RechunkWarning
+from ens10.metrics._dispatch import refuse_datasets
 from ens10.metrics._labels import fitted_coords, joined_message, rechunked
 from ens10.metrics._reduce import Nan
 from ens10.metrics._tables import as_labelled
@@ -128,6 +129,7 @@ def _check_names(kernel: str, alternative: str, nan: str) -> None:
 
 def _series(difference: Any, time_dim: Dim | None) -> xr.DataArray:
     """The differences as a DataArray whose dates, called time, are in one chunk."""
+    refuse_datasets({"difference": difference})
     if time_dim is None and np.ndim(difference) != 1:
         raise ArgumentError(
             "time_dim", f"None, of differences with {np.ndim(difference)} dimensions", "Name it"

@@ -8,6 +8,7 @@ from ens10.experiments import demo_seeds
 from ens10.experiments.finished import read_runs
 from ens10.experiments.tables import score_table
 from ens10.metrics import score_states
+from ens10.metrics.uncertainty import blocks_in_words
 
 
 @pytest.fixture
@@ -36,6 +37,19 @@ def test_summary_holds_each_seed_and_pair(folders):
             assert f"{row.crps.value:.4f}" in line.split("|")[2 + seed]
             if row.attained is not None:
                 assert f"/ {row.attained.value:.3f}" in line.split("|")[2 + seed]
+
+
+def test_summary_tells_the_block_lengths(folders):
+    shown = [
+        row.crpss
+        for folder in folders.values()
+        for _, row in demo_seeds.paired_differences(
+            [folder / "runs" / n for n in ("raw", "emos", "unet")]
+        )
+    ]
+    assert all(skill.block_length >= 1 for skill in shown)
+    told = f"In brackets: 95 % interval, paired over the test dates ({blocks_in_words(shown)})."
+    assert demo_seeds.summary(folders).splitlines()[-1] == told
 
 
 def test_paired_skill_is_that_of_the_better_against_the_worse(folders):

@@ -76,6 +76,7 @@ def test_the_table_holds_them_and_the_optimum(done):
     assert float(rows["emos_global"]["attained"]) == pytest.approx(expected, rel=1e-4)
     assert float(rows["emos_global"]["cpu_seconds"]) > 0
     assert "emos_global against raw" in (out / "table.md").read_text()
+    assert "paired over the test dates (blocks of " in (out / "table.md").read_text()
 
 
 def test_nothing_is_done_twice(done, monkeypatch, capsys):

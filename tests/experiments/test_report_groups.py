@@ -10,6 +10,7 @@ from ens10.experiments.reporting.groups import read_groups
 from ens10.experiments.reporting.scorecard import card_table, score_card
 from ens10.experiments.reporting.summary import duration, in_short
 from ens10.metrics import score_states, summarise
+from ens10.metrics.uncertainty import blocks_in_words
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +127,10 @@ def test_seasons_are_those_of_valid_dates(card, scored):
 
 def test_signs_words_and_colours_agree(card):
     html = card_table(list(card.values()), "raw")
+    cells = [c for line in card.values() for c in (line.reference, line.best, *line.seasons) if c]
+    told = blocks_in_words(cell.difference for cell in cells)
+    assert told.startswith("blocks of ")
+    assert f"intervals: bootstrap, {told}" in html
     for kind, sign, said in (
         ("better", "▲", "clearly better"),
         ("worse", "▼", "clearly worse"),

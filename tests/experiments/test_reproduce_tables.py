@@ -103,6 +103,7 @@ def test_skill_against_raw_and_the_best_other(out, files):
     attained = 100 * ((raw - emos) / (raw - best)).mean()
     assert float(rows[r"emos\_global"]["Attained (%)"]) == pytest.approx(attained, abs=0.05)
     assert rows["unet"]["Parameters"] == "636,002"
+    assert "paired over the test dates (blocks of " in files[".md"]
 
 
 def test_a_difference_that_is_not_clear_is_not_counted(tmp_path):

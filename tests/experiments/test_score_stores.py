@@ -63,6 +63,9 @@ def test_groups_a_reference_and_a_cross_check(folder, tmp_path, capsys):
         if row["surface"] == "land":
             value = float(alone[row["score"]].sel(month=int(row["month"])))
             assert float(row["value"]) == pytest.approx(value, rel=1e-8)
+            lengths = alone[row["score"]].attrs["block_length"]
+            place = list(alone["month"].to_numpy()).index(int(row["month"]))
+            assert float(row["block_length"]) == pytest.approx(lengths[place], rel=1e-3)
             assert int(row["count"]) == int(alone["count"].sel(month=int(row["month"])))
     assert {row["surface"] for row in rows(tmp_path / "groups.csv")} == {"land", "sea"}
     command("score", folder / "emos.zarr", *options)

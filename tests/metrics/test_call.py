@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 import ens10.metrics
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.grid import area_weights
 from ens10.metrics._call import RechunkWarning, Score, apply
 from ens10.metrics._reduce import mean_over
 from ens10.metrics._tables import as_labelled, names_of
+from ens10.metrics.uncertainty import default_block_length
 
 DIMS = ("time", "number", "latitude")
 
@@ -165,6 +167,21 @@ def test_no_score_takes_a_dataset(name):
     wanted = {key: OPTIONS.get(key, both) for key, needed in parameters(name).items() if needed}
     with pytest.raises(ArgumentError, match=r"a DataArray is wanted, not a Dataset"):
         getattr(ens10.metrics, name)(**wanted)
+
+
+@pytest.mark.parametrize(
+    "call_of",
+    [
+        area_weights, default_block_length, ens10.metrics.latitude_bands,
+        ens10.metrics.automatic_block_length, ens10.metrics.pit_counts,
+        lambda both: ens10.metrics.region_boxes({"here": (0, 1, 0, 1)}, both, [0.0]),
+        lambda both: ens10.metrics.diebold_mariano(both, time_dim="time"),
+    ],
+)  # fmt: skip
+def test_nor_do_the_functions_of_one_array(call_of):
+    x, _ = named(*case())
+    with pytest.raises(ArgumentError, match=r"a DataArray is wanted, not a Dataset"):
+        call_of(xr.Dataset({"t2m": x}))
 
 
 def test_axes_that_are_not_there():
