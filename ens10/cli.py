@@ -14,6 +14,7 @@ from typing import NoReturn
 from ens10.datacommands import add_all as add_data_commands
 from ens10.errors import suggestion
 from ens10.extras import telling_extras
+from ens10.places import check_names
 from ens10.runcommands import add_case, add_score
 from ens10.signals import reported
 
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = given[0] if given else ""
     extras = ("train", "plot") if command in _TRAIN_AND_DRAW else ()
     try:
+        check_names(given)
         with telling_extras(f"`ens10 {command}`", *extras):
             if command in _LIGHTNING:
                 return _lightning(command, given[1:])

@@ -5,7 +5,6 @@ file systems would be a copy over the old file.
 """
 
 import contextlib
-import errno
 import os
 import secrets
 import shutil
@@ -13,11 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ens10.errors import FileError
+from ens10.machine_errors import FULL, REFUSED
 
 _SUFFIX = ".tmp"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def temporary_path(path: Path) -> Path:
@@ -86,7 +83,7 @@ def _discard(aside: Path, path: Path, error: BaseException) -> None:
         aside.unlink()
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in _FULL + _REFUSED:
+        if isinstance(cause, OSError) and cause.errno in FULL + REFUSED:
             cause.filename = str(path)
             if cause is not error:
                 raise cause
@@ -105,18 +102,6 @@ def replace_folder(new: Path, path: Path) -> None:
         path.rename(old)
     new.rename(path)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def disk_error(error: OSError) -> FileError | None:
-    """The error to report where a disk is full or a folder is read-only; None for other causes."""
-    path = str(error.filename or "a file")
-    if error.errno in _FULL:
-        remedy = "Free some space, then run the same command again"
-        return FileError(path, "no space is left on the disk", remedy)
-    if error.errno in _REFUSED:
-        reason = f"cannot be written ({os.strerror(error.errno).lower()})"
-        return FileError(path, reason, "Make its folder writable, or choose another one")
-    return None
 
 
 def clear_leftovers(folder: Path) -> None:

@@ -130,6 +130,18 @@ class DamagedFileError(FileError):
         super().__init__(path, f"damaged at byte {offset}: {reason}", remedy)
 
 
+class ResourceError(Ens10Error, RuntimeError):
+    """The machine, or a limit of the process, has too little memory, or too few open files.
+
+    Args:
+        reason: what is lacking.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(_sentence(reason, remedy))
+
+
 class LostProcessError(Ens10Error, ConnectionError):
     """Another process of the run has ended, or does not answer.
 

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from ens10.durable import disk_error
 from ens10.errors import Ens10Error
+from ens10.machine_errors import machine_error
 
 _TOGETHER = 1.0  # seconds within which signals are one request
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -63,15 +63,18 @@ def reported(error: BaseException) -> int | None:
     """Report in one line on stderr what ended a command.
 
     Args:
-        error: an error of ens10, a full or read-only disk, Ctrl-C or SIGTERM.
+        error: an error of ens10, something that the machine refuses (`ens10.machine_errors`),
+            Ctrl-C or SIGTERM.
 
     Returns:
         The exit status: 1, 130 after Ctrl-C, 143 after SIGTERM; None for any other error, which is
         not reported.
     """
-    told = disk_error(error) if isinstance(error, OSError) else None
-    if isinstance(error, Ens10Error) or told is not None:
-        print(f"ens10: {told or error}", file=sys.stderr)
+    if isinstance(error, Exception):
+        told = error if isinstance(error, Ens10Error) else machine_error(error)
+        if told is None:
+            return None
+        print(f"ens10: {told}", file=sys.stderr)
         return 1
     if not isinstance(error, KeyboardInterrupt | Terminated):
         return None

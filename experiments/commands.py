@@ -1,11 +1,13 @@
 """What the commands `python -m ens10.experiments.NAME` share."""
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 
 from ens10.errors import FileError
+from ens10.places import check_names
 from ens10.signals import reported
 
 
@@ -19,6 +21,7 @@ def tells_errors(command: Callable[..., int]) -> Callable[..., int]:
     @wraps(command)
     def told(arguments: Sequence[str] | None = None) -> int:
         try:
+            check_names(sys.argv[1:] if arguments is None else arguments)
             return command(arguments)
         except BaseException as error:
             status = reported(error)

@@ -234,7 +234,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from ens10.experiments.members_worth_page import markdown, write_worths
 
     parser = argparse.ArgumentParser(
-        prog="python -m ens10.experiments.members_worth", description=__doc__.splitlines()[0]
+        prog="python -m ens10.experiments.members_worth",
+        description=(__doc__ or "").partition("\n")[0],
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="scored run folders")
     parser.add_argument("--raw", type=Path, metavar="RUN", help='default: the run called "raw"')

@@ -95,13 +95,13 @@ class PredictionWriter(BasePredictionWriter):
             self._create(prediction, batches)
         trainer.strategy.barrier("predictions can be written")
         if not trainer.is_global_zero:
-            root = zarr.open_group(str(self._partial), mode="r+", use_consolidated=False)
+            root = zarr.open_group(self._partial, mode="r+", use_consolidated=False)
             names = [*prediction.forecast.variables(), "truth"]
             self._arrays = {name: root[name] for name in names}
 
     def _create(self, prediction: Prediction, batches: Batches) -> None:
         shutil.rmtree(self._partial, ignore_errors=True)
-        root = zarr.open_group(str(self._partial), mode="w")
+        root = zarr.open_group(self._partial, mode="w")
         forecast, samples = prediction.forecast, batches.samples
         root.attrs.update(forecast.attributes())
         own = {name: np.asarray(values) for name, values in forecast.core_coordinates().items()}

@@ -5,6 +5,7 @@ from pathlib import Path
 import xarray as xr
 
 from ens10.errors import Ens10Error, FileError, UnknownNameError
+from ens10.places import for_xarray
 
 PREDICTIONS = "predictions.zarr"
 _NETCDF = (".nc", ".nc4", ".netcdf")
@@ -96,7 +97,7 @@ def _opened(path: Path, dask: bool) -> xr.Dataset:
             "holds no predictions",
             "Make them with `ens10 predict --run RUN`",
         )
-    opened: xr.Dataset = xr.open_zarr(path, consolidated=False, chunks=chunks)
+    opened: xr.Dataset = xr.open_zarr(for_xarray(path), consolidated=False, chunks=chunks)
     return opened
 
 

@@ -97,6 +97,7 @@ def _write_figures(group: Group, folder: Path, progress: bool) -> None:
     }
     for name, draw in track(draws.items(), "figures", len(draws), progress):
         path = folder / f"{name}.png"
-        path.unlink(missing_ok=True)  # of an earlier report of other runs
         if (figure := draw()) is not None:
             write_whole(path, png(figure))
+        else:
+            path.unlink(missing_ok=True)  # of an earlier report of other runs

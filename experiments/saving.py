@@ -9,7 +9,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from ens10.durable import temporary_path, whole_file
 from ens10.experiments.checkpoints import BEST, LAST, PREVIOUS
 from ens10.experiments.runlog import RunLog
 from ens10.models.means import WeightedMean
+from ens10.places import is_url
 from ens10.signals import Interrupted, Stop, Terminated, ending
 
 MINUTES = 10.0  # between checkpoints within an epoch
@@ -45,7 +46,7 @@ class WholeCheckpointIO(TorchCheckpointIO):
         Raises:
             OSError: no space is left; the old checkpoint is as it was.
         """
-        if storage_options is not None or "://" in str(path):
+        if storage_options is not None or is_url(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
         target = Path(path)
@@ -58,9 +59,10 @@ class RunCheckpoints(Checkpoint):
     """Saves the checkpoints of a run, and ends the training after a batch if a signal asks for it.
 
     A checkpoint holds what a resumed training needs to equal an uninterrupted one: besides what
-    Lightning saves the rows of the log, the sums of the training loss so far, and (of a single
-    process) the state of torch's random numbers. Methods that collect all batches before they
-    solve are saved after their epoch only.
+    Lightning saves the rows of the log, the sums of the training loss so far, (of a single process)
+    the state of torch's random numbers, and at the end of an epoch the values by which schedules
+    still have to step. Methods that collect all batches before they solve are saved after their
+    epoch only.
 
     Args:
         folder: RUN/checkpoints.
@@ -116,6 +118,8 @@ class RunCheckpoints(Checkpoint):
         ended = epochs.processed > epochs.completed  # in the hooks at the end of an epoch
         sums = {} if ended else _training_sums(trainer, pl_module)
         held: dict[str, Any] = {"log": self._log.to_csv(), "sums": sums}
+        if ended:
+            held["plateau"] = _plateau_values(trainer)
         if trainer.world_size == 1:
             held["random"] = _random_state()
         checkpoint["ens10"] = held
@@ -143,6 +147,7 @@ class RunCheckpoints(Checkpoint):
         self._stop.deferred = True
         self._saved, self._step = time.monotonic(), trainer.global_step
         _restore(self._loaded, trainer, pl_module)
+        _step_plateau(trainer, pl_module, self._loaded.get("plateau", []))
         self._log.write()
 
     def on_train_batch_end(
@@ -200,6 +205,8 @@ class RunCheckpoints(Checkpoint):
         self._save_last(trainer)
         number, _ = self._agreed(trainer)
         self._end(number)
+        if trainer.fit_loop.restarting:  # Lightning leaves it out in an epoch that was resumed
+            _step_plateau(trainer, pl_module, _plateau_values(trainer))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         """Signals need not wait any more."""
@@ -322,6 +329,29 @@ def _training_sums(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str,
         if sums[1] > 0:  # or nothing of it was logged in this epoch
             found[name] = sums.tolist()
     return found
+
+
+def _plateau_values(trainer: pl.Trainer) -> list[Tensor | None]:
+    """What each schedule is given at the end of this epoch, if it follows a value: else None.
+
+    Lightning steps such a schedule after all callbacks of the epoch, so that a checkpoint of the
+    epoch's end does not hold that step.
+    """
+    values: list[Tensor | None] = []
+    for config in trainer.lr_scheduler_configs:
+        due = config.interval == "epoch" and (trainer.current_epoch + 1) % config.frequency == 0
+        found = trainer.callback_metrics.get(config.monitor or "")
+        values.append(found if config.reduce_on_plateau and due else None)
+    return values
+
+
+def _step_plateau(
+    trainer: pl.Trainer, module: pl.LightningModule, values: Sequence[Tensor | None]
+) -> None:
+    """Step the schedules that follow a value, each with its own; None steps none."""
+    for config, value in zip(trainer.lr_scheduler_configs, values, strict=False):
+        if value is not None:
+            module.lr_scheduler_step(config.scheduler, value)
 
 
 def _random_state() -> dict[str, Any]:

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ens10.durable import disk_error, whole_path
+from ens10.durable import whole_path
 from ens10.errors import FileError, UnknownNameError
 from ens10.experiments import provenance
 from ens10.experiments.locks import locked
 from ens10.experiments.raw_ensemble import open_climate, open_raw, with_name
 from ens10.experiments.reading import open_forecast, open_truth, store_of
 from ens10.grid import Weighting
+from ens10.machine_errors import writing_netcdf
 from ens10.metrics import Interval, summarise
 from ens10.metrics.uncertainty import blocks_in_words
 from ens10.metrics.verification import available_scores, paired_states
@@ -223,27 +224,13 @@ def write_states(
     with locked(folder / LOCK, "ens10 score", wait=True), ExitStack() as files:
         # all are written before the first gets its name
         paths = {n: files.enter_context(whole_path(folder / n)) for n in (STATES, *tables)}
-        _write_netcdf(states, paths[STATES])
+        with writing_netcdf(folder / STATES):
+            states.to_netcdf(paths[STATES], engine="netcdf4")
         for name, text in tables.items():
             paths[name].write_text(text, encoding="utf-8", newline="\n")
         if not by:
             (folder / GROUPS).unlink(missing_ok=True)  # of an earlier call
     return states
-
-
-def _write_netcdf(states: xr.Dataset, path: Path) -> None:
-    """Write score states as netCDF; raise a full disk as this package's error.
-
-    Raises:
-        FileError: they could not be written.
-    """
-    try:
-        states.to_netcdf(path, engine="netcdf4")
-    except (OSError, RuntimeError) as error:
-        if isinstance(error, OSError) and disk_error(error) is not None:
-            raise
-        reason = f"cannot be written as netCDF ({error})"
-        raise FileError(path.with_name(STATES), reason, "Look whether the disk is full") from error
 
 
 def _with_block_lengths(states: xr.Dataset, scores: xr.Dataset) -> xr.Dataset:

@@ -158,7 +158,7 @@ def _card(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 1 and a line on standard error for bad input."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=Path("figures"))
     parser.add_argument("--reference", default="raw")

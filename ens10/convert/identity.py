@@ -10,6 +10,7 @@ from dask.base import tokenize
 
 from ens10.convert.listing import Source
 from ens10.errors import listing
+from ens10.places import is_url
 from ens10.source.opening import files_in, is_zarr
 
 Plan = dict[str, Any]
@@ -25,7 +26,7 @@ def described(source: Source | None) -> Plan | None:
         return None
     if isinstance(source, xr.Dataset):
         return {"dataset": tokenize(source)}
-    if "://" in str(source):
+    if is_url(source):
         return {"url": str(source)}
     path = Path(source)
     if is_zarr(path):

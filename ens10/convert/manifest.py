@@ -119,7 +119,7 @@ def describe(root: Path, length: int, copied: bool = True) -> None:
         length: bytes of the manifest.
         copied: False for a store of an earlier version, which has no copy.
     """
-    group = zarr.open_group(str(root), mode="r+", use_consolidated=False).require_group(_GROUP)
+    group = zarr.open_group(root, mode="r+", use_consolidated=False).require_group(_GROUP)
     group.attrs["long_name"] = "record of the store: every file with its size and checksum, as JSON"
     for name in _ARRAYS if copied else _ARRAYS[:1]:
         held: Any = group.get(name)

@@ -17,6 +17,7 @@ from ens10.convert.units import Fields, Part
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.grib import is_grib
 from ens10.packed16.layout import Field
+from ens10.places import is_url
 from ens10.source import open_source
 from ens10.source.layout import FORECAST_DIMS, tidy
 from ens10.source.names import Names
@@ -151,7 +152,7 @@ def open_forecasts(
 
 def _gribs(src: Path | str) -> list[Path]:
     """The files of a source, if all of them are GRIB."""
-    found = [] if "://" in str(src) or is_zarr(Path(src)) else files_in(Path(src))
+    found = [] if is_url(src) or is_zarr(Path(src)) else files_in(Path(src))
     return found if all(is_grib(file) for file in found) else []
 
 

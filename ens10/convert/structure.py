@@ -13,6 +13,7 @@ from ens10.catalog import VARIABLES
 from ens10.channels import channel_names, split_exactly
 from ens10.climate import blocks
 from ens10.convert.units import SUMS, Form, Packing, Part, chunk_path
+from ens10.places import for_zarr
 from ens10.store import FORMAT_VERSION, Codec, create_array, write_coordinates
 from ens10.untrusted import parse_json
 
@@ -38,7 +39,7 @@ def create(
         codec: of the forecasts.
         ensembles: sizes of the ensembles that get statistics of their own.
     """
-    root = zarr.open_group(str(path), mode="a")
+    root = zarr.open_group(for_zarr(path), mode="a")
     root.attrs["ens10_format"] = FORMAT_VERSION
     for kind in ("sfc", "pl"):
         names = [n for n, f in forecasts.items() if ("level" in f.dims) == (kind == "pl")]

@@ -22,6 +22,7 @@ from ens10.catalog import VARIABLES
 from ens10.download.choice import ERA5_NAMES, Choice
 from ens10.download.remote import check_scheme, public
 from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.places import for_xarray, for_zarr, is_url
 from ens10.source.ranges import check_range
 
 URL = (
@@ -50,7 +51,7 @@ class Era5:
     """
 
     def __init__(self, url: str, choice: Choice) -> None:
-        if "://" in url:
+        if is_url(url):
             check_scheme(url)
         self.source, self._url, self._choice = public(url), url, choice
         self._options = _ANONYMOUS.get(url.partition("://")[0])
@@ -100,14 +101,16 @@ class Era5:
         import fsspec
         import zarr
 
-        group = zarr.open_group(self._url, mode="r", storage_options=self._options)
+        group = zarr.open_group(for_zarr(self._url), mode="r", storage_options=self._options)
         array = group[name]
         if not isinstance(array, zarr.Array):
             raise FileError(self.source, f"{name} is no array", "Give another store")
         shape = array.shards or array.chunks
         along = np.unique(index // shape[0])
         others = math.prod(-(-n // c) for n, c in zip(array.shape[1:], shape[1:], strict=True))
-        files, path = fsspec.core.url_to_fs(self._url, **(self._options or {}))
+        files, path = fsspec.filesystem("file"), self._url
+        if is_url(self._url):
+            files, path = fsspec.core.url_to_fs(self._url, **(self._options or {}))
         sizes = []
         for n in along[:: max(1, along.size // _MOST_ASKED)][:_MOST_ASKED]:
             key = array.metadata.encode_chunk_key((int(n), *[0] * (len(shape) - 1)))
@@ -120,12 +123,12 @@ class Era5:
 
 
 def _opened(url: str, options: dict[str, Any] | None) -> xr.Dataset:
-    if "://" not in url and not Path(url).exists():
+    if not is_url(url) and not Path(url).exists():
         raise FileError(url, "no such folder", "Give the URL or path of a Zarr store")
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
-            store: xr.Dataset = xr.open_zarr(url, chunks=None, storage_options=options)
+            store: xr.Dataset = xr.open_zarr(for_xarray(url), chunks=None, storage_options=options)
     except Exception as error:  # the back ends of fsspec have no error in common
         raise FileError(
             public(url),

@@ -16,6 +16,7 @@ from ens10.download.retry import Patience
 from ens10.download.transfer import Transfer
 from ens10.errors import Ens10Error, FileError, MissingDataError
 from ens10.grib import scan
+from ens10.machine_errors import machine_error
 
 _AGAIN = "Run the same command again: what is there is kept, and parts are completed"
 
@@ -184,6 +185,7 @@ def _fetch(folder: Path, coming: Sequence[Found], record: Record, manner: Manner
             manner.stop.set()
             pool.shutdown(cancel_futures=True)
             if isinstance(error, OSError):
-                raise FileError(folder, f"cannot be written to ({error})", _AGAIN) from error
+                other = FileError(folder, f"cannot be written to ({error})", _AGAIN)
+                raise machine_error(error) or other from error
             raise
     return {name: reason for name, reason in told.items() if reason is not None}

@@ -26,6 +26,7 @@ from ens10.download.remote import TransientError
 from ens10.download.retry import Patience
 from ens10.download.truthfile import hours_of, merge, write
 from ens10.errors import Ens10Error, FileError, MissingDataError
+from ens10.machine_errors import machine_error
 from ens10.progress import track
 
 T = TypeVar("T")
@@ -166,7 +167,8 @@ def _fetch(
             manner.stop.set()
             pool.shutdown(cancel_futures=True)
             if isinstance(error, OSError):
-                raise FileError(folder, f"cannot be written to ({error})", _AGAIN) from error
+                other = FileError(folder, f"cannot be written to ({error})", _AGAIN)
+                raise machine_error(error) or other from error
             raise
     return wrong
 

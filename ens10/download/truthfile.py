@@ -1,6 +1,5 @@
 """The netCDF files that truth is kept in: CF, one field of one hour a chunk, lossless."""
 
-import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -13,8 +12,9 @@ import xarray as xr
 
 from ens10.catalog import VARIABLES
 from ens10.download.choice import Choice
-from ens10.durable import sync_folder
+from ens10.durable import whole_path
 from ens10.errors import FileError
+from ens10.machine_errors import writing_netcdf
 
 Grid = Mapping[str, npt.NDArray[Any]]  # latitude and longitude
 _COORDINATES = {
@@ -81,9 +81,5 @@ def write(dataset: xr.Dataset, path: Path, source: str) -> None:
             "zlib": True, "complevel": 1, "shuffle": True, "chunksizes": one, "dtype": "float32",
         }  # fmt: skip
     described["time"].encoding = {"units": "hours since 1900-01-01", "dtype": "int32"}
-    aside = path.with_name(f"{path.name}.tmp")
-    described.to_netcdf(aside, engine="netcdf4", encoding=encoding, unlimited_dims=["time"])
-    with aside.open("rb") as file:
-        os.fsync(file.fileno())
-    aside.replace(path)
-    sync_folder(path.parent)
+    with whole_path(path) as aside, writing_netcdf(path):
+        described.to_netcdf(aside, engine="netcdf4", encoding=encoding, unlimited_dims=["time"])

@@ -13,6 +13,8 @@ from ens10.durable import whole_path
 from ens10.errors import ArgumentError, FileError
 from ens10.export.grib import write_grib
 from ens10.export.netcdf import write_netcdf
+from ens10.machine_errors import writing_netcdf
+from ens10.places import for_xarray, for_zarr
 from ens10.store import StoreKind, forecasts, open_store
 
 _NETCDF = (".nc", ".nc4", ".netcdf")
@@ -79,7 +81,8 @@ def export(
         if grib:
             write_grib(partial, store, dataset, kind or "sfc", progress)
         else:
-            write_netcdf(partial, dataset, compression, progress)
+            with writing_netcdf(to):
+                write_netcdf(partial, dataset, compression, progress)
     return to
 
 
@@ -95,7 +98,7 @@ def _opened(store: Path | str, kind: StoreKind | None) -> xr.Dataset:
     if _holds_predictions(store):
         if kind is not None:
             raise ArgumentError("kind", f"{store} holds predictions only", "Leave it out")
-        whole: xr.Dataset = xr.open_zarr(str(store), chunks=None, decode_timedelta=False)
+        whole: xr.Dataset = xr.open_zarr(for_xarray(store), chunks=None, decode_timedelta=False)
         return whole
     # Without dask, which takes longer to cut a part out of many chunks than reading it takes.
     return forecasts(store, dask=False) if kind is None else open_store(store, kind, dask=False)
@@ -103,7 +106,7 @@ def _opened(store: Path | str, kind: StoreKind | None) -> xr.Dataset:
 
 def _holds_predictions(store: Path | str) -> bool:
     try:
-        attributes = zarr.open_group(str(store), mode="r").attrs
+        attributes = zarr.open_group(for_zarr(store), mode="r").attrs
     except (OSError, ValueError):
         return False  # `open_store` says what is wrong
     return "forecast_kind" in attributes

@@ -13,6 +13,7 @@ from ens10.export.message import Label, Messages, grid_of
 from ens10.export.packing import field_of_record
 from ens10.grib.packing import same_bits
 from ens10.packed16.layout import DamagedChunkError, Field, checked_values, parse
+from ens10.places import is_url
 from ens10.progress import track
 from ens10.store.chunks import MEND
 from ens10.store.form import Form, check
@@ -86,7 +87,7 @@ class _Chunks:
     """The chunks of a local store, for a dataset that is a part of it."""
 
     def __init__(self, store: Path | str, dataset: xr.Dataset) -> None:
-        if "://" in str(store):
+        if is_url(store):
             raise ArgumentError("store", "GRIB is exported from local stores", "Copy it first")
         self._store, self._dataset = Path(store), dataset
         self._forms: dict[str, Form] = {}

@@ -11,6 +11,7 @@ from ens10.inspection.listed import is_partial, partial_rows
 from ens10.inspection.netcdf import is_netcdf, is_zarr, netcdf_rows, zarr_rows
 from ens10.inspection.rows import Row, counted, few
 from ens10.inspection.stores import is_store, store_rows
+from ens10.places import is_url
 from ens10.source.opening import check_whole
 from ens10.untrusted import check_regular
 
@@ -35,7 +36,7 @@ def inspect_path(path: Path | str, *, values: bool = True, progress: bool = Fals
         FileError: nothing is there, or a store of a newer version.
         ArgumentError: the path is an address.
     """
-    if "://" in str(path):
+    if is_url(path):
         raise ArgumentError(
             "path",
             f"{path} is an address; what lies on a disk is inspected",

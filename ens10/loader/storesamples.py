@@ -24,6 +24,7 @@ from ens10.loader.samples import (
     SumsOfYears,
     move_in_place,
 )
+from ens10.places import for_zarr, is_url
 from ens10.store import open_store, store_kinds
 from ens10.store.chunks import Reader, open_reader
 from ens10.streaming import Move
@@ -132,7 +133,7 @@ class StoreSamples(Samples):
         The record of 20,000 dates is large: it is searched where it lies, not read in.
         """
         record = Path(self._given[0]) / "manifest/json/c/0"
-        if "://" in str(self._given[0]) or not record.is_file():
+        if is_url(self._given[0]) or not record.is_file():
             return super().without_truth()
         place = "/".join(map(str, self._truth_place))
         path = f"truth/{self._variable(self.target)[0]}/c/(\\d+)/{place}/0/0"
@@ -150,7 +151,7 @@ class StoreSamples(Samples):
 
     def _sum(self, name: str, blocks: list[int], step: float, rows: list[int]) -> Any:
         """One of the sums, added up over blocks in their order."""
-        root = zarr.open_group(str(self._given[0]), mode="r", use_consolidated=False)
+        root = zarr.open_group(for_zarr(self._given[0]), mode="r", use_consolidated=False)
         array: Any = root[f"statistics/{name}"]
         total = np.zeros((len(rows), *self._grid), array.dtype)
         s = self.steps.index(step)
@@ -215,7 +216,7 @@ def _planes(store: Path | str, name: str, array: Any, place: tuple[int, int]) ->
     plain = not array.compressors and not array.filters and array.dtype.isnative
     step_place = (place[1], 0) if shape[1] == 1 else (0, place[1])
     file = Path(store) / name / "c" / f"{place[0]}" / f"{step_place[0]}" / "0" / "0" / "0"
-    if "://" not in str(store) and whole and plain and file.is_file():
+    if not is_url(store) and whole and plain and file.is_file():
         mapped = np.memmap(file, array.dtype, "r", shape=shape)
         return mapped[0, step_place[1]]
     return np.asarray(array[place])

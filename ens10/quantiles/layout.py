@@ -67,7 +67,7 @@ def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
     arrays = _planned(store, forecasts(store, dask=False), options)
     attributes = _attributes(arrays, options)
     if arrays.folder.exists():
-        held = zarr.open_group(str(store), mode="r", use_consolidated=False)
+        held = zarr.open_group(store, mode="r", use_consolidated=False)
         found: Any = held.get("climate")
         kept = dict(found.attrs) if found is not None else {}
         if {name: kept.get(name) for name in attributes} == attributes:
@@ -146,7 +146,7 @@ def _of(climatology: Climatology, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[
 
 
 def _create(arrays: ClimateArrays, attributes: dict[str, Any]) -> None:
-    root = zarr.open_group(str(arrays.store), mode="r+", use_consolidated=False)
+    root = zarr.open_group(arrays.store, mode="r+", use_consolidated=False)
     group = root.create_group("climate")
     coordinates = _coordinates(arrays)
     shape = [coordinates.sizes[dim] for dim in _DIMS]

@@ -13,6 +13,7 @@ import xarray as xr
 
 from ens10.errors import FileError, MissingDataError
 from ens10.grib import is_grib
+from ens10.places import for_xarray, is_url
 from ens10.source import monthtimes, recognise
 from ens10.source.combine import combined
 from ens10.source.cubes import Missing
@@ -26,6 +27,7 @@ from ens10.untrusted import check_regular
 __all__ = ["FORECAST_DIMS", "as_truth", "open_source", "tidy", "with_valid_time"]
 
 _NETCDF_MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
+UNFINISHED = ".unfinished"  # in the folder of a synthetic world while it is written
 _OUTER = ("time", "step", "level")
 _IGNORED_SUFFIXES = {".idx", ".txt", ".md", ".json", ".yaml", ".yml"}
 
@@ -57,7 +59,7 @@ def open_source(
         ArgumentError: the data have dimensions that mean nothing here.
     """
     names = names or Names()
-    if "://" in str(path) or is_zarr(Path(path)):
+    if is_url(path) or is_zarr(Path(path)):
         dataset = _zarr(path, by_chunk=not optional_dimensions)
         return tidy(dataset, names, path, optional_dimensions=optional_dimensions)
     path = Path(path)
@@ -135,7 +137,7 @@ def _zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
             chunks: dict[str, int] | None = {} if by_chunk else None
             dataset = monthtimes.opened(
                 lambda times: xr.open_zarr(
-                    str(path), decode_times=times, decode_timedelta=True, chunks=chunks
+                    for_xarray(path), decode_times=times, decode_timedelta=True, chunks=chunks
                 ),
                 path,
             )
@@ -162,13 +164,17 @@ def files_in(path: Path) -> list[Path]:
     """A file, or those of a folder that may hold data, sorted; none if there is nothing.
 
     Raises:
-        FileError: one of them is a download that is not complete, or it is a pipe or a device.
+        FileError: one of them is a download that is not complete, it is a pipe or a device, or a
+            synthetic world that is still being written.
     """
     if not path.is_dir():
         if path.exists():
             check_regular(path)
             return [path]
         return []
+    if (path / UNFINISHED).exists():
+        remedy = "Run the same `ens10 synth` again"
+        raise FileError(path, "a synthetic world that is not complete", remedy)
     found = [f for f in sorted(path.iterdir()) if f.is_file() and not f.name.startswith(".")]
     for file in found:
         check_whole(file)

@@ -20,6 +20,7 @@ from ens10.errors import ArgumentError, DamagedFileError, FileError
 from ens10.packed16.layout import DamagedChunkError, length_of, most_bytes, parse, values_begin
 from ens10.packed16.lz4 import inflate
 from ens10.packed16.unpack import unpack
+from ens10.places import for_zarr, is_url
 from ens10.store.bytes import Buffer, FileBytes, MemoryBytes, Source
 from ens10.store.mapping import Maps
 from ens10.streaming import Move, copy
@@ -80,7 +81,7 @@ def open_reader(store: Path | str, name: str) -> Reader:
     Raises:
         FileError: no such array, or one that is chunked or coded in another way.
     """
-    if "://" in str(store):
+    if is_url(store):
         return _ZarrReader(store, name)
     return ChunkReader(Path(store) / name)
 
@@ -230,7 +231,7 @@ class _ZarrReader:
     """Reads through zarr, for stores that are no local folder."""
 
     def __init__(self, store: Path | str, name: str) -> None:
-        array: Any = zarr.open_group(str(store), mode="r", use_consolidated=False)[name]
+        array: Any = zarr.open_group(for_zarr(store), mode="r", use_consolidated=False)[name]
         outer = _outer(f"{store}/{name}", array.shape, array.chunks, array.metadata.dimension_names)
         held: Place = array.shape[outer:]
         self.rows, self.columns = held[-2:]

@@ -7,6 +7,7 @@ import xarray as xr
 import zarr
 
 from ens10.errors import FileError, MissingDataError, UnknownNameError
+from ens10.places import for_xarray, for_zarr, is_url
 from ens10.store.chunks import MEND
 from ens10.store.strict import StrictStore
 
@@ -46,7 +47,7 @@ def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Da
         )
         raise MissingDataError(path, [f"{kind} (the store holds {', '.join(held)})"], remedy)
     strict = is_strict(path)
-    source: Any = StrictStore(_root(path).store, str(path)) if strict else str(path)
+    source: Any = StrictStore(_root(path).store, str(path)) if strict else for_xarray(path)
     chunks: dict[str, int] | None = {} if dask else None
     part: xr.Dataset = xr.open_zarr(source, group=kind, consolidated=False, chunks=chunks)
     return part
@@ -73,7 +74,7 @@ def is_strict(path: Path | str) -> bool:
 def _root(path: Path | str) -> zarr.Group:
     """The hierarchy of a store, whose version is known to be one that this package reads."""
     remedy = "Make a store with `ens10 prepare`"
-    if "://" not in str(path) and not Path(path).exists():
+    if not is_url(path) and not Path(path).exists():
         partial = Path(path).with_name(Path(path).name + ".partial")
         if partial.exists():
             raise FileError(
@@ -83,7 +84,7 @@ def _root(path: Path | str) -> zarr.Group:
             )
         raise FileError(path, "no such store", remedy)
     try:
-        root = zarr.open_group(str(path), mode="r", use_consolidated=False)
+        root = zarr.open_group(for_zarr(path), mode="r", use_consolidated=False)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileError(path, "not a store of ens10 (no Zarr hierarchy there)", remedy) from error
     version = root.attrs.get("ens10_format")

@@ -67,7 +67,7 @@ def consolidate(path: Path) -> None:
     with warnings.catch_warnings():
         # It is no part of the format's specification yet, but without it xarray warns.
         warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
-        zarr.consolidate_metadata(str(path))
+        zarr.consolidate_metadata(path)
 
 
 def write_coordinates(group: zarr.Group, dataset: xr.Dataset, names: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,11 +14,13 @@ import xarray as xr
 
 from ens10 import catalog
 from ens10.channels import field_of, resolve, split
+from ens10.durable import write_whole
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.grib import Encoder, LatLonGrid
 from ens10.grid import grid_shape
 from ens10.progress import track
 from ens10.source import open_source
+from ens10.source.opening import UNFINISHED
 from ens10.synthetic.atmosphere import Atmosphere, Channel
 from ens10.synthetic.truth import TARGET_STEP, Law, law_of
 from ens10.untrusted import parse_json
@@ -128,7 +131,8 @@ class World:
     def write(self, folder: Path | str, progress: bool = False) -> Path:
         """Writes `output.{sfc,pl}.2018MMDD` and, in `truth/`, `era5.YYYY` for each valid year.
 
-        The truth is made from the forecasts as decoded from the files.
+        The truth is made from the forecasts as decoded from the files. An error removes what was
+        written; what a kill leaves is refused as a source, and removed by the next call.
 
         Args:
             folder: to write into; made if it is not there.
@@ -138,15 +142,23 @@ class World:
             FileError: the folder holds files already.
         """
         folder = Path(folder)
+        if (folder / UNFINISHED).exists():
+            _clear(folder)
         if folder.is_file() or (folder.exists() and any(folder.iterdir())):
             raise FileError(folder, "no empty folder", "Choose another one")
-        (folder / "truth").mkdir(parents=True)
-        days = self.month_days
-        for day in track(days, "forecasts", len(days), progress):
-            self._write_forecasts(folder, day)
-        for day in track(days, "truth", len(days), progress):
-            self._write_truth(folder, day)
-        (folder / _PARAMETERS).write_text(json.dumps(self._parameters, indent=1) + "\n")
+        try:
+            (folder / "truth").mkdir(parents=True)
+            (folder / UNFINISHED).touch()
+            days = self.month_days
+            for day in track(days, "forecasts", len(days), progress):
+                self._write_forecasts(folder, day)
+            for day in track(days, "truth", len(days), progress):
+                self._write_truth(folder, day)
+            write_whole(folder / _PARAMETERS, json.dumps(self._parameters, indent=1) + "\n")
+            (folder / UNFINISHED).unlink()
+        except BaseException:
+            _clear(folder)
+            raise
         self.folder = folder
         return folder
 
@@ -255,6 +267,14 @@ class World:
         dataset = open_source(folder / _file_name(kind, month_day))
         field = field_of(dataset, channel).sel(step=TARGET_STEP)
         return field.compute(scheduler="synchronous").astype(np.float64)
+
+
+def _clear(folder: Path) -> None:
+    """Remove the files of a world that was not finished, and nothing else."""
+    shutil.rmtree(folder / "truth", ignore_errors=True)
+    for file in folder.glob("output.*"):
+        file.unlink(missing_ok=True)
+    (folder / UNFINISHED).unlink(missing_ok=True)
 
 
 def _check(steps: Sequence[int], members: int, seed: int) -> None:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ens10.durable import whole_file
 from ens10.experiments.commands import tells_errors
 from ens10.experiments.heat.figure import map_figure
 from ens10.experiments.heat.run import run_cell, write_result
@@ -28,7 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = given.pop(0) if given and given[0] in _COMMANDS else "cell"
     options, passed = _parser(name).parse_known_args(given)
     if name == "figure":
-        map_figure(read_results(options.out), options.seed).savefig(options.file, dpi=150)
+        figure = map_figure(read_results(options.out), options.seed)
+        with whole_file(options.file) as file:
+            figure.savefig(file, format=options.file.suffix[1:] or "png", dpi=150)
         return 0
     configs = [options.config] if name == "cell" else options.configs
     seeds = [options.seed] if name == "cell" else options.seeds

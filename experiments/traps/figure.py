@@ -6,6 +6,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ens10.durable import whole_file
 from ens10.experiments.traps.table import TRAPS, Mean, Results, against, mean_of, shown
 from ens10.metrics.figures.style import BLUE, INK, ORANGE, STYLE, new_figure
 
@@ -51,4 +52,5 @@ def _row(axes: Axes, results: Results, name: str, score: str, y: float, colour: 
 
 def draw(results: Results, path: Path) -> None:
     """Writes the figure."""
-    traps_figure(results).savefig(path, dpi=160, metadata={"Software": None})
+    with whole_file(path) as file:
+        traps_figure(results).savefig(file, format="png", dpi=160, metadata={"Software": None})

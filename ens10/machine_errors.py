@@ -1,0 +1,135 @@
+"""What the machine refuses, as one line: disk space, permissions, memory, open files, threads."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ens10.errors import Ens10Error, FileError, ResourceError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_FILES = (errno.EMFILE, errno.ENFILE)
+# Compiled libraries report a lack of memory as errors of any type, in these words.
+_NO_MEMORY = (
+    "bad_alloc",
+    "cannot allocate memory",
+    "can't allocate memory",
+    "can't start new thread",
+    "defaultcpuallocator",
+    "failed to map segment",
+    "not enough memory",
+    "out of memory",
+    "unable to allocate",
+)
+_NO_FILES = ("too many open files",)
+_NO_SPACE = ("no space left on device", "disk quota exceeded", "file too large")
+
+
+def machine_error(error: BaseException) -> Ens10Error | None:
+    """Return the error to report where the machine, or a limit of the process, is the cause.
+
+    Libraries wrap what the system refused in errors of their own: all causes are searched.
+
+    Args:
+        error: any error.
+
+    Returns:
+        None where the cause is another.
+    """
+    for cause, handled in _causes(error):
+        if isinstance(cause, OSError) and not handled and (told := _refused(cause)):
+            return told
+        if lacking := _lacking(cause):
+            return lacking
+    return None
+
+
+@contextmanager
+def writing_netcdf(path: Path) -> Iterator[None]:
+    """Report in one line that netCDF could not be written: its library does not always say why.
+
+    Args:
+        path: the file, by the name that the user knows.
+
+    Raises:
+        FileError: it could not be written.
+        OSError: it could not be written, and the system says why (no space, no permission).
+    """
+    try:
+        yield
+    except Ens10Error:
+        raise
+    except (OSError, RuntimeError) as error:
+        if machine_error(error) is not None:
+            raise
+        reason = f"cannot be written as netCDF ({error})"
+        raise FileError(path, reason, "Look whether the disk is full") from error
+
+
+def _causes(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
+    """An error and its causes; and whether it was being handled when the next one was raised.
+
+    A refusal that was being handled need not be the cause: many are expected.
+    """
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    handled = False
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause, handled
+        handled = handled or cause.__cause__ is None
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+
+
+def _refused(error: OSError) -> Ens10Error | None:
+    """What a file or its folder refuses."""
+    given = error.filename  # a number where a file was opened by its descriptor
+    path = os.fsdecode(given) if isinstance(given, str | bytes | os.PathLike) else ""
+    if error.errno in FULL:
+        return _full(path)
+    if error.errno not in REFUSED:
+        return None
+    reason = os.strerror(error.errno).lower()
+    if error.errno == errno.EACCES and os.access(path, os.F_OK) and not os.access(path, os.R_OK):
+        return FileError(path, f"cannot be read ({reason})", "Ask its owner to let you read it")
+    remedy = "Make its folder writable, or choose another one"
+    return FileError(path or "a file", f"cannot be written ({reason})", remedy)
+
+
+def _full(path: str) -> FileError:
+    remedy = "Free some space, then run the same command again"
+    return FileError(path or "a file", "no space is left on the disk", remedy)
+
+
+def _lacking(error: BaseException) -> Ens10Error | None:
+    """What the machine has too little of."""
+    number = error.errno if isinstance(error, OSError) else None
+    words = str(error).lower() if isinstance(error, OSError | RuntimeError | ImportError) else ""
+    if isinstance(error, RuntimeError) and any(word in words for word in _NO_SPACE):
+        return _full("")
+    if number in _FILES or any(word in words for word in _NO_FILES):
+        return ResourceError(
+            f"too many open files{_limit('RLIMIT_NOFILE', 1, '')}",
+            "Raise the limit (`ulimit -n 1024`), or use fewer --workers or --jobs; then run the "
+            "same command again",
+        )
+    short = isinstance(error, MemoryError) or number == errno.ENOMEM
+    if short or any(word in words for word in _NO_MEMORY):
+        return ResourceError(
+            f"not enough memory{_limit('RLIMIT_AS', 1 << 20, ' MB')}",
+            "Use a smaller batch (--data.batch_size), fewer --workers or OMP_NUM_THREADS=1, or "
+            "raise the limit (`ulimit -v`); then run the same command again",
+        )
+    return None
+
+
+def _limit(name: str, unit: int, suffix: str) -> str:
+    """A limit of this process in brackets; "" if it has none."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return ""
+    soft, _ = resource.getrlimit(getattr(resource, name))
+    return "" if soft == resource.RLIM_INFINITY else f" (the limit is {soft // unit}{suffix})"

@@ -1,0 +1,85 @@
+"""What the machine refuses: one line, exit status 1, and then the same command works again."""
+
+import os
+import shutil
+from contextlib import contextmanager
+
+import pytest
+from realruns import command
+from stops import no_file_above
+
+NOBODY = 65534
+DAY = "0101"
+
+
+@pytest.fixture(scope="module")
+def place(store, whole, tmp_path_factory):
+    """A folder with a world, its store, and a run with predictions and scores."""
+    folder = tmp_path_factory.mktemp("place")
+    run = shutil.copytree(whole, folder / "mlp")
+    command("predict", "--run", run, "--quiet")
+    command("score", run)
+    (folder / "store.zarr").symlink_to(store)
+    (folder / "world").symlink_to(store.parent / "world")
+    return folder
+
+
+WORLD = ("--grid", "8x16", "--years", "2000-2000", "--dates", 1, "--steps", 48, "--members", 2)
+EVENT = ("--date", "2005-01-03", "--region", "-90,-180,90,180")
+WRITING = {
+    "synth": lambda place, out: ("synth", out, *WORLD, "--variables", "t2m"),
+    "download": lambda place, out: (
+        *("download", out, "--kind", "sfc", "--dates", DAY),
+        *("--base", (place / "world").resolve().as_uri()),
+    ),
+    "prepare": lambda place, out: (
+        *("prepare", place / "world", out, "--truth", place / "world" / "truth"),
+    ),
+    "netcdf": lambda place, out: ("export", place / "store.zarr", "--to", out.with_suffix(".nc")),
+    "grib": lambda place, out: ("export", place / "store.zarr", "--to", out.with_suffix(".grib")),
+    "report": lambda place, out: ("report", place / "mlp", "--out", out),
+    "case": lambda place, out: (
+        *("case", place / "mlp", "--raw", place / "store.zarr", *EVENT, "--out", out),
+    ),
+}
+
+
+def one_line(capsys, words):
+    """The one line on stderr that says what happened, whatever a progress bar has drawn before."""
+    said = capsys.readouterr().err
+    assert said.count("ens10: ") == 1, said
+    assert "Traceback" not in said
+    assert words in said.rpartition("ens10: ")[2]
+    assert said.endswith("\n")
+
+
+SIZES = {"prepare": (50, 1000), "download": (50, 1000), "grib": (50, 1000)}
+FULL = [(name, size) for name in WRITING for size in SIZES.get(name, (50,))]
+RARE = (("download", 50), ("grib", 50), ("case", 50))
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [pytest.param(*one, marks=[pytest.mark.slow] if one in RARE else []) for one in FULL],
+)
+def test_a_full_disk_is_one_line_and_then_the_same_command_works(
+    place, tmp_path, capsys, name, size
+):
+    words = WRITING[name](place, tmp_path / "out")
+    with no_file_above(size):
+        command(*words, status=1)
+    one_line(capsys, "disk")
+    command(*words)
+
+
+@contextmanager
+def as_nobody():
+    """Within it, this process may do what others may, if it is root; else nothing changes."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
