@@ -8,6 +8,9 @@ from typing import IO
 
 from ens10.download.remote import BLOCK, Info, Part, TransientError
 from ens10.durable import write_whole
+from ens10.errors import FileError
+
+MOST_UNANNOUNCED = 1 << 36  # bytes of a file whose size the server does not say
 
 
 class Partial:
@@ -47,7 +50,18 @@ class Partial:
             self._restart()
 
     def add(self, block: bytes) -> None:
-        """Writes a block at the end."""
+        """Writes a block at the end.
+
+        Raises:
+            TransientError: more bytes than the server announced.
+            FileError: more bytes than any file has, of a size that the server did not announce.
+        """
+        if self.info.size is None and self.position + len(block) > MOST_UNANNOUNCED:
+            raise FileError(
+                self.url,
+                f"the server sends more than {MOST_UNANNOUNCED} bytes and has announced no size",
+                "Fetch it from another server",
+            )
         if self.info.size is not None and self.position + len(block) > self.info.size:
             self._restart()
             raise TransientError("the server sends more bytes than it announced")

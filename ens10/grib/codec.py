@@ -9,12 +9,12 @@ import numpy.typing as npt
 from ens10.catalog import Variable
 from ens10.errors import DamagedFileError
 from ens10.grib.grid import LatLonGrid
+from ens10.grib.isolated import EccodesError, Packing, values_of
 from ens10.grib.message import Message
+from ens10.grib.sections import Framed, Spans, sections
 
 _BITS = 16
-_SECTION_1_FLAGS = 15  # octet of a message that tells which sections follow
 _GAP = 1e30  # the mark of gaps on encoding: ecCodes aborts on larger ones if all is a gap
-_MARK = float(np.finfo(np.float64).max)  # no field reaches it, so it marks a gap beyond doubt
 
 
 def decode(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
@@ -29,21 +29,40 @@ def decode(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
         precision values rounded once.
 
     Raises:
-        DamagedFileError: ecCodes cannot unpack the values.
+        DamagedFileError: the message is not where the index has it, or cannot be unpacked.
+    """
+    raw, _ = read_message(message, file)
+    field, _ = unpack_as_double(message, raw)
+    return np.ascontiguousarray(field, dtype=np.float32)
+
+
+def read_message(message: Message, file: BinaryIO) -> tuple[bytes, Spans]:
+    """The bytes of one message, and where its sections lie in them.
+
+    Args:
+        message: an entry of the index.
+        file: its file, open for reading.
+
+    Raises:
+        DamagedFileError: the message is not where the index has it, or its sections make no sense.
     """
     file.seek(message.offset)
-    field, _ = unpack_as_double(message, file.read(message.length))
-    return np.ascontiguousarray(field, dtype=np.float32)
+    raw = file.read(message.length)
+    framed = raw[:4] == b"GRIB" and raw[-4:] == b"7777" and raw[7] == message.edition
+    if len(raw) != message.length or not framed:
+        reason = "the message that was indexed here is gone; the file has changed since"
+        raise DamagedFileError(message.path, message.offset, reason)
+    return raw, sections(Framed(message.path, raw, 0, len(raw), message.edition, message.offset))
 
 
 def unpack_as_double(
     message: Message, raw: bytes
-) -> tuple[npt.NDArray[np.float64], tuple[float, int, int, int] | None]:
+) -> tuple[npt.NDArray[np.float64], Packing | None]:
     """The values of one message, missing ones NaN, and how they are packed.
 
     Args:
         message: an entry of the index.
-        raw: its bytes.
+        raw: its bytes, from `read_message`.
 
     Returns:
         Values, shape (rows, columns), rows north to south, columns eastward; and reference value,
@@ -51,13 +70,13 @@ def unpack_as_double(
 
     Raises:
         DamagedFileError: ecCodes cannot unpack the values, or no float32 holds them.
+        FileError: something ended the process in which ecCodes works.
     """
-    check_bitmap(message, raw)
-    try:
-        values, packing = _unpack(raw)
-    except (eccodes.CodesInternalError, ValueError, MemoryError) as error:
-        raise DamagedFileError(message.path, message.offset, f"cannot unpack ({error})") from error
     points = message.grid.rows * message.grid.columns
+    try:
+        values, packing = values_of(message.path, raw, points)
+    except EccodesError as error:
+        raise DamagedFileError(message.path, message.offset, f"cannot unpack ({error})") from error
     if values.size != points:
         reason = f"{values.size} values for {points} grid points"
         raise DamagedFileError(message.path, message.offset, reason)
@@ -65,49 +84,6 @@ def unpack_as_double(
     if largest > np.finfo(np.float32).max:
         raise DamagedFileError(message.path, message.offset, "values that no float32 holds")
     return message.scan.orient(values, message.grid), packing
-
-
-def check_bitmap(message: Message, raw: bytes) -> None:
-    """Refuses an edition 1 bitmap of another size than the grid: ecCodes would read past its end.
-
-    Raises:
-        DamagedFileError: it is of another size.
-    """
-    if len(raw) < _SECTION_1_FLAGS + 1 or raw[7] != 1 or not raw[_SECTION_1_FLAGS] & 64:
-        return
-    start = 8 + int.from_bytes(raw[8:11], "big")
-    if raw[_SECTION_1_FLAGS] & 128:
-        start += int.from_bytes(raw[start : start + 3], "big")
-    head = raw[start : start + 6]
-    held = 8 * (int.from_bytes(head[:3], "big") - 6) - head[3] if len(head) == 6 else -1
-    points = message.grid.rows * message.grid.columns
-    if head[4:] == bytes(2) and held != points:  # else one that the centre has defined for all
-        reason = f"a bitmap of {held} points for {points} grid points"
-        raise DamagedFileError(message.path, message.offset, reason)
-
-
-def _unpack(raw: bytes) -> tuple[npt.NDArray[np.float64], tuple[float, int, int, int] | None]:
-    handle = eccodes.codes_new_from_message(raw)
-    try:
-        eccodes.codes_set(handle, "missingValue", _MARK)
-        values: npt.NDArray[np.float64] = eccodes.codes_get_values(handle)
-        packing = _packing(handle)
-    finally:
-        eccodes.codes_release(handle)
-    values[values == _MARK] = np.nan
-    return values, packing
-
-
-def _packing(handle: int) -> tuple[float, int, int, int] | None:
-    try:
-        return (
-            float(eccodes.codes_get_double(handle, "referenceValue")),
-            int(eccodes.codes_get_long(handle, "binaryScaleFactor")),
-            int(eccodes.codes_get_long(handle, "decimalScaleFactor")),
-            int(eccodes.codes_get_long(handle, "bitsPerValue")),
-        )
-    except eccodes.KeyValueNotFoundError:
-        return None
 
 
 class Encoder:

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ens10.errors import DamagedFileError
-from ens10.grib.codec import check_bitmap, decode, unpack_as_double
+from ens10.grib.codec import decode, read_message, unpack_as_double
 from ens10.grib.message import Message
+from ens10.grib.sections import Spans
 from ens10.packed16.layout import Field, Packed
 
 _CODES = 65536
@@ -51,16 +51,8 @@ def pack(message: Message, file: BinaryIO) -> Field:
     Raises:
         DamagedFileError: the message is not where the index has it, or cannot be unpacked.
     """
-    file.seek(message.offset)
-    raw = file.read(message.length)
-    if len(raw) != message.length or raw[:4] != b"GRIB" or raw[-4:] != b"7777":
-        reason = "the message that was indexed here is gone; the file has changed since"
-        raise DamagedFileError(message.path, message.offset, reason)
-    check_bitmap(message, raw)
-    try:
-        simple = (_simple1 if raw[7] == 1 else _simple2)(raw, message)
-    except (IndexError, struct.error):  # sections that lie about their length: ecCodes may know
-        simple = None
+    raw, spans = read_message(message, file)
+    simple = (_simple1 if message.edition == 1 else _simple2)(raw, spans, message)
     if simple is not None:
         packed = _codes(raw, simple, message)
         if packed is not None and _is_verified(packed, simple, message, file):
@@ -68,22 +60,16 @@ def pack(message: Message, file: BinaryIO) -> Field:
     return _through_eccodes(raw, message)
 
 
-def _simple1(raw: bytes, message: Message) -> _Simple | None:
+def _simple1(raw: bytes, spans: Spans, message: Message) -> _Simple | None:
     """Simple packing of an edition 1 message, None where it is anything else."""
-    flags = raw[15]
-    start = 8 + int.from_bytes(raw[8:11], "big")
-    if flags & 128:
-        start += int.from_bytes(raw[start : start + 3], "big")
-    bitmap = start + 6 if flags & 64 else None
-    if bitmap is not None:
-        if raw[start + 4 : start + 6] != b"\0\0":
-            return None  # a bitmap that the centre has defined once for all
-        start += int.from_bytes(raw[start : start + 3], "big")
-    size = int.from_bytes(raw[start : start + 3], "big")
-    bits = 8 * (size - 11) - (raw[start + 3] & 15)
+    mask, _ = spans.get(3, (None, 0))
+    if mask is not None and raw[mask + 4 : mask + 6] != b"\0\0":
+        return None  # a bitmap that the centre has defined once for all
+    start, end = spans[4]
+    bits = 8 * (end - start - 11) - (raw[start + 3] & 15)
     simple = raw[start + 3] & 240 == 0 and raw[start + 10] == 16 and bits % 16 == 0
-    fits = _fits(bits // 16, bitmap, start, message)
-    if not simple or not fits or start + size + 4 > len(raw):
+    bitmap = None if mask is None else mask + 6
+    if not simple or not _fits(bits // 16, bitmap, start, message):
         return None
     binary, ibm = struct.unpack_from(">HI", raw, start + 4)
     (decimal,) = struct.unpack_from(">H", raw, 34)
@@ -99,26 +85,18 @@ def _fits(values: int, bitmap: int | None, end: int, message: Message) -> bool:
     return 0 < values <= points and bitmap + (points + 7) // 8 <= end
 
 
-def _simple2(raw: bytes, message: Message) -> _Simple | None:
+def _simple2(raw: bytes, spans: Spans, message: Message) -> _Simple | None:
     """Simple packing of an edition 2 message, None where it is anything else."""
-    starts, start = {}, 16
-    while start < len(raw) - 4:
-        starts[raw[start + 4]] = start
-        start += max(int.from_bytes(raw[start : start + 4], "big"), 5)
-    if not {5, 6, 7} <= starts.keys():
+    template = struct.unpack_from(">H", raw, spans[5][0] + 9)
+    mask, end = spans[6]
+    if template != (0,) or raw[mask + 5] not in (0, _NO_BITMAP):
         return None
-    packing, data, mask = starts[5], starts[7], starts[6]
-    count, template, ieee, binary, decimal, bits = struct.unpack_from(">IHfHHB", raw, packing + 5)
-    size = int.from_bytes(raw[data : data + 4], "big")
-    if raw[mask + 5] not in (0, _NO_BITMAP):
-        return None
+    count, _, ieee, binary, decimal, bits = struct.unpack_from(">IHfHHB", raw, spans[5][0] + 5)
     bitmap = mask + 6 if raw[mask + 5] == 0 else None
-    mask += int.from_bytes(raw[mask : mask + 4], "big")
-    simple = template == 0 and bits == 16 and _fits(count, bitmap, mask, message)
     normal = ieee == 0.0 or _FLOAT_TINY <= abs(ieee) <= _FLOAT_MAX
-    if not simple or not normal or size != 5 + 2 * count or data + size + 4 > len(raw):
+    if bits != 16 or not normal or not _fits(count, bitmap, end, message):
         return None
-    return _Simple(data + 5, count, bitmap, ieee, _signed(binary), _signed(decimal))
+    return _Simple(spans[7][0] + 5, count, bitmap, ieee, _signed(binary), _signed(decimal))
 
 
 def _codes(raw: bytes, simple: _Simple, message: Message) -> Packed | None:

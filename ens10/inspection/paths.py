@@ -1,6 +1,5 @@
 """Whatever is at a path, as rows."""
 
-import mmap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -104,10 +103,11 @@ def _what_it_is(file: Path) -> tuple[str, str]:
     """Why a file is no data file, and what to do."""
     if not file.stat().st_size:
         return "the file is empty", "Fetch or write it again"
-    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        first = view.find(b"GRIB", 0, _SEARCHED)
-        if not view[: first if first > 0 else 512].strip(b"\0"):
-            return "damaged at byte 0: it begins with zeros", "Fetch or write it again"
+    with file.open("rb") as opened:
+        begin = opened.read(_SEARCHED)
+    first = begin.find(b"GRIB")
+    if not begin[: first if first > 0 else 512].strip(b"\0"):
+        return "damaged at byte 0: it begins with zeros", "Fetch or write it again"
     if first > 0:
         return (
             f"damaged at byte 0: its first {first} bytes belong to no message, the first GRIB "

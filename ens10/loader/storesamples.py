@@ -1,6 +1,5 @@
 """Samples of a store, read chunk by chunk into the caller's memory."""
 
-import mmap
 import re
 import threading
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ import zarr
 
 from ens10.channels import split_exactly
 from ens10.convert import ensemble_moments
+from ens10.errors import DamagedFileError
 from ens10.loader.samples import (
     _ALL,
     _NO_MOVES,
@@ -30,6 +30,7 @@ from ens10.store.chunks import Reader, open_reader
 from ens10.streaming import Move
 
 _PARTS = ("count", "sum", "square_sum")
+_BLOCK = 1 << 24  # bytes of a record that are searched at a time
 
 
 class StoreSamples(Samples):
@@ -130,7 +131,7 @@ class StoreSamples(Samples):
     def without_truth(self) -> npt.NDArray[np.int64]:
         """Positions of the dates whose truth is missing at every point, by the store's record.
 
-        The record of 20,000 dates is large: it is searched where it lies, not read in.
+        The record of 20,000 dates is large: some megabytes of it are searched at a time.
         """
         record = Path(self._given[0]) / "manifest/json/c/0"
         if is_url(self._given[0]) or not record.is_file():
@@ -138,11 +139,10 @@ class StoreSamples(Samples):
         place = "/".join(map(str, self._truth_place))
         path = f"truth/{self._variable(self.target)[0]}/c/(\\d+)/{place}/0/0"
         row = re.compile(f'"{path}",\\d+,\\d+,[^,]*,[^,]*,{self._points},'.encode())
-        with (
-            record.open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held,
-        ):
-            lacking = [int(found[1]) for found in row.finditer(held)]
+        lacking: list[int] = []
+        with record.open("rb") as file:
+            while lines := file.read(_BLOCK) + file.readline():
+                lacking += [int(found[1]) for found in row.finditer(lines)]
         return np.array(sorted(lacking), np.int64)
 
     @property
@@ -156,7 +156,7 @@ class StoreSamples(Samples):
         total = np.zeros((len(rows), *self._grid), array.dtype)
         s = self.steps.index(step)
         for block in blocks:
-            total += _planes(self._given[0], f"statistics/{name}", array, (block, s))[rows]
+            total += _planes(self._given[0], f"statistics/{name}", array, (block, s), rows)
         return total
 
     def _moments_of_members(
@@ -206,17 +206,27 @@ def _part(path: Path | str, kind: Any, held: Sequence[str]) -> xr.Dataset:
     return part
 
 
-def _planes(store: Path | str, name: str, array: Any, place: tuple[int, int]) -> Any:
-    """All channels of one block and step of a sum: mapped if they are plain numbers in a file.
+def _planes(
+    store: Path | str, name: str, array: Any, place: tuple[int, int], rows: Sequence[int]
+) -> Any:
+    """Some channels of one block and step of a sum: read alone if they are plain numbers in a file.
 
     A chunk may hold all steps, of which one is wanted, and zarr would read the whole of it.
+
+    Raises:
+        DamagedFileError: the file is too short.
     """
     shape = array.chunks
     whole = shape[2:] == array.shape[2:] and shape[0] == 1 and shape[1] in (1, array.shape[1])
     plain = not array.compressors and not array.filters and array.dtype.isnative
     step_place = (place[1], 0) if shape[1] == 1 else (0, place[1])
     file = Path(store) / name / "c" / f"{place[0]}" / f"{step_place[0]}" / "0" / "0" / "0"
-    if not is_url(store) and whole and plain and file.is_file():
-        mapped = np.memmap(file, array.dtype, "r", shape=shape)
-        return mapped[0, step_place[1]]
-    return np.asarray(array[place])
+    if is_url(store) or not (whole and plain and file.is_file()):
+        return np.asarray(array[place])[rows]
+    planes = np.empty((len(rows), *shape[3:]), array.dtype)
+    with file.open("rb", buffering=0) as opened:
+        for plane, row in zip(planes, rows, strict=True):
+            opened.seek((step_place[1] * shape[2] + row) * plane.nbytes)
+            if opened.readinto(plane) != plane.nbytes:
+                raise DamagedFileError(file, opened.tell(), "the file ends here")
+    return planes

@@ -52,9 +52,9 @@ def asked(monkeypatch):
     offsets, ask = [], header.ask_eccodes
     monkeypatch.setattr(header, "_known", {})
 
-    def counted(path, offset):
+    def counted(path, offset, raw):
         offsets.append(offset)
-        return ask(path, offset)
+        return ask(path, offset, raw)
 
     monkeypatch.setattr(header, "ask_eccodes", counted)
     return offsets
@@ -167,9 +167,10 @@ FLIPS = {
     "edition": (7, 0x04, "GRIB edition 5 is unknown"),
     "length": (5, 0x02, "lacks 512 bytes"),
     "day": (8 + 14, 0x02, "dataDate 20010230, dataTime 0000 is no date"),
-    "rows": (8 + 52 + 9, 0x02, r"its grid contradicts itself: jDirectionIncrement"),
+    "rows": (8 + 52 + 9, 0x02, r"byte 280: it holds 40 values of 16 bits for 56 points"),
+    "increment": (8 + 52 + 26, 0x02, r"its grid contradicts itself: jDirectionIncrement"),
     "scan mode": (8 + 52 + 27, 0x40, "jScansPositively is 1, its rows run from 60 to 40 N"),
-    "columns": (8 + 52 + 7, 0x08, "Nj is 5, Ni 0, and the number of points 0"),
+    "columns": (8 + 52 + 7, 0x08, "byte 254: octets 7 to 10: Ni is 0, Nj 5"),
     "list of rows": (8 + 52 + 4, 0x80, "octet 5 of its grid description points to octet 127"),
     "grid type": (8 + 52 + 5, 0x04, "lies on a 'regular_gg' grid"),
 }

@@ -7,6 +7,7 @@ from packedmessages import SHAPE, eccodes_values, message, simple
 from ens10.errors import DamagedFileError, Ens10Error
 from ens10.grib import decode, pack, packing, scan, to_float32
 from ens10.grib.bitmap import spread
+from ens10.grib.codec import read_message
 from ens10.packed16 import Packed, encode, parse, unpack
 from ens10.packed16.layout import length_of
 
@@ -171,9 +172,11 @@ def test_flags_of_other_packings_are_left_to_eccodes(folder, flag):
     path = folder / "flag.grib"
     path.write_bytes(raw)
     (m,) = scan(path)
-    assert packing._simple1(bytes(raw), m) is not None
+    with path.open("rb") as file:
+        _, spans = read_message(m, file)
+    assert packing._simple1(bytes(raw), spans, m) is not None
     raw[8 + 52 + 32 + 3] ^= flag
-    assert packing._simple1(bytes(raw), m) is None
+    assert packing._simple1(bytes(raw), spans, m) is None
 
 
 def test_a_field_with_gaps_and_all_codes_in_use_stays_as_it_is():

@@ -1,0 +1,151 @@
+"""The process in which ecCodes works; a script, which imports nothing of the package.
+
+`ens10.grib.isolated` runs it with the descriptors of a socket and of a file in memory, and the
+paths of Python's modules. Requests and answers are JSON on the socket; a message comes in the file,
+and its values go there.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+_KEYS = (
+    "edition",
+    "dataDate",
+    "dataTime",
+    "hdate",
+    "mars.date",
+    "perturbationNumber",
+    "paramId",
+    "shortName",
+    "cfVarName",
+    "units",
+    "typeOfLevel",
+    "level",
+    "endStep",
+    "dataType",
+    "packingType",
+    "bitsPerValue",
+    "gridType",
+    "Nj",
+    "Ni",
+    "numberOfDataPoints",
+    "latitudeOfFirstGridPointInDegrees",
+    "latitudeOfLastGridPointInDegrees",
+    "longitudeOfFirstGridPointInDegrees",
+    "longitudeOfLastGridPointInDegrees",
+    "alternativeRowScanning",
+    "iScansNegatively",
+    "jScansPositively",
+    "jPointsAreConsecutive",
+    "ijDirectionIncrementGiven",
+    "iDirectionIncrementInDegrees",
+    "jDirectionIncrementInDegrees",
+)
+_MOST_KEPT = 1 << 28  # bytes of tables of other centres and versions, which ecCodes keeps
+
+Packing = tuple[float, int, int, int]
+
+
+def serve() -> None:
+    """Answers the requests of the process that started this one, until that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that started this
+    connection, shared = Connection(int(sys.argv[1])), int(sys.argv[2])
+    sys.path[:] = sys.argv[3:]
+    import_module("eccodes")  # before its memory is measured
+    start = _address_space()
+    while True:
+        try:
+            request = json.loads(connection.recv_bytes())
+        except (EOFError, ConnectionError):
+            return
+        used = _address_space()
+        _limit(used, request["memory"])
+        try:
+            if request["what"] == "keys":
+                answer = _read_keys(shared)
+            else:
+                answer = _read_values(shared, request["size"])
+        except Exception as error:  # whatever it is, it is about this message
+            answer = {"error": str(error) or type(error).__name__}
+        answer["is_full"] = used > start + _MOST_KEPT
+        connection.send_bytes(json.dumps(answer).encode())
+
+
+def _address_space() -> int:
+    """Bytes of address space in use; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (OSError, ValueError):
+        return 0
+    return pages * resource.getpagesize()
+
+
+def _limit(used: int, more: int) -> None:
+    if used:
+        resource.setrlimit(resource.RLIMIT_AS, (used + more, resource.RLIM_INFINITY))
+
+
+def _read_keys(shared: int) -> dict[str, Any]:
+    import eccodes
+
+    keys: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    with os.fdopen(os.dup(shared), "rb") as file:
+        file.seek(0)
+        handle = eccodes.codes_grib_new_from_file(file, headers_only=True)
+    if handle is None:
+        return {"error": "ecCodes finds no message"}
+    try:
+        for key in _KEYS:
+            try:
+                if key == "endStep":
+                    eccodes.codes_set(handle, "stepUnits", "h")
+                keys[key] = eccodes.codes_get(handle, key)
+            except eccodes.KeyValueNotFoundError:
+                continue
+            except (eccodes.CodesInternalError, ValueError) as error:
+                errors[key] = str(error)
+    finally:
+        eccodes.codes_release(handle)
+    return {"keys": keys, "errors": errors}
+
+
+def _read_values(shared: int, size: int) -> dict[str, Any]:
+    import eccodes
+
+    mark = sys.float_info.max  # no field reaches it, so it marks a gap beyond doubt
+    handle = eccodes.codes_new_from_message(os.pread(shared, size, 0))
+    try:
+        eccodes.codes_set(handle, "missingValue", mark)
+        values = eccodes.codes_get_values(handle)
+        packing = _packing(handle)
+    finally:
+        eccodes.codes_release(handle)
+    values[values == mark] = float("nan")
+    os.pwrite(shared, values, 0)
+    return {"values": values.size, "packing": packing}
+
+
+def _packing(handle: int) -> Packing | None:
+    import eccodes
+
+    try:
+        return (
+            float(eccodes.codes_get_double(handle, "referenceValue")),
+            int(eccodes.codes_get_long(handle, "binaryScaleFactor")),
+            int(eccodes.codes_get_long(handle, "decimalScaleFactor")),
+            int(eccodes.codes_get_long(handle, "bitsPerValue")),
+        )
+    except eccodes.KeyValueNotFoundError:
+        return None
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,218 @@
+"""ecCodes in a process of its own: a message that makes it abort does not end this process.
+
+One process is started when it is first needed, and kept; a thread that finds it busy starts
+another. They end with the process that started them, however that ends. What ecCodes allocates for
+a message is limited.
+"""
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ens10.errors import FileError
+
+_SECONDS = 120.0  # for one message; one of 100 MB takes less than 5
+_ROOM = 1 << 28  # bytes of memory for any message
+_FACTOR = 64  # bytes of memory for each byte of a message and for each point
+_REMEDY = "Run again, with fewer workers if memory is short"
+_SCRIPT = Path(__file__).with_name("eccodesworker.py")
+_SIGNALS = {number.value: number.name for number in signal.Signals}
+_DAMAGE = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")
+
+Packing = tuple[float, int, int, int]
+
+
+class EccodesError(Exception):
+    """ecCodes cannot read a message, or has ended on it."""
+
+
+class _Worker:
+    """A process that answers one request after another.
+
+    Attributes:
+        is_full: ecCodes keeps so much memory that it is time for another process.
+    """
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self._connection, theirs = Pipe()
+        self._shared = _memory_file()
+        path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109
+        with theirs:
+            fds = (theirs.fileno(), self._shared.fileno())
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(_SCRIPT), *map(str, fds), *path],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=fds,
+            )
+
+    def ask(self, what: str, path: Path, raw: bytes, memory: int) -> dict[str, Any]:
+        """The answer to a request; values are in the shared file.
+
+        Raises:
+            EccodesError: ecCodes ended on the message, or takes too long.
+            FileError: something else ended the process.
+        """
+        self._shared.seek(0)
+        self._shared.write(raw)
+        request = {"what": what, "size": len(raw), "memory": memory}
+        try:
+            self._connection.send_bytes(json.dumps(request).encode())
+            if not self._connection.poll(_SECONDS):
+                raise EccodesError(f"ecCodes reads it for more than {_SECONDS:g} s")
+            answer: dict[str, Any] = json.loads(self._connection.recv_bytes())
+            self.is_full = answer["is_full"]
+        except (EOFError, ConnectionError) as error:
+            status = self._process.wait()
+            name = _SIGNALS.get(-status, f"status {status}")
+            if name in _DAMAGE:
+                raise EccodesError(f"ecCodes ended on it with {name}") from error
+            reason = f"the process that reads its messages ended with {name}"
+            raise FileError(path, reason, _REMEDY) from error
+        return answer
+
+    def values(self, size: int) -> npt.NDArray[np.float64]:
+        """The values of the last answer, shape (size,)."""
+        self._shared.seek(0)
+        values = np.empty(size, np.float64)
+        self._shared.readinto(values)
+        return values
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can answer another request."""
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """Ends the process."""
+        self._connection.close()
+        self._shared.close()
+        self._process.kill()
+        self._process.wait()
+
+    def leave(self) -> None:
+        """Leaves the process to the one that this one is a fork of."""
+        self._connection.close()
+        self._shared.close()
+        self._process.returncode = 0
+
+
+def _memory_file() -> Any:
+    """A file without a name, in memory where the system has such files."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("ens10"), "r+b", buffering=0)
+    return tempfile.TemporaryFile(buffering=0)
+
+
+_idle: list[_Worker] = []
+
+
+def keys_of(path: Path, raw: bytes) -> dict[str, Any]:
+    """What ecCodes reads from the header of a message.
+
+    Args:
+        path: of the file, for errors.
+        raw: the message; `sections` has found nothing wrong with it.
+
+    Returns:
+        The value of each key that the message has; an `EccodesError` where ecCodes cannot read it.
+
+    Raises:
+        EccodesError: ecCodes cannot read the message.
+        FileError: the process that reads was ended by another.
+    """
+    with _worker() as worker:
+        answer = worker.ask("keys", path, raw, _memory(raw, 0))
+    _check(answer)
+    errors = {key: EccodesError(reason) for key, reason in answer["errors"].items()}
+    return {**answer["keys"], **errors}
+
+
+def values_of(
+    path: Path, raw: bytes, points: int
+) -> tuple[npt.NDArray[np.float64], Packing | None]:
+    """The values of a message as ecCodes unpacks them.
+
+    Args:
+        path: of the file, for errors.
+        raw: the message; `sections` has found nothing wrong with it.
+        points: of its grid.
+
+    Returns:
+        Values, shape (values,), in the message's order, NaN where missing; and reference value,
+        binary and decimal scale factor and bits per value, or None for packings without these.
+
+    Raises:
+        EccodesError: ecCodes cannot unpack them.
+        FileError: the process that reads was ended by another.
+    """
+    with _worker() as worker:
+        answer = worker.ask("values", path, raw, _memory(raw, points))
+        values = worker.values(answer.get("values", 0))
+    _check(answer)
+    packing = answer["packing"]
+    return values, None if packing is None else tuple(packing)
+
+
+def _memory(raw: bytes, points: int) -> int:
+    """Bytes that reading a message may take."""
+    return _ROOM + _FACTOR * (len(raw) + points)
+
+
+def _check(answer: dict[str, Any]) -> None:
+    if "error" in answer:
+        raise EccodesError(answer["error"])
+
+
+@contextmanager
+def _worker() -> Iterator[_Worker]:
+    """A process that nobody else uses meanwhile; it is kept unless an error is raised."""
+    worker = _free()
+    try:
+        yield worker
+    except BaseException:  # Ctrl-C too: an answer that nobody has read would be the next one
+        worker.end()
+        raise
+    if worker.is_full:
+        worker.end()
+    else:
+        _idle.append(worker)
+
+
+def _free() -> _Worker:
+    while True:
+        try:
+            worker = _idle.pop()
+        except IndexError:
+            return _Worker()
+        if worker.is_alive:
+            return worker
+        worker.end()
+
+
+@atexit.register
+def _end_all() -> None:
+    while _idle:
+        _idle.pop().end()
+
+
+def _leave_all() -> None:
+    while _idle:
+        _idle.pop().leave()
+
+
+os.register_at_fork(after_in_child=_leave_all)

@@ -1,0 +1,326 @@
+"""The sections of a GRIB message, checked before ecCodes sees the message.
+
+ecCodes follows lengths and counts of a header wherever they lead: a flipped bit makes it read
+beyond the message, ask for gigabytes, or abort the process. `sections` compares all of them with
+each other and with the length of the message. Octets are numbered from 1 within their section, as
+in the WMO's manual on codes (FM 92, editions 1 and 2).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from ens10.errors import DamagedFileError, FileError
+
+MOST_POINTS = 1 << 24  # of a field that is constant or compressed; 5760 x 2881 are fewer
+_POINTS_OF_A_BYTE = 64  # of a compressed field that is larger still
+_MOST_BITS = 64  # per value
+_MOST_BINARY, _MOST_DECIMAL = 1074, 308  # powers of 2 and 10 that double precision has
+_MOST_PADDING = 120  # bytes between the last section of edition 1 and 7777
+_LONG = 0x800000  # flag of an edition 1 message of more than 8 MB, whose length is in units of 120
+_TIME_UNITS = frozenset((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 254, 255))
+_END = 4  # bytes: 7777
+
+_NAMES1 = {1: "product", 2: "grid", 3: "bitmap", 4: "data"}
+_SHORTEST1 = {1: 28, 2: 32, 3: 6, 4: 11}
+_NAMES2 = {1: "identification", 2: "local use", 3: "grid", 4: "product", 5: "packing",
+           6: "bitmap", 7: "data"}  # fmt: skip
+_SHORTEST2 = {1: 21, 2: 5, 3: 14, 4: 9, 5: 11, 6: 6, 7: 5}
+_NEEDED2 = frozenset((1, 3, 4, 5, 6, 7))
+# Octets of section 5 by packing: simple, complex, with differences, IEEE, JPEG, PNG, CCSDS.
+_PACKINGS2 = {0: 21, 2: 47, 3: 49, 4: 12, 40: 23, 41: 21, 42: 25}
+_SIMPLE, _IEEE, _GROUPED = 0, 4, (2, 3)
+_IEEE_BITS = {1: 32, 2: 64}  # by octet 12
+# Product templates: octet of the number of time ranges, octets without them, octets of each.
+_RANGES2 = {8: (42, 46, 12), 11: (45, 49, 12), 61: (52, 56, 12)}
+_TIMED2 = frozenset((0, 1, 8, 11, 60, 61))  # with the unit of time in octet 18
+_NO_BITMAP, _SAME_BITMAP = 255, 254
+
+Spans = Mapping[int, tuple[int, int]]
+
+
+class Framed(NamedTuple):
+    """A message from GRIB to 7777.
+
+    Attributes:
+        path: the file.
+        view: bytes that hold the message (anything that slices to bytes).
+        offset: first byte of the message in `view`.
+        end: the byte after its last.
+        edition: GRIB edition.
+        origin: where `view` begins in the file.
+        number: of the message in the file, from 1; None if it is not known.
+    """
+
+    path: Path
+    view: Any
+    offset: int
+    end: int
+    edition: int
+    origin: int = 0
+    number: int | None = None
+
+    def wrong(self, section: int, at: int, what: str) -> NoReturn:
+        """Refuses the message.
+
+        Args:
+            section: number of the section.
+            at: first byte in `view` of what is wrong.
+            what: the field, and what is wrong with it.
+
+        Raises:
+            DamagedFileError: always.
+        """
+        name = (_NAMES1 if self.edition == 1 else _NAMES2).get(section, "unknown")
+        which = "" if self.number is None else f"message {self.number}, "
+        place = f"{which}section {section} ({name}), byte {self.origin + at}"
+        raise DamagedFileError(self.path, self.origin + self.offset, f"{place}: {what}")
+
+
+def sections(message: Framed) -> Spans:
+    """Where the sections of a message lie.
+
+    Args:
+        message: it begins with GRIB, ends with 7777, and has its length.
+
+    Returns:
+        First byte and the byte after the last of each section, by its number, in `message.view`.
+
+    Raises:
+        DamagedFileError: lengths, numbers of points and values, bits per value, scale factors or
+            units of time that are impossible, or contradict each other or the message's length.
+        FileError: several fields in one message.
+    """
+    return _sections1(message) if message.edition == 1 else _sections2(message)
+
+
+def long_length(view: Any, offset: int, length: int) -> int:
+    """The length of an edition 1 message whose three octets of it have the highest bit set.
+
+    ECMWF's convention for messages of more than 8 MB: if section 4 gives a length below 120, the
+    message's is in units of 120 octets, from which that is subtracted.
+
+    Args:
+        view: bytes that hold the message.
+        offset: first byte of the message.
+        length: octets 5 to 7.
+    """
+    start = offset + 8
+    flags = view[start + 7 : start + 8]
+    if not flags:
+        return length
+    for present in (True, flags[0] & 128, flags[0] & 64):
+        start += _integer(view, start, 3) if present else 0
+    last = _integer(view, start, 3)
+    return (length & ~_LONG) * 120 - last + 4 if last < 120 else length
+
+
+def _integer(view: Any, start: int, size: int) -> int:
+    return int.from_bytes(view[start : start + size], "big")
+
+
+def _sections1(message: Framed) -> Spans:
+    view, start, last = message.view, message.offset + 8, message.end - _END
+    flags = view[start + 7 : start + 8][0]
+    spans: dict[int, tuple[int, int]] = {}
+    for which, present in ((1, True), (2, flags & 128), (3, flags & 64), (4, True)):
+        if not present:
+            continue
+        size, left = _integer(view, start, 3), last - start
+        if which == 4 and size < 120 and left >= _LONG - 120:
+            size = left
+        if not _SHORTEST1[which] <= size <= left:
+            what = f"octets 1 to 3 give its length as {size}, of {left} bytes that are left"
+            message.wrong(which, start, what)
+        spans[which] = (start, start + size)
+        start += size
+    if last - start >= _MOST_PADDING:
+        message.wrong(4, start, f"{last - start} bytes behind it belong to no section")
+    _check1(message, spans, view[spans[1][0] : spans[1][1]])
+    return spans
+
+
+def _check1(message: Framed, spans: Spans, product: bytes) -> None:
+    if product[17] not in _TIME_UNITS:
+        message.wrong(1, spans[1][0] + 17, f"octet 18, the unit of time, is {product[17]}")
+    data, end = spans[4]
+    head = message.view[data : data + 11]
+    bits, simple = head[10], not head[3] & 0xF0
+    points = _points1(message, spans[2]) if 2 in spans else None
+    if bits > _MOST_BITS:
+        message.wrong(4, data + 10, f"octet 11, bits per value, is {bits}")
+    if bits and simple:
+        _check_scale(message, 4, data + 4, head[4:6], 1, spans[1][0] + 26, product[26:28])
+    if points is None:
+        return
+    if 3 in spans:
+        _check_bitmap1(message, spans[3], points)
+    if not (simple and bits):
+        _check_size(message, points)
+        return
+    values = (8 * (end - data - 11) - (head[3] & 15)) // bits
+    if values > points or (values != points and 3 not in spans):
+        message.wrong(4, data, f"it holds {values} values of {bits} bits for {points} points")
+
+
+def _points1(message: Framed, span: tuple[int, int]) -> int | None:
+    """Ni * Nj; None for grids that are not regular in latitude and longitude."""
+    begin, end = span
+    grid = message.view[begin : begin + 28]
+    if grid[4] != 255 and grid[4] - 1 + 4 * grid[3] > end - begin:
+        # ecCodes follows this octet wherever it points, out of the message too.
+        what = f"octet 5 of its grid description points to octet {grid[4]}, beyond its end"
+        message.wrong(2, begin + 4, what)
+    columns, rows = int.from_bytes(grid[6:8], "big"), int.from_bytes(grid[8:10], "big")
+    if grid[5] or columns == 0xFFFF:
+        return None
+    if not rows * columns:
+        message.wrong(2, begin + 6, f"octets 7 to 10: Ni is {columns}, Nj {rows}")
+    return rows * columns
+
+
+def _check_bitmap1(message: Framed, span: tuple[int, int], points: int) -> None:
+    begin, end = span
+    head = message.view[begin : begin + 6]
+    held = 8 * (end - begin - 6) - head[3]
+    if head[4:] == bytes(2) and held != points:  # else one that the centre has defined for all
+        message.wrong(3, begin, f"a bitmap of {held} points for {points} grid points")
+
+
+def _sections2(message: Framed) -> Spans:
+    view, start, last = message.view, message.offset + 16, message.end - _END
+    spans: dict[int, tuple[int, int]] = {}
+    while start < last:
+        head, left = view[start : start + 5], last - start
+        size, which = int.from_bytes(head[:4], "big"), head[4]
+        if which not in _NAMES2:
+            message.wrong(which, start + 4, f"octet 5: there is no section {which}")
+        if which in spans:
+            raise _several_fields(message)
+        if not _SHORTEST2[which] <= size <= left:
+            what = f"octets 1 to 4 give its length as {size}, of {left} bytes that are left"
+            message.wrong(which, start, what)
+        spans[which] = (start, start + size)
+        start += size
+    if not _NEEDED2.issubset(spans):
+        lacking = min(_NEEDED2 - set(spans))
+        message.wrong(lacking, message.offset, f"there is none; there are {sorted(spans)}")
+    _check_product2(message, *spans[4])
+    _check_values2(message, spans, _points2(message, *spans[3]))
+    return spans
+
+
+def _points2(message: Framed, begin: int, end: int) -> int:
+    grid = message.view[begin : begin + 38]
+    points = int.from_bytes(grid[6:10], "big")
+    if grid[12:14] == bytes(2):  # regular in latitude and longitude
+        if end - begin < 72:
+            message.wrong(3, begin, f"{end - begin} octets, and its template 0 has 72")
+        columns, rows = int.from_bytes(grid[30:34], "big"), int.from_bytes(grid[34:38], "big")
+        if columns != 0xFFFFFFFF and not 0 < rows * columns == points:
+            what = f"Nj is {rows}, Ni {columns}, and the number of points {points}"
+            message.wrong(3, begin + 6, f"octets 7 to 10 and 31 to 38: {what}")
+        if 72 + grid[10] * rows > end - begin:
+            message.wrong(3, begin + 10, f"octet 11: a list of {grid[10]} octets for each row")
+    return points
+
+
+def _check_product2(message: Framed, begin: int, end: int) -> None:
+    product, size = message.view[begin : begin + 60], end - begin
+    coordinates = int.from_bytes(product[5:7], "big")
+    if 9 + 4 * coordinates > size:
+        message.wrong(4, begin + 5, f"octets 6 and 7: {coordinates} vertical coordinates")
+    template = int.from_bytes(product[7:9], "big")
+    if template not in _TIMED2:
+        return
+    if size < 34:
+        message.wrong(4, begin, f"{size} octets, and its template {template} has 34 or more")
+    if product[17] not in _TIME_UNITS:
+        message.wrong(4, begin + 17, f"octet 18, the unit of time, is {product[17]}")
+    octet, fixed, each = _RANGES2.get(template, (1, 0, 0))
+    ranges = product[octet - 1] if octet <= len(product) else 0
+    if fixed + ranges * each > size:
+        message.wrong(4, begin + octet - 1, f"octet {octet}: {ranges} time ranges")
+
+
+def _check_values2(message: Framed, spans: Spans, points: int) -> None:
+    """Compares sections 5 to 7 with each other and with the number of points."""
+    begin, end = spans[5]
+    packing = message.view[begin : begin + 35]
+    values, template = int.from_bytes(packing[5:9], "big"), int.from_bytes(packing[9:11], "big")
+    if end - begin < _PACKINGS2.get(template, 11):
+        message.wrong(5, begin, f"{end - begin} octets are too few for its template {template}")
+    if values > points:
+        message.wrong(5, begin + 5, f"octets 6 to 9: {values} values for {points} points")
+    _check_bitmap2(message, spans[6], values, points)
+    bits = _bits2(message, begin, packing, template)
+    if template in _GROUPED and int.from_bytes(packing[31:35], "big") > values:
+        message.wrong(5, begin + 31, f"octets 32 to 35: more groups than its {values} values")
+    if template not in (_SIMPLE, _IEEE) or not bits:
+        _check_size(message, points)
+        return
+    held, needed = spans[7][1] - spans[7][0] - 5, (values * bits + 7) // 8
+    if held != needed:
+        what = f"{held} octets for {values} values of {bits} bits, which need {needed}"
+        message.wrong(7, spans[7][0], what)
+
+
+def _bits2(message: Framed, begin: int, packing: bytes, template: int) -> int:
+    """Bits per value; 0 for constant fields and packings that are not known here."""
+    if template == _IEEE:
+        if packing[11] not in _IEEE_BITS:
+            message.wrong(5, begin + 11, f"octet 12: the precision {packing[11]} is not supported")
+        return _IEEE_BITS[packing[11]]
+    bits = packing[19] if template in _PACKINGS2 else 0
+    if bits > _MOST_BITS:
+        message.wrong(5, begin + 19, f"octet 20, bits per value, is {bits}")
+    if bits:
+        _check_scale(message, 5, begin + 15, packing[15:17], 5, begin + 17, packing[17:19])
+    return bits
+
+
+def _check_bitmap2(message: Framed, span: tuple[int, int], values: int, points: int) -> None:
+    begin, end = span
+    kind = message.view[begin + 5 : begin + 6][0]
+    if kind == _SAME_BITMAP:
+        message.wrong(6, begin + 5, "octet 6: the bitmap of a field before this one; there is none")
+    if kind == 0 and 8 * (end - begin - 6) < points:
+        message.wrong(6, begin, f"a bitmap of {end - begin - 6} octets for {points} points")
+    if kind == _NO_BITMAP and values != points:
+        message.wrong(5, begin + 5, f"it says to hold {values} values for {points} points")
+
+
+def _check_scale(
+    message: Framed,
+    of_binary: int,
+    at_binary: int,
+    binary: bytes,
+    of_decimal: int,
+    at_decimal: int,
+    decimal: bytes,
+) -> None:
+    """Refuses scale factors that no value can have: the octets' highest bit is their sign."""
+    power = int.from_bytes(binary, "big") & 0x7FFF
+    if power > _MOST_BINARY:
+        message.wrong(of_binary, at_binary, f"the binary scale factor is {power} or its negative")
+    power = int.from_bytes(decimal, "big") & 0x7FFF
+    if power > _MOST_DECIMAL:
+        message.wrong(of_decimal, at_decimal, f"the decimal scale factor is {power}, or negative")
+
+
+def _check_size(message: Framed, points: int) -> None:
+    """Refuses more points than a constant or compressed field of so many bytes may have."""
+    size = message.end - message.offset
+    if points > max(MOST_POINTS, _POINTS_OF_A_BYTE * size):
+        section = 2 if message.edition == 1 else 3
+        what = f"{points} points in a message of {size} bytes; {MOST_POINTS} is the most"
+        message.wrong(section, message.offset, what)
+
+
+def _several_fields(message: Framed) -> FileError:
+    return FileError(
+        message.path,
+        f"the message at byte {message.origin + message.offset} holds several fields, of which "
+        "ecCodes reads the first",
+        "Split it with grib_copy",
+    )
