@@ -52,7 +52,9 @@ def read_message(message: Message, file: BinaryIO) -> tuple[bytes, Spans]:
     if len(raw) != message.length or not framed:
         reason = "the message that was indexed here is gone; the file has changed since"
         raise DamagedFileError(message.path, message.offset, reason)
-    return raw, sections(Framed(message.path, raw, 0, len(raw), message.edition, message.offset))
+    return raw, sections(
+        Framed(message.path, raw, 0, len(raw), message.edition, raw[:512], message.offset)
+    )
 
 
 def unpack_as_double(

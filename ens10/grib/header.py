@@ -11,7 +11,7 @@ from ens10.errors import DamagedFileError
 from ens10.grib.isolated import EccodesError
 from ens10.grib.meaning import Header, ask_eccodes, seconds
 from ens10.grib.message import Meaning
-from ens10.grib.sections import Framed, Spans, sections
+from ens10.grib.sections import Framed, Spans, check, spans_of
 
 _ECMWF = 98
 # Definitions with the member in octet 50: MARS labelling, hindcasts, forecasting systems.
@@ -40,11 +40,12 @@ def describe(message: Framed) -> Header:
         FileError: a grid that is not supported, or several fields in one message.
         DamagedFileError: the header makes no sense.
     """
-    spans = sections(message)
+    spans = spans_of(message)
     try:
         key, time, number = (_edition1 if message.edition == 1 else _edition2)(message, spans)
         found = _known.get(key)
         if found is None:
+            check(message, spans)  # its result depends on nothing but the key
             return _learn(message, key, time, number)
     except (ValueError, TypeError, LookupError, EccodesError) as error:
         reason = f"the message's header makes no sense ({error})"
@@ -70,12 +71,12 @@ def _learn(message: Framed, key: bytes, time: int | None, number: int | None) ->
 
 
 def _edition1(message: Framed, spans: Spans) -> _Head:
-    view = message.view
-    product = view[slice(*spans[1])]
-    grid = view[slice(*spans[2])] if 2 in spans else b""
-    data, size = spans[4][0], len(product)
-    # Flags and unused bits, bits per value: the packing, but for its reference and scale.
-    key = (view[data + 3 : data + 4], view[data + 10 : data + 11], grid)
+    product = message.section(spans[1])
+    grid = message.section(spans[2]) if 2 in spans else b""
+    bitmap = message.octets(spans[3][0], 6) if 3 in spans else b""
+    data, size = message.octets(spans[4][0], 11), len(product)
+    # Without the packing's reference and scale.
+    key = (data[:4], data[10:], bitmap, grid)
     local = product[40] if size > 50 and product[4] == _ECMWF else -1
     if size == _NO_LOCAL:
         time, number = _date1(message, product), None
@@ -98,23 +99,17 @@ def _date1(message: Framed, product: bytes) -> int:
 
 
 def _edition2(message: Framed, spans: Spans) -> _Head:
-    view = message.view
-
-    def section(which: int) -> bytes:
-        content: bytes = view[slice(*spans[which])] if which in spans else b""
-        return content
-
-    first, product, packing = section(1), section(4), section(5)
+    first, product, packing = (message.section(spans[n]) for n in (1, 4, 5))
+    local = message.section(spans[2]) if 2 in spans else b""
     time = _date2(message, first[12:19])
     number = product[35] if int.from_bytes(product[7:9], "big") in _MEMBER_TEMPLATES else None
     if number is not None:
         product = product[:35] + product[36:]
     if int.from_bytes(packing[9:11], "big") in _SCALED_PACKINGS:
         packing = packing[:11] + packing[19:]
-    discipline = view[message.offset + 6 : message.offset + 7]
-    bitmap = view[spans[6][0] : spans[6][0] + 6]
-    parts = (discipline, first[:12], first[19:], section(2), section(3), product)
-    return b"".join((*parts, packing, bitmap)), time, number
+    head = message.octets(message.offset, 7)[6:] + message.octets(spans[7][0], 4)
+    parts = (head, first[:12], first[19:], local, message.section(spans[3]), product)
+    return b"".join((*parts, packing, message.octets(spans[6][0], 6))), time, number
 
 
 def _date2(message: Framed, octets: bytes) -> int:

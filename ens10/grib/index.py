@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ens10.errors import DamagedFileError, FileError
-from ens10.grib.filebytes import FileBytes
+from ens10.grib.gribfile import GribFile
 from ens10.grib.header import describe
 from ens10.grib.message import Meaning
 from ens10.grib.messages import RECORD, MessageList
@@ -15,6 +15,7 @@ from ens10.grib.sections import Framed, long_length
 MAGIC = b"GRIB"
 _END = b"7777"
 _PADDING = b"\0\r\n "
+_HEAD = 512  # bytes; the sections before the bitmap of nearly all messages
 _SHORTEST = 24  # bytes; no message with a product section is shorter
 
 
@@ -59,35 +60,39 @@ def _scan(path: Path, report: Callable[[FileError], None]) -> MessageList:
     meanings: list[Meaning] = []
     ids: dict[int, int] = {}  # by identity: `describe` gives equal meanings as one object
     with path.open("rb") as file:
-        view = FileBytes(path, file)
+        view = GribFile(path, file)
         if view[0:4] != MAGIC:
             raise FileError(path, "not a GRIB file (it does not begin with 'GRIB')")
-        for message in _frames(view, report):
-            try:
-                meaning, time, number = describe(message)
-            except FileError as error:
-                report(error)
-                continue
-            which = ids.setdefault(id(meaning), len(meanings))
-            if which == len(meanings):
-                meanings.append(meaning)
-            length = message.end - message.offset
-            rows.append((message.offset, length, time, number, which, 0))
+        try:
+            for message in _frames(view, report):
+                try:
+                    meaning, time, number = describe(message)
+                except FileError as error:
+                    report(error)
+                    continue
+                which = ids.setdefault(id(meaning), len(meanings))
+                if which == len(meanings):
+                    meanings.append(meaning)
+                length = message.end - message.offset
+                rows.append((message.offset, length, time, number, which, 0))
+        except DamagedFileError as error:  # the file has become shorter
+            report(error)
     return MessageList([path], np.array(rows, RECORD), meanings)
 
 
-def _frames(view: FileBytes, report: Callable[[FileError], None]) -> Iterator[Framed]:
+def _frames(view: GribFile, report: Callable[[FileError], None]) -> Iterator[Framed]:
     """Each message from GRIB to 7777; padding between messages is skipped."""
     offset, size, number = 0, len(view), 0
     while offset >= 0:
         number += 1
+        head = view[offset : offset + _HEAD]
         try:
-            end, edition = _frame(view, offset)
+            end, edition = _frame(view, offset, head)
         except DamagedFileError as error:
             report(error)
             offset = view.find(MAGIC, offset + len(MAGIC))
             continue
-        yield Framed(view.path, view, offset, end, edition, 0, number)
+        yield Framed(view.path, view, offset, end, edition, head, 0, number)
         if view[end : end + 4] == MAGIC:
             offset = end
             continue
@@ -98,9 +103,9 @@ def _frames(view: FileBytes, report: Callable[[FileError], None]) -> Iterator[Fr
             report(DamagedFileError(view.path, end, what))
 
 
-def _frame(view: FileBytes, offset: int) -> tuple[int, int]:
+def _frame(view: GribFile, offset: int, head: bytes) -> tuple[int, int]:
     """The byte after the message that begins at `offset`, and its edition."""
-    length, edition = _length(view, offset)
+    length, edition = _length(view, offset, head)
     if length < _SHORTEST:
         reason = f"the message gives its length as {length} bytes"
         raise DamagedFileError(view.path, offset, reason)
@@ -112,13 +117,12 @@ def _frame(view: FileBytes, offset: int) -> tuple[int, int]:
     return end, edition
 
 
-def _length(view: FileBytes, offset: int) -> tuple[int, int]:
-    if offset + 16 > len(view):
+def _length(view: GribFile, offset: int, head: bytes) -> tuple[int, int]:
+    if len(head) < 16:
         raise DamagedFileError(view.path, offset, "the file ends inside a message's header")
-    head = view[offset : offset + 16]
     edition = head[7]
     if edition == 2:
-        return int.from_bytes(head[8:], "big"), edition
+        return int.from_bytes(head[8:16], "big"), edition
     if edition != 1:
         raise DamagedFileError(view.path, offset, f"GRIB edition {edition} is unknown")
     length = int.from_bytes(head[4:7], "big")

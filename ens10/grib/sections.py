@@ -48,6 +48,7 @@ class Framed(NamedTuple):
         offset: first byte of the message in `view`.
         end: the byte after its last.
         edition: GRIB edition.
+        head: the first bytes of the message, as many as are at hand; quicker to read than `view`.
         origin: where `view` begins in the file.
         number: of the message in the file, from 1; None if it is not known.
     """
@@ -57,8 +58,21 @@ class Framed(NamedTuple):
     offset: int
     end: int
     edition: int
+    head: bytes = b""
     origin: int = 0
     number: int | None = None
+
+    def octets(self, begin: int, size: int) -> bytes:
+        """Bytes of the message, or of what follows it."""
+        first = begin - self.offset
+        if first + size <= len(self.head):
+            return self.head[first : first + size]
+        content: bytes = self.view[begin : begin + size]
+        return content
+
+    def section(self, span: tuple[int, int]) -> bytes:
+        """The bytes of a section."""
+        return self.octets(span[0], span[1] - span[0])
 
     def wrong(self, section: int, at: int, what: str) -> NoReturn:
         """Refuses the message.
@@ -91,7 +105,28 @@ def sections(message: Framed) -> Spans:
             units of time that are impossible, or contradict each other or the message's length.
         FileError: several fields in one message.
     """
-    return _sections1(message) if message.edition == 1 else _sections2(message)
+    spans = spans_of(message)
+    check(message, spans)
+    return spans
+
+
+def spans_of(message: Framed) -> Spans:
+    """What `sections` returns, of which only the lengths are checked.
+
+    Raises:
+        DamagedFileError: the lengths do not fit the message's.
+        FileError: several fields in one message.
+    """
+    return _spans1(message) if message.edition == 1 else _spans2(message)
+
+
+def check(message: Framed, spans: Spans) -> None:
+    """Checks what `spans_of` does not.
+
+    Raises:
+        DamagedFileError: as for `sections`.
+    """
+    (_check1 if message.edition == 1 else _check2)(message, spans)
 
 
 def long_length(view: Any, offset: int, length: int) -> int:
@@ -119,14 +154,14 @@ def _integer(view: Any, start: int, size: int) -> int:
     return int.from_bytes(view[start : start + size], "big")
 
 
-def _sections1(message: Framed) -> Spans:
-    view, start, last = message.view, message.offset + 8, message.end - _END
-    flags = view[start + 7 : start + 8][0]
+def _spans1(message: Framed) -> Spans:
+    start, last = message.offset + 8, message.end - _END
+    flags = message.octets(start, 8)[7]
     spans: dict[int, tuple[int, int]] = {}
-    for which, present in ((1, True), (2, flags & 128), (3, flags & 64), (4, True)):
+    for which, present in ((1, 1), (2, flags & 128), (3, flags & 64), (4, 1)):
         if not present:
             continue
-        size, left = _integer(view, start, 3), last - start
+        size, left = int.from_bytes(message.octets(start, 3), "big"), last - start
         if which == 4 and size < 120 and left >= _LONG - 120:
             size = left
         if not _SHORTEST1[which] <= size <= left:
@@ -136,15 +171,15 @@ def _sections1(message: Framed) -> Spans:
         start += size
     if last - start >= _MOST_PADDING:
         message.wrong(4, start, f"{last - start} bytes behind it belong to no section")
-    _check1(message, spans, view[spans[1][0] : spans[1][1]])
     return spans
 
 
-def _check1(message: Framed, spans: Spans, product: bytes) -> None:
+def _check1(message: Framed, spans: Spans) -> None:
+    product = message.section(spans[1])
     if product[17] not in _TIME_UNITS:
         message.wrong(1, spans[1][0] + 17, f"octet 18, the unit of time, is {product[17]}")
     data, end = spans[4]
-    head = message.view[data : data + 11]
+    head = message.octets(data, 11)
     bits, simple = head[10], not head[3] & 0xF0
     points = _points1(message, spans[2]) if 2 in spans else None
     if bits > _MOST_BITS:
@@ -166,7 +201,7 @@ def _check1(message: Framed, spans: Spans, product: bytes) -> None:
 def _points1(message: Framed, span: tuple[int, int]) -> int | None:
     """Ni * Nj; None for grids that are not regular in latitude and longitude."""
     begin, end = span
-    grid = message.view[begin : begin + 28]
+    grid = message.octets(begin, 28)
     if grid[4] != 255 and grid[4] - 1 + 4 * grid[3] > end - begin:
         # ecCodes follows this octet wherever it points, out of the message too.
         what = f"octet 5 of its grid description points to octet {grid[4]}, beyond its end"
@@ -181,17 +216,17 @@ def _points1(message: Framed, span: tuple[int, int]) -> int | None:
 
 def _check_bitmap1(message: Framed, span: tuple[int, int], points: int) -> None:
     begin, end = span
-    head = message.view[begin : begin + 6]
+    head = message.octets(begin, 6)
     held = 8 * (end - begin - 6) - head[3]
     if head[4:] == bytes(2) and held != points:  # else one that the centre has defined for all
         message.wrong(3, begin, f"a bitmap of {held} points for {points} grid points")
 
 
-def _sections2(message: Framed) -> Spans:
-    view, start, last = message.view, message.offset + 16, message.end - _END
+def _spans2(message: Framed) -> Spans:
+    start, last = message.offset + 16, message.end - _END
     spans: dict[int, tuple[int, int]] = {}
     while start < last:
-        head, left = view[start : start + 5], last - start
+        head, left = message.octets(start, 5), last - start
         size, which = int.from_bytes(head[:4], "big"), head[4]
         if which not in _NAMES2:
             message.wrong(which, start + 4, f"octet 5: there is no section {which}")
@@ -205,13 +240,16 @@ def _sections2(message: Framed) -> Spans:
     if not _NEEDED2.issubset(spans):
         lacking = min(_NEEDED2 - set(spans))
         message.wrong(lacking, message.offset, f"there is none; there are {sorted(spans)}")
-    _check_product2(message, *spans[4])
-    _check_values2(message, spans, _points2(message, *spans[3]))
     return spans
 
 
+def _check2(message: Framed, spans: Spans) -> None:
+    _check_product2(message, *spans[4])
+    _check_values2(message, spans, _points2(message, *spans[3]))
+
+
 def _points2(message: Framed, begin: int, end: int) -> int:
-    grid = message.view[begin : begin + 38]
+    grid = message.octets(begin, 38)
     points = int.from_bytes(grid[6:10], "big")
     if grid[12:14] == bytes(2):  # regular in latitude and longitude
         if end - begin < 72:
@@ -226,7 +264,8 @@ def _points2(message: Framed, begin: int, end: int) -> int:
 
 
 def _check_product2(message: Framed, begin: int, end: int) -> None:
-    product, size = message.view[begin : begin + 60], end - begin
+    size = end - begin
+    product = message.octets(begin, min(size, 60))
     coordinates = int.from_bytes(product[5:7], "big")
     if 9 + 4 * coordinates > size:
         message.wrong(4, begin + 5, f"octets 6 and 7: {coordinates} vertical coordinates")
@@ -246,7 +285,7 @@ def _check_product2(message: Framed, begin: int, end: int) -> None:
 def _check_values2(message: Framed, spans: Spans, points: int) -> None:
     """Compares sections 5 to 7 with each other and with the number of points."""
     begin, end = spans[5]
-    packing = message.view[begin : begin + 35]
+    packing = message.octets(begin, 35)
     values, template = int.from_bytes(packing[5:9], "big"), int.from_bytes(packing[9:11], "big")
     if end - begin < _PACKINGS2.get(template, 11):
         message.wrong(5, begin, f"{end - begin} octets are too few for its template {template}")
@@ -281,7 +320,7 @@ def _bits2(message: Framed, begin: int, packing: bytes, template: int) -> int:
 
 def _check_bitmap2(message: Framed, span: tuple[int, int], values: int, points: int) -> None:
     begin, end = span
-    kind = message.view[begin + 5 : begin + 6][0]
+    kind = message.octets(begin, 6)[5]
     if kind == _SAME_BITMAP:
         message.wrong(6, begin + 5, "octet 6: the bitmap of a field before this one; there is none")
     if kind == 0 and 8 * (end - begin - 6) < points:

@@ -168,7 +168,7 @@ FLIPS = {
     "length": (5, 0x02, "lacks 512 bytes"),
     "day": (8 + 14, 0x02, "dataDate 20010230, dataTime 0000 is no date"),
     "rows": (8 + 52 + 9, 0x02, r"byte 280: it holds 40 values of 16 bits for 56 points"),
-    "increment": (8 + 52 + 26, 0x02, r"its grid contradicts itself: jDirectionIncrement"),
+    "increment": (8 + 52 + 26, 0x20, r"its grid contradicts itself: jDirectionIncrement"),
     "scan mode": (8 + 52 + 27, 0x40, "jScansPositively is 1, its rows run from 60 to 40 N"),
     "columns": (8 + 52 + 7, 0x08, "byte 254: octets 7 to 10: Ni is 0, Nj 5"),
     "list of rows": (8 + 52 + 4, 0x80, "octet 5 of its grid description points to octet 127"),

@@ -1,4 +1,4 @@
-"""The bytes of a file, read where they are asked for."""
+"""The bytes of a GRIB file, read where they are asked for."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ _WINDOW = 1024  # bytes: the end of a message and the header of the next in one 
 _SEARCHED = 1 << 20  # bytes of each step of a search
 
 
-class FileBytes:
+class GribFile:
     """A file that is sliced like bytes.
 
     It is read and not mapped: a file that becomes shorter meanwhile is an error, where a page of
