@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from damagefiles import messages, with_keys
 from gribfiles import REAL, cube, values_of
 
 from ens10 import prepare
@@ -99,14 +100,16 @@ def test_damage_is_a_row_and_does_not_stop_the_others(write, tmp_path, capsys):
 def test_values_that_do_not_unpack(tmp_path):
     path = tmp_path / "a.grib"
     parts = messages(cube(members=1))
-    parts[-1] = with_keys(parts[-1], {"edition": 2, "packingType": "grid_ccsds"})
+    parts[-1] = with_keys(parts[-1], {"edition": 2, "packingType": "grid_ieee"})
     path.write_bytes(b"".join(parts))
     assert {row.status for row in by_name(path).values()} == {"ok"}
-    parts[-1] = parts[-1][:-64] + b"\xff" * 60 + parts[-1][-4:]
+    parts[-1] = parts[-1][:-8] + b"\x7f\x80\0\0" + parts[-1][-4:]  # infinity
     path.write_bytes(b"".join(parts))
     rows = by_name(path)
     assert rows["t2m"].status == "ok"
-    assert f"damaged at byte {sum(map(len, parts[:-1]))}: cannot unpack" in rows["z"].status
+    assert (
+        f"damaged at byte {sum(map(len, parts[:-1]))}: values that no float32" in rows["z"].status
+    )
     assert main(["inspect", str(path)]) == 1
 
 
