@@ -8,7 +8,7 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -101,12 +101,19 @@ def replace_folder(new: Path, path: Path) -> None:
     if path.exists():
         path.rename(old)
     new.rename(path)
+    sync_folder(path.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
-def clear_leftovers(folder: Path) -> None:
-    """Remove what writers that were killed left in a folder; the caller holds its lock."""
-    for left in folder.glob(f".*{_SUFFIX}"):
+def clear_leftovers(folder: Path, *names: str) -> None:
+    """Remove what writers that were killed left in a folder.
+
+    Args:
+        folder: to look into.
+        names: of the files whose lock the caller holds; all if none are given.
+    """
+    lefts = (left for name in names or ("*",) for left in folder.glob(f".{name}.*{_SUFFIX}"))
+    for left in lefts:
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
         else:
@@ -119,8 +126,14 @@ def sync_folder(folder: Path) -> None:
         _sync(folder)
 
 
+def sync_files(root: Path, paths: Iterable[str]) -> None:
+    """Make sure that files in a folder are on the disk."""
+    for path in paths:
+        _sync(root / path)
+
+
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     finally:

@@ -8,14 +8,18 @@ hostile. Every path that one of them names goes through `inside`, and every text
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ens10.errors import FileError
+from ens10.errors import Ens10Error, FileError
+from ens10.machine_errors import machine_error
 
 _MOST_NODES = 1_000_000  # of a YAML document, aliases written out
 _DEEPEST = 100  # levels of a YAML document
+_LONGEST = 200  # characters of a library's message
 _FORBIDDEN = ("\\", "\0", ":")  # separators and drive letters of other systems
 
 
@@ -67,6 +71,34 @@ def check_regular(path: Path) -> None:
         raise FileError(path, "neither a regular file nor a folder", "Give the path of a file")
 
 
+@contextmanager
+def readable(
+    path: str | PathLike[str], reason: str = "cannot be read", remedy: str = "Write it again"
+) -> Iterator[None]:
+    """Raise whatever a library finds wrong with a file within the block as this package's error.
+
+    Zarr, numcodecs, xarray and netCDF4 raise a dozen kinds of errors on damaged metadata.
+
+    Args:
+        path: the file or store.
+        reason: what is wrong with it, in words.
+        remedy: what to do about it.
+
+    Raises:
+        FileError: anything but an error of this package was raised.
+        ResourceError: memory or open files do not suffice.
+    """
+    try:
+        yield
+    except Ens10Error:
+        raise
+    except Exception as error:
+        if (refused := machine_error(error)) is not None:
+            raise refused from error
+        found = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
+        raise FileError(path, f"{reason} ({found})", remedy) from error
+
+
 def parse_json(text: str | bytes) -> Any:
     """Parse JSON; like `json.loads`, but every failure is a ValueError.
 
@@ -95,6 +127,35 @@ def parse_yaml(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from error
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
+    return content
+
+
+def read_mapping(path: Path, remedy: str = "Put it back, or write it again") -> dict[str, Any]:
+    """Read a file that holds one mapping of names to values.
+
+    Args:
+        path: `.json` is JSON, all else YAML.
+        remedy: what to do about a file that cannot be read.
+
+    Raises:
+        FileError: no such file, a pipe or device, not JSON or YAML, or something else than a
+            mapping.
+    """
+    form = "JSON" if path.suffix == ".json" else "YAML"
+    try:
+        check_regular(path)
+        text = path.read_bytes()
+        content = parse_json(text) if form == "JSON" else parse_yaml(text)
+    except FileError:
+        raise
+    except FileNotFoundError as error:
+        raise FileError(path, "no such file", remedy) from error
+    except OSError as error:
+        raise FileError(path, f"cannot be read ({error.strerror})", remedy) from error
+    except ValueError as error:
+        raise FileError(path, f"no valid {form} ({str(error)[:_LONGEST]})", remedy) from error
+    if not isinstance(content, dict):
+        raise FileError(path, "holds no mapping of names to values", remedy)
     return content
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-import yaml
 
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.experiments import provenance
 from ens10.experiments.raw_ensemble import open_raw
 from ens10.experiments.reading import open_forecast
 from ens10.metrics.verification.alignment import checked_forecast
+from ens10.untrusted import read_mapping
 
 RAW = "raw"
 _CONFIG = "config.yaml"
@@ -158,9 +158,8 @@ def _single(data: Any, step: float | None, path: Path) -> Any:
 def _store_of(folder: Path) -> Path | None:
     """The store that a run was made from, if it is where it was."""
     try:
-        config = yaml.safe_load((folder / _CONFIG).read_text(encoding="utf-8"))
-        store = Path(config["data"]["store"])
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        store = Path(read_mapping(folder / _CONFIG)["data"]["store"])
+    except (FileError, KeyError, TypeError):
         return None
     return store if store.exists() else None
 

@@ -1,6 +1,5 @@
 """All of it on a synthetic world: GRIB files, store, five models, scores, one page."""
 
-import json
 import shutil
 from collections.abc import Sequence
 from importlib.resources import files
@@ -16,6 +15,7 @@ from ens10.experiments.report import write_report
 from ens10.experiments.run import run_stage
 from ens10.experiments.score import STATES, score_run
 from ens10.synthetic import World
+from ens10.untrusted import read_mapping
 
 MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
 YEARS = range(1998, 2008)
@@ -76,7 +76,7 @@ def _world(out: Path, seed: int, quiet: bool) -> World:
         remedy = "Remove it, or choose another --out"
         raise FileError(out, "holds files, but no demonstration that could be gone on with", remedy)
     world = World.load(folder)
-    written = json.loads((folder / "world.json").read_text())["seed"]
+    written = read_mapping(folder / "world.json").get("seed")
     if written != seed:
         raise FileError(out, f"holds the demonstration of seed {written}", "Choose another --out")
     return world

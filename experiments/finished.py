@@ -5,7 +5,6 @@ nothing could be trained.
 """
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +13,13 @@ from typing import Any, Literal, get_args
 import xarray as xr
 
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.experiments import provenance
+from ens10.experiments.provenance import FILE as PROVENANCE
+from ens10.experiments.statefile import load_states
 from ens10.metrics.uncertainty import check_paired_dates
 
 Kind = Literal["model", "reference", "optimum"]
-SCORES, PROVENANCE, LOG = "scores.nc", "provenance.json", "log/metrics.csv"
+SCORES, LOG = "scores.nc", "log/metrics.csv"
 SIZES = "sizes.csv"
 
 
@@ -69,13 +71,13 @@ def read_run(folder: Path | str) -> FinishedRun:
     if not path.is_dir():
         raise FileError(path, "no such folder", "Give the folder of a run")
     states = _states(path)
-    provenance = _provenance(path / PROVENANCE)
-    kind: Any = provenance.get("kind") or "model"
+    known = provenance.read(path) if (path / PROVENANCE).exists() else {}
+    kind: Any = known.get("kind") or "model"
     if kind not in get_args(Kind):
         raise UnknownNameError(f"kind in {path / PROVENANCE}", kind, get_args(Kind))
-    name = str(provenance.get("name") or path.resolve().name)
+    name = str(known.get("name") or path.resolve().name)
     sizes = _sizes(path / SIZES)
-    return FinishedRun(name, kind, states, provenance, _epochs(path / LOG), sizes)
+    return FinishedRun(name, kind, states, known, _epochs(path / LOG), sizes)
 
 
 def read_runs(folders: Sequence[Path | str]) -> list[FinishedRun]:
@@ -145,27 +147,6 @@ def _settings(run: FinishedRun) -> tuple[Any, ...]:
     return run.provenance.get("target"), run.units or None, step, weights
 
 
-def load_states(file: Path, remedy: str = "Score again") -> xr.Dataset:
-    """The states in a file, whole.
-
-    Args:
-        file: netCDF, of either form.
-        remedy: what to do about a file that cannot be read.
-
-    Raises:
-        FileError: it cannot be read, or was cut off.
-    """
-    try:
-        with file.open("rb") as begun:
-            classic = begun.read(3) == b"CDF"
-        # netCDF's own library reads zeros where a file of the classic form was cut off
-        engine: Literal["scipy", "netcdf4"] = "scipy" if classic else "netcdf4"
-        # step is a plain number with units: as a time difference it would lose the months
-        return xr.load_dataset(file, engine=engine, decode_timedelta=False)
-    except (OSError, ValueError, IndexError) as error:
-        raise FileError(file, f"cannot be read as netCDF ({error})", remedy) from error
-
-
 def mean_score(states: xr.Dataset, score: str) -> float:
     """The mean of a score over all dates and points."""
     return float(states[f"{score}_sum"].sum() / states[f"{score}_weight"].sum())
@@ -179,18 +160,6 @@ def _states(path: Path) -> xr.Dataset:
     if "crps_sum" not in states:
         raise MissingDataError(file, ["crps"], f"Run `ens10 score {path}` with the CRPS")
     return states
-
-
-def _provenance(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileError(file, f"no valid JSON ({error})", "Put it back, or train again") from error
-    if not isinstance(content, dict):
-        raise FileError(file, "expected a JSON object of names and values", "Put it back")
-    return content
 
 
 def _sizes(path: Path) -> dict[int, float]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonargparse import ArgumentError as ParserError
 from jsonargparse import ArgumentParser
 from rich.console import Console
@@ -33,6 +32,7 @@ from ens10.models.parallel.planning import (
     plan,
 )
 from ens10.models.parallel.recording import Footprint, Grid
+from ens10.untrusted import read_mapping
 
 _MOST_ROWS = 12
 _WIDTH = 120
@@ -200,13 +200,8 @@ def _flags(found: Plan) -> str:
 
 
 def _read(config: Path) -> dict[str, Any]:
-    try:
-        held = yaml.safe_load(config.read_text(encoding="utf-8"))
-    except OSError:
-        raise FileError(config, "no such file", "Give one of experiments/configs") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FileError(config, f"no YAML ({str(error).splitlines()[0]})") from None
-    if not isinstance(held, dict) or not isinstance(held.get("model"), dict):
+    held = read_mapping(config, "Give one of experiments/configs")
+    if not isinstance(held.get("model"), dict):
         raise FileError(config, "it has no model", "Give a configuration as `ens10 fit` takes it")
     return held
 

@@ -19,9 +19,12 @@ from ens10.loader.share import Share
 from ens10.models.postprocessor import Prediction
 from ens10.models.predictive import Predictive
 from ens10.models.predictive.base import FIELD
-from ens10.store import consolidate, create_array, write_coordinates
+from ens10.store import create_array, write_coordinates
+from ens10.store.checked import FORMAT, RECORDED
+from ens10.store.manifest import record_files
 
 GRID = FIELD[1:]
+_PLAN: dict[str, Any] = {"source": None, "truth": None, "options": {}, "kind": "predictions"}
 
 
 class PredictionWriter(BasePredictionWriter):
@@ -68,11 +71,11 @@ class PredictionWriter(BasePredictionWriter):
             self._write("truth", FIELD, place, truth)
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
-        """Gives the store its name, now that it is complete."""
+        """Gives the store its manifest and then its name, now that it is complete."""
         trainer.strategy.barrier("predictions are written")
         if not trainer.is_global_zero:
             return
-        consolidate(self._partial)
+        record_files(self._partial, _PLAN)
         replace_folder(self._partial, self._path)
 
     def _write(self, name: str, dims: Sequence[str], place: int, values: Field) -> None:
@@ -103,7 +106,7 @@ class PredictionWriter(BasePredictionWriter):
         shutil.rmtree(self._partial, ignore_errors=True)
         root = zarr.open_group(self._partial, mode="w")
         forecast, samples = prediction.forecast, batches.samples
-        root.attrs.update(forecast.attributes())
+        root.attrs.update({**forecast.attributes(), RECORDED: FORMAT})
         own = {name: np.asarray(values) for name, values in forecast.core_coordinates().items()}
         coordinates = _coordinates(batches).assign_coords(own)
         split = dict(zip(GRID, self._data.share.chunks, strict=True))

@@ -13,8 +13,19 @@ from typing import Any
 from ens10.durable import write_whole
 from ens10.errors import FileError
 from ens10.protocol import Protocol, protocol_of
+from ens10.untrusted import read_mapping
 
 FILE = "provenance.json"
+_FORMS: tuple[tuple[tuple[type, ...], str, tuple[str, ...]], ...] = (
+    (
+        (str,),
+        "text",
+        ("name", "kind", "target", "target_units", "step_units", "protocol", "weights", "commit"),
+    ),
+    ((int, float), "a number", ("seed", "seconds", "cpu_seconds", "memory_mb", "parameters")),
+    ((dict,), "an object of names and values", ("rules", "versions", "data", "dates", "years")),
+)
+_REMEDY = "Put it back, or train again"
 _PACKAGES = ("ens10", "torch", "pytorch-lightning", "numpy", "xarray", "zarr", "eccodes")
 
 
@@ -82,12 +93,16 @@ def read(run: Path) -> dict[str, Any]:
     """A run's provenance.
 
     Raises:
-        FileError: the folder holds no run.
+        FileError: the folder holds no run, or its provenance cannot be read.
     """
     path = run / FILE
     if not path.is_file():
         raise FileError(run, f"no run (it has no {FILE})", "Give a folder that `ens10 fit` wrote")
-    content: dict[str, Any] = json.loads(path.read_text())
+    content = read_mapping(path, _REMEDY)
+    for kinds, words, names in _FORMS:
+        for name in names:
+            if content.get(name) is not None and not isinstance(content[name], kinds):
+                raise FileError(path, f"{name} is not {words}", _REMEDY)
     return content
 
 

@@ -1,14 +1,28 @@
-"""Read forecasts and truth back, which needs no torch."""
+"""Read forecasts and truth back, which needs no torch.
 
+What `ens10 predict` wrote has a manifest, and is read through it: no file may be missing, damaged
+or there besides. Stores of others, and those of earlier versions, have none.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import xarray as xr
 
-from ens10.errors import Ens10Error, FileError, UnknownNameError
-from ens10.places import for_xarray
+from ens10.errors import Ens10Error, FileError, MissingDataError, UnknownNameError
+from ens10.experiments import provenance
+from ens10.store.checked import has_manifest, root_attributes
+from ens10.store.checked import open_predictions as open_store
+from ens10.untrusted import readable
 
 PREDICTIONS = "predictions.zarr"
 _NETCDF = (".nc", ".nc4", ".netcdf")
+_METADATA = "zarr.json"
+_REQUIRED = ("time", "latitude", "longitude")
+_REMEDY = "Predict again with `ens10 predict --run RUN`"
 
 
 def open_predictions(path: Path | str) -> tuple[xr.Dataset, xr.DataArray]:
@@ -16,6 +30,7 @@ def open_predictions(path: Path | str) -> tuple[xr.Dataset, xr.DataArray]:
 
     Raises:
         FileError: there are no complete predictions.
+        MissingDataError: a coordinate is missing.
     """
     forecast, truth = open_forecast(path, dask=True)
     if truth is None:
@@ -34,13 +49,15 @@ def open_forecast(
         dask: as dask arrays; False for xarray's own lazy ones, which are read with less ado.
 
     Raises:
-        FileError: there is no complete forecast.
+        FileError: there is no complete forecast; one of its files is damaged. When values are
+            read: a file is missing or damaged.
+        MissingDataError: a coordinate is missing.
     """
     store = store_of(Path(path))
     dataset = _opened(store, dask)
     if "forecast_kind" not in dataset.attrs:
         raise _no_predictions(store)
-    dataset = dataset.assign_coords({name: dataset[name].load() for name in dataset.coords})
+    _check_coordinates(dataset, store)
     return dataset.drop_vars("truth", errors="ignore"), dataset.get("truth")
 
 
@@ -84,21 +101,90 @@ def store_of(path: Path) -> Path:
     return path / PREDICTIONS if (path / PREDICTIONS).exists() else path
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise what Zarr cannot read or decode within the block as this package's error.
+
+    Args:
+        path: of the forecast, for the error.
+
+    Raises:
+        FileError: a chunk of a store without a manifest is damaged.
+    """
+    try:
+        yield
+    except Ens10Error:
+        raise
+    except Exception as error:
+        if not _raised_by_zarr(error):
+            raise
+        with readable(path, "a chunk cannot be read", _REMEDY):
+            raise
+
+
+def _raised_by_zarr(error: BaseException) -> bool:
+    """Return True if an error was raised while Zarr read or decoded a chunk."""
+    trace = error.__traceback__
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__"))
+        if module.partition(".")[0] in ("zarr", "numcodecs"):
+            return True
+        trace = trace.tb_next
+    return False
+
+
 def _opened(path: Path, dask: bool) -> xr.Dataset:
-    chunks: dict[str, int] | None = {} if dask else None
     if path.suffix in _NETCDF and path.is_file():
-        try:
-            return xr.open_dataset(path, engine="netcdf4", chunks=chunks)
-        except (OSError, ValueError) as error:
-            raise FileError(path, f"cannot be read as netCDF ({error})") from error
-    if not (path / "zarr.json").exists():
+        with readable(path, "cannot be read as netCDF"):
+            file = xr.open_dataset(path, engine="netcdf4", chunks={} if dask else None)
+            return file.assign_coords({name: file[name].load() for name in file.coords})
+    if not (path / _METADATA).exists():
         raise FileError(
             path.parent if path.name == PREDICTIONS else path,
             "holds no predictions",
             "Make them with `ens10 predict --run RUN`",
         )
-    opened: xr.Dataset = xr.open_zarr(for_xarray(path), consolidated=False, chunks=chunks)
-    return opened
+    if "ens10_format" in root_attributes(path):  # a prepared store, of half a million files perhaps
+        raise _no_predictions(path)
+    found = open_store(path, dask=dask)
+    if _is_of_run(path) and not has_manifest(path):
+        told = "written by an earlier version, without checksums: its files are not checked"
+        print(f"ens10: {path}: {told}. {_REMEDY}.", file=sys.stderr)
+    return found
+
+
+def _is_of_run(store: Path) -> bool:
+    return store.name == PREDICTIONS and (store.parent / provenance.FILE).exists()
+
+
+def _check_coordinates(dataset: xr.Dataset, store: Path) -> None:
+    """Refuse a forecast that lost a coordinate, which would be weighted and paired otherwise.
+
+    Raises:
+        MissingDataError: a coordinate that every forecast needs, or that the store names, is
+            not there.
+        FileError: units that are no text.
+    """
+    needed = ["valid_time"] if _is_of_run(store) else []
+    variables = dataset.variables.values()
+    attributes = [held for variable in variables for held in (variable.attrs, variable.encoding)]
+    if store.is_dir():
+        attributes.append(root_attributes(store))
+    strange = [n for n, v in dataset.variables.items() if not _is_unit(v.attrs.get("units", ""))]
+    if strange:
+        raise FileError(store, f"the units of {strange[0]} are not text", "Write it again")
+    for held in attributes:
+        needed += str(held.get("coordinates", "")).split()
+    lacking = [n for n in _REQUIRED if n not in dataset.indexes]
+    lacking += [n for n in dict.fromkeys(needed) if n not in dataset.variables]
+    if lacking:
+        lacking = [f"coordinate {name}" for name in dict.fromkeys(lacking)]
+        raise MissingDataError(store, lacking, _REMEDY if _is_of_run(store) else "Write it again")
+
+
+def _is_unit(units: object) -> bool:
+    held = np.asarray(units)
+    return held.ndim == 0 and held.dtype.kind in "Uifu"
 
 
 def _no_predictions(store: Path) -> FileError:

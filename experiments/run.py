@@ -171,11 +171,13 @@ def _old_run(run: Path, stage: Stage) -> Iterator[None]:
         raise FileError(run, f"no run (it has no {CONFIG})", "Make one with `ens10 fit`")
     if stage == "fit":
         with locked(run / LOCK, "ens10 fit"):
-            for folder in (run, run / LOG_FOLDER, run / CHECKPOINTS):
+            clear_leftovers(run, CONFIG, provenance.FILE)  # `ens10 score` may be writing its own
+            for folder in (run / LOG_FOLDER, run / CHECKPOINTS):
                 clear_leftovers(folder)
             yield
     elif stage == "predict":
         with locked(run / PREDICT_LOCK, "ens10 predict"):
+            clear_leftovers(run, PREDICTIONS)
             yield
     else:
         yield

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ens10.durable import whole_path
+from ens10.durable import clear_leftovers, whole_path
 from ens10.errors import FileError, UnknownNameError
 from ens10.experiments import provenance
 from ens10.experiments.locks import locked
 from ens10.experiments.raw_ensemble import open_climate, open_raw, with_name
-from ens10.experiments.reading import open_forecast, open_truth, store_of
+from ens10.experiments.reading import open_forecast, open_truth, reading, store_of
+from ens10.experiments.statefile import load_states, save_states
 from ens10.grid import Weighting
 from ens10.machine_errors import writing_netcdf
 from ens10.metrics import Interval, summarise
@@ -139,42 +140,52 @@ def score_forecast(
         Ens10Error: as `verify` and `cross_check`.
     """
     path = Path(path)
-    store = store_of(path).stat() if path.exists() else None
+    before = store_of(path).stat() if path.exists() else None
     forecast, beside = open_forecast(path)
     folder = path if (path / provenance.FILE).exists() else path.parent
     known = provenance.read(folder) if (folder / provenance.FILE).exists() else {}
     observed = beside if truth is None else open_truth(truth, variable or known.get("target"))
     if observed is None:
         raise FileError(path, "holds no truth", "Give it with --truth STORE")
-    checked = None if points is None else cross_check(forecast, observed, points, join=join)
     name = channel or known.get("target") or variable or _own_name(observed)
     if scores is None and not _tells_fair(known):
         scores = [score for score in available_scores(forecast) if score != "crps_fair"]
-    states, other = paired_states(
-        with_name(forecast, path),
-        observed,
-        scores,
-        reference=open_forecast(reference)[0] if reference is not None else None,
-        weights=weights or known.get("weights", "cell"),
-        by=by,
-        join=join,
-        land=open_truth(land) if land is not None else None,
-        scheduler=scheduler,
-        progress=progress,
-        raw=open_raw(raw, name, forecast) if raw is not None else None,
-        climate=open_climate(climate, name, forecast) if climate is not None else None,
-        efi_method=efi_method,
-        scores_raw=scores_raw,
-    )
-    if store is not None and not os.path.samestat(store, store_of(path).stat()):
-        # a Zarr store reads NaN where the chunks of an older one have gone
-        raise FileError(path, "predicted again while it was scored", "Score again")
+    with reading(path):
+        checked = None if points is None else cross_check(forecast, observed, points, join=join)
+        states, other = paired_states(
+            with_name(forecast, path),
+            observed,
+            scores,
+            reference=open_forecast(reference)[0] if reference is not None else None,
+            weights=weights or known.get("weights", "cell"),
+            by=by,
+            join=join,
+            land=open_truth(land) if land is not None else None,
+            scheduler=scheduler,
+            progress=progress,
+            raw=open_raw(raw, name, forecast) if raw is not None else None,
+            climate=open_climate(climate, name, forecast) if climate is not None else None,
+            efi_method=efi_method,
+            scores_raw=scores_raw,
+        )
+    _check_same(path, before)
     for made in (states, other):
         if made is not None and "efi_source" in made.attrs:  # no machine's paths in a result
             made.attrs["efi_source"] = Path(made.attrs["efi_source"]).name
     target = folder if out is None else Path(out)
     states = write_states(states, target, other, by)
     return Scored(target, states, other, tuple(by), checked)
+
+
+def _check_same(path: Path, before: os.stat_result | None) -> None:
+    """Refuse a store that was replaced while it was read.
+
+    Raises:
+        FileError: it was.
+    """
+    # without a manifest, a Zarr store reads NaN where the chunks of an older one have gone
+    if before is not None and not os.path.samestat(before, store_of(path).stat()):
+        raise FileError(path, "predicted again while it was scored", "Score again")
 
 
 def _tells_fair(known: Mapping[str, Any]) -> bool:
@@ -222,10 +233,11 @@ def write_states(
         tables[GROUPS] = _group_table(summarise(states, reference, by=by, maps=False), by)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / LOCK, "ens10 score", wait=True), ExitStack() as files:
+        clear_leftovers(folder, STATES, TABLE, GROUPS)
         # all are written before the first gets its name
         paths = {n: files.enter_context(whole_path(folder / n)) for n in (STATES, *tables)}
         with writing_netcdf(folder / STATES):
-            states.to_netcdf(paths[STATES], engine="netcdf4")
+            save_states(states, paths[STATES])
         for name, text in tables.items():
             paths[name].write_text(text, encoding="utf-8", newline="\n")
         if not by:
@@ -296,9 +308,9 @@ def read_states(run: Path | str) -> xr.Dataset:
     """The states of a scored run.
 
     Raises:
-        FileError: the run was not scored.
+        FileError: the run was not scored, or the file is damaged.
     """
     path = Path(run) / STATES
     if not path.is_file():
         raise FileError(run, f"not scored yet (it has no {STATES})", f"Run `ens10 score {run}`")
-    return xr.load_dataset(path, engine="netcdf4")
+    return load_states(path, f"Run `ens10 score {run}` again")

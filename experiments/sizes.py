@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError, FileError
 from ens10.experiments import provenance
@@ -27,6 +25,7 @@ from ens10.experiments.run import CONFIG, run_stage
 from ens10.experiments.score import score_run
 from ens10.experiments.trust import write_config
 from ens10.metrics import summarise
+from ens10.untrusted import read_mapping
 
 _COLUMNS = ("members", "crps", "crps_fair", "spread_error")
 
@@ -66,7 +65,9 @@ def takes_members(run: Path) -> bool:
 def _config(run: Path) -> dict[str, Any]:
     if not (run / CONFIG).is_file():
         raise FileError(run, f"no run (it has no {CONFIG})", "Make one with `ens10 fit`")
-    config: dict[str, Any] = yaml.safe_load((run / CONFIG).read_text(encoding="utf-8"))
+    config = read_mapping(run / CONFIG)
+    if not isinstance(config.get("data"), dict):
+        raise FileError(run / CONFIG, "not the configuration of a run", "Train the run again")
     return config
 
 

@@ -13,16 +13,17 @@ import numpy as np
 import xarray as xr
 
 from ens10.convert import finishing
-from ens10.convert.files import DiskFullError, Folder, encoded, place, sync
+from ens10.convert.files import DiskFullError, Folder, place
 from ens10.convert.identity import Plan, differences
-from ens10.convert.manifest import NAME, files_of
 from ens10.convert.planning import Planned, axes_of, planned_sums, planned_units
 from ens10.convert.selection import Selection
 from ens10.convert.sources import Inputs, paired_with
 from ens10.convert.structure import create, form_of
 from ens10.convert.workers import grouped, work_on
+from ens10.durable import sync_files
 from ens10.errors import ArgumentError, FileError
 from ens10.progress import bar
+from ens10.store.manifest import NAME, encoded, files_of
 from ens10.untrusted import parse_json
 
 
@@ -135,7 +136,7 @@ class Engine:
         self.plan["axes"] = axes
         create(folder.store, forecasts, truth, self.plan["options"]["codec"], ensembles)
         (folder.path / "units").mkdir()
-        sync(folder.store, files_of(folder.store))
+        sync_files(folder.store, files_of(folder.store))
         content = np.frombuffer(encoded(self.plan), np.uint8)
         place(folder.scratch, folder.path, [(folder.plan.name, content)])
 

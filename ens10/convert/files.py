@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import json
 import os
 import secrets
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from ens10.errors import FileError
 from ens10.packed16.layout import crc32c
+from ens10.store.manifest import Row, encoded
 from ens10.untrusted import parse_json
 
 _SCRATCH = ".tmp"
@@ -28,7 +28,6 @@ _SMALL = 1 << 20  # bytes of a chunk
 _TOGETHER = 128  # files that are open at a time
 Bytes = bytes | bytearray | memoryview | npt.NDArray[Any]
 Octets = npt.NDArray[np.uint8]
-Row = list[Any]  # path, bytes, crc32c, and for forecasts: minimum, maximum, gaps, source
 
 
 class DiskFullError(FileError):
@@ -163,11 +162,6 @@ def _writers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
 
 
-def encoded(value: Any) -> bytes:
-    """JSON without spaces."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-
-
 def place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> None:
     """Writes files under temporary names, syncs them, and gives them their own names.
 
@@ -239,16 +233,6 @@ def _make_parents(root: Path, folder: Path) -> None:
             return
         except FileNotFoundError:
             _make_parents(root, folder.parent)
-
-
-def sync(root: Path, paths: Sequence[str]) -> None:
-    """Makes sure that files are on the disk."""
-    for path in paths:
-        file = os.open(root / path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
 
 
 @contextmanager

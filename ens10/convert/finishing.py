@@ -3,17 +3,18 @@
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from ens10.convert.files import Folder, locked
+from ens10.convert.files import Folder, locked, place
 from ens10.convert.identity import Plan
-from ens10.convert.manifest import write_manifest
 from ens10.errors import FileError
+from ens10.store.manifest import COPY, NAME, assembled, files_of
 
 
 def complete(folder: Folder, plan: Plan) -> None:
     """Writes the manifest, and the metadata at the top."""
-    for place in (".", "climate", "climate/*"):
-        for left in folder.store.glob(f"{place}/zarr.*.partial"):
+    for where in (".", "climate", "climate/*"):
+        for left in folder.store.glob(f"{where}/zarr.*.partial"):
             left.unlink()  # of a run that was killed while zarr wrote
     write_manifest(folder, plan)
 
@@ -48,3 +49,15 @@ def clear(path: Path) -> None:
             shutil.rmtree(inside)
         else:
             inside.unlink()
+
+
+def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:
+    """Puts the entries of all units together, with those of all other files of the store."""
+    units = sorted(folder.done())
+    lines = [f'"{unit}":'.encode() + folder.entry(unit).read_bytes() for unit in units]
+    known = {row[0] for unit in units for row in folder.rows(unit)}
+    arrays = {path.rpartition("/c/")[0] for path in known}
+    rest = [path for path in files_of(folder.store, arrays) if path not in known]
+    content = assembled(folder.store, plan, lines, [], rest)
+    place(folder.scratch, folder.store, [(COPY, content)])
+    place(folder.scratch, folder.store, [(NAME, content)])  # last: a store that has it is complete

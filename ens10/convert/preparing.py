@@ -15,13 +15,13 @@ from ens10.convert.files import locked
 from ens10.convert.finishing import sweep
 from ens10.convert.identity import Plan, described, differences, plain, size_of
 from ens10.convert.listing import Source
-from ens10.convert.manifest import read_plan
 from ens10.convert.selection import Selection
 from ens10.convert.sources import Inputs, Missing
 from ens10.convert.workers import cluster_library, workers_for
 from ens10.errors import ArgumentError, FileError
 from ens10.source.names import Names
 from ens10.store import Codec, store_kinds
+from ens10.store.manifest import read_plan
 
 
 def prepare(

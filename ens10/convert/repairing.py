@@ -12,7 +12,6 @@ import xarray as xr
 from ens10.convert.files import Folder, locked, place
 from ens10.convert.finishing import clear
 from ens10.convert.listing import located
-from ens10.convert.manifest import NAME, Manifest, describe
 from ens10.convert.planning import Planned, planned_sums, planned_units
 from ens10.convert.selection import Selection
 from ens10.convert.sources import Forecasts, Inputs, paired_with
@@ -23,6 +22,7 @@ from ens10.packed16.layout import crc32c
 from ens10.progress import bar
 from ens10.source.names import Names
 from ens10.store import consolidate
+from ens10.store.manifest import NAME, Manifest, describe
 from ens10.untrusted import inside
 
 _CLIMATE = "climate/"

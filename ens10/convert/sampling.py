@@ -8,9 +8,9 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from ens10.convert.manifest import Manifest
 from ens10.errors import DamagedFileError
 from ens10.grib import Message, decode, scan
+from ens10.store.manifest import Manifest
 
 _ORIGIN = 6  # of a row of the manifest
 

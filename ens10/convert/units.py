@@ -14,11 +14,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ens10.convert.files import Folder, Row, Writer
+from ens10.convert.files import Folder, Writer
 from ens10.convert.moments import Chunk, Range, add_date
 from ens10.errors import FileError
 from ens10.packed16.layout import Field, encode
 from ens10.source.ranges import check_range
+from ens10.store.manifest import Row
 
 SUMS = ("count", "sum", "square_sum")
 _SLAB = 1 << 16  # points

@@ -11,14 +11,20 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 
-from ens10.convert.files import Row
 from ens10.convert.listing import located
-from ens10.convert.manifest import Manifest, damaged_records, files_of, mend_records, read_manifest
 from ens10.convert.sampling import Sample, decoded, samples
 from ens10.errors import ArgumentError, FileError
 from ens10.progress import bar, track
 from ens10.store import store_kinds
 from ens10.store.chunks import open_reader
+from ens10.store.manifest import (
+    Manifest,
+    Row,
+    damaged_records,
+    files_of,
+    mend_records,
+    read_manifest,
+)
 from ens10.untrusted import check_regular
 
 _THREADS = 4

@@ -16,6 +16,7 @@ from ens10.export.netcdf import write_netcdf
 from ens10.machine_errors import writing_netcdf
 from ens10.places import for_xarray, for_zarr
 from ens10.store import StoreKind, forecasts, open_store
+from ens10.store.checked import open_predictions, root_attributes
 
 _NETCDF = (".nc", ".nc4", ".netcdf")
 _GRIB = (".grib", ".grb", ".grib1", ".grb1")
@@ -98,6 +99,8 @@ def _opened(store: Path | str, kind: StoreKind | None) -> xr.Dataset:
     if _holds_predictions(store):
         if kind is not None:
             raise ArgumentError("kind", f"{store} holds predictions only", "Leave it out")
+        if (Path(store) / "zarr.json").is_file():
+            return open_predictions(Path(store), decode_timedelta=False)
         whole: xr.Dataset = xr.open_zarr(for_xarray(store), chunks=None, decode_timedelta=False)
         return whole
     # Without dask, which takes longer to cut a part out of many chunks than reading it takes.
@@ -105,7 +108,9 @@ def _opened(store: Path | str, kind: StoreKind | None) -> xr.Dataset:
 
 
 def _holds_predictions(store: Path | str) -> bool:
-    try:
+    if (Path(store) / "zarr.json").is_file():
+        return "forecast_kind" in root_attributes(Path(store))
+    try:  # a URL, or a hierarchy of Zarr's older format
         attributes = zarr.open_group(for_zarr(store), mode="r").attrs
     except (OSError, ValueError):
         return False  # `open_store` says what is wrong

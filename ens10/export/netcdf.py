@@ -50,16 +50,16 @@ def write_netcdf(path: Path, dataset: xr.Dataset, compression: int, progress: bo
     """
     if not 0 <= compression <= 9:
         raise ArgumentError("compression", f"{compression} is no level of zlib", "Give 0 to 9")
-    names = [str(name) for name in dataset.coords if not str(name).startswith("place_of_")]
+    names = sorted(str(n) for n in dataset.coords if not str(n).startswith("place_of_"))
     with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
         file.setncatts({"Conventions": _CONVENTIONS, **_attributes(dataset.attrs)})
-        for dim, size in dataset.sizes.items():
-            file.createDimension(str(dim), size)
+        for dim in sorted(dataset.sizes, key=str):
+            file.createDimension(str(dim), dataset.sizes[dim])
         for name in names:
             _write_coordinate(file, name, dataset[name])
         targets = {
             str(name): _create(file, str(name), field, names, compression)
-            for name, field in dataset.data_vars.items()
+            for name, field in sorted(dataset.data_vars.items(), key=lambda held: str(held[0]))
         }
         work = [(name, place) for name in targets for place in _places(dataset[name])]
         for name, place in track(work, "export", len(work), progress):

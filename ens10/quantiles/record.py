@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from ens10.convert.identity import plain
-from ens10.convert.manifest import COPY, NAME, REST, assembled, files_of, read_manifest
 from ens10.durable import write_whole
 from ens10.quantiles.options import ClimateOptions
+from ens10.store.manifest import COPY, NAME, REST, assembled, files_of, read_manifest
 
 
 def record_climate(store: Path, options: ClimateOptions) -> None:

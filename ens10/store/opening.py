@@ -49,8 +49,22 @@ def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Da
     strict = is_strict(path)
     source: Any = StrictStore(_root(path).store, str(path)) if strict else for_xarray(path)
     chunks: dict[str, int] | None = {} if dask else None
-    part: xr.Dataset = xr.open_zarr(source, group=kind, consolidated=False, chunks=chunks)
-    return part
+    return in_order(xr.open_zarr(source, group=kind, consolidated=False, chunks=chunks))
+
+
+def in_order(dataset: xr.Dataset) -> xr.Dataset:
+    """The same dataset, its variables and its coordinates each in the order of their names.
+
+    Zarr lists the arrays of a group as the file system lists its folders, which differs between
+    copies of one store.
+    """
+    variables, coordinates = (
+        {name: dataset.variables[name] for name in sorted(names, key=str)}
+        for names in (dataset.data_vars, dataset.coords)
+    )
+    ordered = xr.Dataset(variables, coordinates, dataset.attrs)
+    ordered.encoding = dataset.encoding
+    return ordered
 
 
 def store_kinds(path: Path | str) -> list[str]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from ens10.durable import whole_file, write_whole
 from ens10.errors import ArgumentError
@@ -26,6 +25,7 @@ from ens10.experiments.matrix.claims import BEAT, claim
 from ens10.experiments.matrix.running import fit_cell
 from ens10.experiments.matrix.tasks import training_batches
 from ens10.experiments.trust import write_config
+from ens10.untrusted import read_mapping
 
 _BEST = "checkpoints/best.ckpt"
 _STATISTICS = "EnsembleDataModule"  # where Lightning keeps what the data module wants to keep
@@ -45,7 +45,7 @@ def use_training(cell: VariantCell, training: VariantCell) -> None:
     _train(training)
     shutil.rmtree(cell.run, ignore_errors=True)
     (cell.run / LOG).parent.mkdir(parents=True)
-    trained = yaml.safe_load((training.run / CONFIG).read_text(encoding="utf-8"))
+    trained = read_mapping(training.run / CONFIG)
     data = {key: value for key, value in cell.overlay.items() if key.startswith("data.")}
     config = laid_over(trained, {**data, "data.store": str(cell.store)})
     write_config(cell.run / CONFIG, config, derived_from=training.run / CONFIG)

@@ -17,6 +17,7 @@ from ens10.experiments.matrix.budgets import load_budget
 from ens10.experiments.matrix.cells import Cell
 from ens10.experiments.matrix.identity import Identity, identity_of
 from ens10.experiments.matrix.tasks import network_options
+from ens10.untrusted import read_mapping
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class VariantCell(Cell):
     @cached_property
     def identity(self) -> Identity:
         """What its result depends on."""
-        content = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+        content = read_mapping(self.config)
         whole = {"config": content, "overlay": dict(self.overlay), "seed": self.seed}
         whole["overrides"] = list(self.options)
         data = provenance.checksum(self.store)

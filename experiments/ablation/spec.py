@@ -30,6 +30,7 @@ from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.demo import config_path
 from ens10.experiments.matrix.cells import config_of
 from ens10.experiments.matrix.worlds import WorldSize
+from ens10.untrusted import read_mapping
 
 _KEYS = ("question", "base", "common", "variants", "world", "worth")
 _WORDS = ("config", "against", "trained", "thin")
@@ -241,15 +242,7 @@ def _config(name: str, beside: Path) -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise FileError(path, "no such file", f"Known: {', '.join(known_ablations())}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FileError(path, f"no YAML ({str(error).splitlines()[0]})") from None
-    if not isinstance(content, dict):
-        raise FileError(path, "holds no mapping of names to values")
-    return content
+    return read_mapping(path, f"Known: {', '.join(known_ablations())}")
 
 
 def _folder() -> Path:

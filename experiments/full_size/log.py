@@ -13,6 +13,7 @@ from ens10.durable import write_whole
 from ens10.experiments import provenance
 from ens10.experiments.full_size.stations import Place, Station
 from ens10.experiments.full_size.watch import Usage
+from ens10.untrusted import read_mapping
 
 FILE, TABLE = "log.json", "log.md"
 _GB = 1e9
@@ -66,7 +67,7 @@ class Log:
         self._folder, self._path = folder, folder / FILE
         self.content: dict[str, Any] = {**about, "versions": provenance.versions(), "stations": {}}
         if self._path.exists():
-            self.content = json.loads(self._path.read_text())
+            self.content = read_mapping(self._path)
 
     @property
     def stations(self) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,6 @@ python -m ens10.experiments.full_size.page [--page docs/full_size.md]
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from ens10.experiments.reproduce.dryrun_costs import Cost
 from ens10.experiments.reproduce.dryrun_rates import kept_rates, read_rates
 from ens10.experiments.reproduce.plan import Request
 from ens10.experiments.writers import filled
+from ens10.untrusted import read_mapping
 
 TARGETS, MEMBERS = ("z500", "t850", "t2m"), (5, 10)
 
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     request = Request(Path("out"), Path("work"), targets=TARGETS, members=MEMBERS)
     plan = plan_text(dry_run(request, read_rates()))
-    log = log_text(json.loads((kept_rates().parent / FILE).read_text(encoding="utf-8")))
+    log = log_text(read_mapping(kept_rates().parent / FILE))
     text = filled(given.page.read_text(encoding="utf-8"), "plan", plan)
     write_whole(given.page, filled(text, "log", log))
     return 0

@@ -14,6 +14,7 @@ from ens10.experiments.reproduce.dryrun_rates import FILE
 from ens10.experiments.reproduce.plan import MODELS
 from ens10.progress import track
 from ens10.quantiles.kernel import quantiles_of
+from ens10.untrusted import read_mapping
 
 NAMES = tuple(dict.fromkeys(name for names in MODELS.values() for name in names))
 _CLIMATE = (1530, 8192)  # members of 17 years in a window of 9 dates, and points
@@ -72,7 +73,7 @@ def write_rates(
     """
     rows, columns = map(int, log["grid"].split("x"))
     kept = work / "probes.json"
-    found = json.loads(kept.read_text()) if kept.exists() else {}
+    found = read_mapping(kept) if kept.exists() else {}
     left = [name for name in names if name not in found]
     for name in track(left, "models", len(left)):
         found[name] = measure_apart(name, (rows, columns))

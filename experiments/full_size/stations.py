@@ -1,7 +1,6 @@
 """The stations of one year of data: which command each is, and what it leaves."""
 
 import csv
-import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from ens10.durable import write_whole
 from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
 from ens10.experiments.full_size import clock
+from ens10.untrusted import read_mapping
 
 MODELS = ("raw", "unet", "smoe_unet")
 EVENT, REGION = "1999-01-03", "europe"  # a valid date of the test
@@ -160,7 +160,7 @@ def remove(station: Station) -> None:
 
 
 def _network(model: str) -> dict[str, Any]:
-    held = yaml.safe_load(config_path(model).read_text())["model"]["init_args"]
+    held = read_mapping(config_path(model))["model"]["init_args"]
     found: dict[str, Any] = held.get("network", {}).get("init_args", {})
     return found
 
@@ -177,7 +177,7 @@ def size_of(folder: Path) -> int:
 def _trained(run: Path) -> dict[str, Any]:
     known = provenance.read(run)
     steps = run / clock.FILE
-    timed = {"after_first_step": json.loads(steps.read_text())} if steps.exists() else {}
+    timed = {"after_first_step": read_mapping(steps)} if steps.exists() else {}
     return {"parameters": known["parameters"], "dates": known["dates"]} | timed
 
 

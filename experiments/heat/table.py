@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
@@ -10,6 +9,7 @@ from typing import Any
 
 from ens10.durable import write_whole
 from ens10.errors import FileError
+from ens10.untrusted import parse_json
 
 Result = dict[str, Any]
 # In the order of the table: what is compared, then what is changed in the published recipe.
@@ -41,7 +41,7 @@ def read_results(folder: Path) -> list[Result]:
     results = []
     for file in sorted(folder.glob("*/seed*.json")):
         try:
-            result = json.loads(file.read_text())
+            result = parse_json(file.read_bytes())
             results.append({name: result[name] for name in (*result, *_COLUMNS)})
         except (ValueError, KeyError, TypeError) as error:
             raise FileError(

@@ -4,9 +4,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.untrusted import read_mapping
 
 
 def load_budget(name: str | None) -> dict[str, tuple[str, ...]]:
@@ -25,8 +24,8 @@ def load_budget(name: str | None) -> dict[str, tuple[str, ...]]:
     path = folder / f"{name}.yaml"
     if not path.is_file():
         raise UnknownNameError("budget", name, sorted(p.stem for p in folder.glob("*.yaml")))
-    content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
+    content = read_mapping(path)
+    if not all(isinstance(v, dict) for v in content.values()):
         raise ArgumentError("budget", f"{path} is no mapping of models to options")
     return {model: _options(given) for model, given in content.items()}
 

@@ -16,11 +16,9 @@ from ens10.errors import FileError
 from ens10.experiments import provenance
 from ens10.experiments.finished import (
     LOG,
-    PROVENANCE,
     SCORES,
     SIZES,
     FinishedRun,
-    load_states,
     read_run,
 )
 from ens10.experiments.matrix.budgets import load_budget
@@ -31,7 +29,10 @@ from ens10.experiments.matrix.identity import (
     identity_of,
 )
 from ens10.experiments.matrix.tasks import Task, task_options
+from ens10.experiments.provenance import FILE as PROVENANCE
+from ens10.experiments.statefile import load_states, save_states
 from ens10.protocol import Protocol, content_of, protocol_of
+from ens10.untrusted import parse_json, read_mapping
 
 KEY = "cell.json"
 EXTREMES = "eecrps.nc"
@@ -125,7 +126,7 @@ class Cell:
     @cached_property
     def identity(self) -> Identity:
         """What its result depends on."""
-        content = yaml.safe_load(self.config.read_text(encoding="utf-8"))
+        content = read_mapping(self.config)
         rules = self._rules(content)
         # by its name wherever its file lies: a folder that was moved is no other protocol
         overrides = [
@@ -175,11 +176,11 @@ def keep(cell: Cell) -> None:
     (partial / LOG).parent.mkdir(parents=True)
     states = load_states(cell.run / SCORES)
     # the classic form: a third of the bytes, without HDF's own
-    without_maps(states).to_netcdf(partial / SCORES, engine="netcdf4", format="NETCDF3_64BIT")
+    save_states(without_maps(states), partial / SCORES, "NETCDF3_64BIT")
     for name in (PROVENANCE, LOG, SIZES, EXTREMES):
         if (cell.run / name).exists():
             shutil.copyfile(cell.run / name, partial / name)
-    config = yaml.safe_load((cell.run / CONFIG).read_text(encoding="utf-8"))
+    config = read_mapping(cell.run / CONFIG)
     config["data"]["store"] = cell.store.name  # no machine's paths in a result
     write_whole(partial / CONFIG, yaml.safe_dump(config, sort_keys=False))
     write_key(partial / KEY, cell.identity)
@@ -192,7 +193,7 @@ def keep_optimum(run: Path, kept: Path) -> None:
     states = without_maps(load_states(run / SCORES))
     write_whole(kept / PROVENANCE, (run / PROVENANCE).read_bytes())
     with whole_path(kept / SCORES) as file:
-        states.to_netcdf(file, engine="netcdf4", format="NETCDF3_64BIT")
+        save_states(states, file, "NETCDF3_64BIT")
 
 
 def read_kept(folder: Path) -> tuple[FinishedRun, xr.Dataset | None]:
@@ -278,7 +279,7 @@ def _changed(path: Path, identity: Identity) -> list[str] | None:
     if not path.is_file():
         return None
     try:
-        before: Any = json.loads(path.read_text())
+        before: Any = parse_json(path.read_bytes())
     except ValueError:  # damaged: nobody knows what it was made with
         before = None
     return differences(before if isinstance(before, dict) else {}, identity)

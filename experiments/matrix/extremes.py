@@ -11,6 +11,7 @@ from ens10.experiments import provenance
 from ens10.experiments.matrix.cells import EXTREMES, Cell
 from ens10.experiments.raw_ensemble import open_raw, with_name
 from ens10.experiments.reading import open_predictions
+from ens10.experiments.statefile import save_states
 from ens10.metrics import score_states
 from ens10.protocol import Protocol, reference_of
 
@@ -44,7 +45,7 @@ def score_extremes(cell: Cell) -> None:
         scores_raw=cell.model == "raw",
     )
     with whole_path(cell.run / EXTREMES) as file:
-        states.to_netcdf(file, engine="netcdf4", format="NETCDF3_64BIT")
+        save_states(states, file, "NETCDF3_64BIT")
 
 
 def _climate(

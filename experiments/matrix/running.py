@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-import yaml
-
 from ens10.durable import write_whole
 from ens10.errors import Ens10Error
 from ens10.experiments import provenance
@@ -33,6 +31,7 @@ from ens10.experiments.run import run_stage
 from ens10.experiments.score import score_run
 from ens10.experiments.sizes import score_sizes, takes_members
 from ens10.experiments.trust import write_config
+from ens10.untrusted import read_mapping
 
 _LAST_LINES = 20
 _PATIENCE = 60.0  # seconds for a process to save its work before it is killed
@@ -71,7 +70,7 @@ def fit_cell(cell: Cell) -> None:
 def _name_store(cell: Cell) -> None:
     """Lets the configuration of a run that was begun name its data where they are now."""
     path = cell.run / CONFIG
-    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    config = read_mapping(path)
     if config["data"]["store"] != str(cell.store):  # the folder was moved
         config["data"]["store"] = str(cell.store)
         write_config(path, config, derived_from=path)

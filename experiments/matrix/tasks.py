@@ -6,11 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ens10.errors import ArgumentError
 from ens10.loader.batches import Batches
 from ens10.protocol import Protocol, protocol_of
+from ens10.untrusted import read_mapping
 
 MEMBERS = 10  # of ENS-10
 _NETWORK = "model.init_args.network.init_args"
@@ -67,7 +66,7 @@ def task_options(config: Path, task: Task, store: Path) -> tuple[str, ...]:
         ArgumentError: it cannot be carried over; more members than the store has.
         UnknownNameError: channels that the store has not.
     """
-    content = yaml.safe_load(config.read_text(encoding="utf-8"))
+    content = read_mapping(config)
     data = _changed_data(content["data"], task, store)
     options = {f"data.{name}": value for name, value in data.items()}
     if "network" in content["model"]["init_args"]:

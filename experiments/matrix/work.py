@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ens10.errors import FileError, listing
-from ens10.experiments.finished import SCORES, load_states
+from ens10.experiments.finished import SCORES
 from ens10.experiments.matrix.cells import Cell, keep_optimum
 from ens10.experiments.matrix.claims import claim, holder
 from ens10.experiments.matrix.running import CHILDREN, lacks_extremes, start_cell
 from ens10.experiments.optimum import score_optimum
+from ens10.experiments.statefile import load_states
 from ens10.synthetic import World
 
 

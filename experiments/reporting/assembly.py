@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from ens10.errors import FileError
 from ens10.experiments import members, page, story
 from ens10.experiments.finished import FinishedRun
 from ens10.experiments.reporting import sections, summary
@@ -13,6 +14,7 @@ from ens10.experiments.reporting.diagnostics import Diagnosis
 from ens10.experiments.reporting.groups import Group
 from ens10.experiments.reporting.scorecard import Line, card_table, overview, score_card
 from ens10.experiments.writers import ABSENT, Column, columns, notes
+from ens10.untrusted import read_mapping
 
 CONFIG = "config.yaml"
 
@@ -154,8 +156,8 @@ def _config(group: Group, run: FinishedRun) -> str:
     """The resolved configuration of a run, without what has no value; "" if it is not there."""
     path = group.folders[run.name] / CONFIG
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        content = read_mapping(path)
+    except FileError:
         return ""
     return yaml.safe_dump(_short(content), sort_keys=False, allow_unicode=True)
 

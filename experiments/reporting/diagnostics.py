@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.errors import Ens10Error
-from ens10.experiments.reading import PREDICTIONS, open_forecast
+from ens10.experiments.reading import PREDICTIONS, open_forecast, reading
 from ens10.grid import area_weights
 from ens10.metrics import event_sums, merge_states
 from ens10.metrics.verification.cases import Case
@@ -53,18 +52,21 @@ def diagnose(folder: Path, dates: npt.NDArray[np.datetime64]) -> Diagnosis | Non
 
     Returns:
         None without predictions of these dates on one grid, beside their truth.
+
+    Raises:
+        FileError: the predictions are damaged or incomplete.
+        MissingDataError: they lack a coordinate.
+        UnknownNameError: they are of an unknown kind.
     """
     if not (folder / PREDICTIONS).exists():
         return None
-    try:
-        forecast, truth = open_forecast(folder)
-        kind = kind_of(forecast)
-    except (Ens10Error, OSError, ValueError):
-        return None
+    forecast, truth = open_forecast(folder)
+    kind = kind_of(forecast)
     if truth is None or set(truth.dims) != set(_DIMS) or not np.isin(dates, truth["time"]).all():
         return None
     chosen = {"time": dates}
-    return _summed(forecast.sel(chosen), truth.sel(chosen).transpose(*_DIMS).load(), kind.core)
+    with reading(folder):
+        return _summed(forecast.sel(chosen), truth.sel(chosen).transpose(*_DIMS).load(), kind.core)
 
 
 def _summed(forecast: xr.Dataset, truth: xr.DataArray, core: tuple[str, ...]) -> Diagnosis:

@@ -6,8 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ens10.channels import resolve
 from ens10.errors import ArgumentError
 from ens10.experiments.matrix.budgets import load_budget
@@ -17,6 +15,7 @@ from ens10.experiments.reproduce.dryrun_data import TARGET_STEP, Data, count_cha
 from ens10.experiments.reproduce.dryrun_rates import MEMBERS, Rates
 from ens10.protocol import split_dates
 from ens10.quantiles.window import Climatology
+from ens10.untrusted import read_mapping
 
 _STATISTICAL = "StatisticalPostProcessor"
 Grid = tuple[int, int]
@@ -84,7 +83,7 @@ def plans_of(model: str, configs: Path, budget: str | None) -> Plans:
     Raises:
         FileError: no such configuration.
     """
-    content = yaml.safe_load(config_of(model, configs).read_text(encoding="utf-8"))
+    content = read_mapping(config_of(model, configs))
     options = [word.removeprefix("--") for word in load_budget(budget).get(model, ())]
     changed = dict(option.split("=", 1) for option in options)
     asked = content.get("trainer") or {}

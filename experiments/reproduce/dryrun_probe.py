@@ -17,7 +17,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-import yaml
 from jsonargparse import ArgumentParser
 from torch.utils.data import DataLoader
 
@@ -29,6 +28,7 @@ from ens10.experiments.plan import on_grid
 from ens10.experiments.quiet import few_words
 from ens10.grid import grid_shape
 from ens10.loader.batch import Batch
+from ens10.untrusted import read_mapping
 
 _STEPS = 3  # of a network, the first of which does not count
 _DATES = 16  # that a statistical method is solved from
@@ -76,7 +76,7 @@ def measure(model: str, grid: tuple[int, int]) -> dict[str, Any]:
         method that is solved before the first epoch; `memory_gb`, the most that was held;
         `batch`; `device`.
     """
-    config = yaml.safe_load(config_path(model).read_text(encoding="utf-8"))
+    config = read_mapping(config_path(model))
     module = _module(on_grid(config["model"], grid))
     data, asked = config["data"], config.get("trainer") or {}
     statistical = config["model"]["class_path"].endswith(_STATISTICAL)

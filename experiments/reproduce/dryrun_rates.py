@@ -1,6 +1,5 @@
 """How fast the parts of a reproduction are: as measured, in a file, or on the spot."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -9,6 +8,7 @@ from typing import Any
 
 from ens10.errors import FileError, MissingDataError
 from ens10.progress import track
+from ens10.untrusted import read_mapping
 
 FILE = "throughput.json"
 PROTOCOL, TARGET, MEMBERS = "clean", "t2m", 10  # what models are measured with
@@ -65,7 +65,7 @@ def read_rates(path: Path | None = None) -> Rates:
     if not path.is_file():
         raise FileError(path, "no measured rates", remedy)
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        held = read_mapping(path)
         rows, columns = held.pop("grid")
         return Rates((rows, columns), **held)
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -6,9 +6,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ens10.errors import ArgumentError
+from ens10.untrusted import read_mapping
 
 UNVERIFIED = "?"  # marks what could not be checked in a second source
 _KEYS = {"score", "line", "target", "members", "value", "source", "confirmed"}
@@ -87,7 +86,7 @@ def load_published(path: Path | None = None) -> Published:
             line that it does not have.
     """
     path = path or Path(str(files("ens10.experiments"))) / "published" / "ens10.yaml"
-    content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = read_mapping(path)
     values = tuple(_value(given, content, path) for given in content["values"])
     places = [(v.score, v.line, v.target, v.members) for v in values]
     for place in places:

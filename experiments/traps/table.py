@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from ens10.errors import FileError, MissingDataError
 from ens10.experiments.traps.unfitted import EFI_RULES
 from ens10.experiments.traps.worlds import RAW
 from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, filled, markdown_of
+from ens10.untrusted import parse_json
 
 Result = dict[str, Any]
 Results = Mapping[int, Mapping[str, Result]]  # by seed and name
@@ -90,7 +90,7 @@ def read_results(folder: Path) -> Results:
     for file in sorted(folder.glob("seed*/*.json")):
         try:
             seed = int(file.parent.name.removeprefix("seed"))
-            found.setdefault(seed, {})[file.stem] = json.loads(file.read_text())
+            found.setdefault(seed, {})[file.stem] = parse_json(file.read_bytes())
         except ValueError as error:
             raise FileError(file, f"no result ({error})", "Remove it and run again") from error
     if not found:

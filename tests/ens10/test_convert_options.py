@@ -12,13 +12,13 @@ from storetools import contents
 from ens10 import open_store, prepare
 from ens10.catalog import VARIABLES
 from ens10.convert import ensemble_moments, verify
-from ens10.convert.manifest import read_manifest
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.grib import Encoder
 from ens10.quantiles import parse_climate
 from ens10.source import open_source
 from ens10.source.selection import chosen_dates
 from ens10.store import store_kinds
+from ens10.store.manifest import read_manifest
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from ens10.climate import years_of
-from ens10.convert.manifest import read_manifest
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.loader import Batches
 from ens10.protocol import (
@@ -30,6 +29,7 @@ from ens10.quantiles import (
     write_climate,
 )
 from ens10.store import open_store
+from ens10.store.manifest import read_manifest
 
 
 @pytest.fixture

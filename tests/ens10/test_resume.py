@@ -22,9 +22,9 @@ from storetools import (
 from ens10 import prepare
 from ens10.convert import files, verify, workers
 from ens10.convert.engine import Engine
-from ens10.convert.manifest import read_manifest
 from ens10.convert.units import ForecastUnit
 from ens10.errors import FileError
+from ens10.store.manifest import read_manifest
 
 
 @pytest.fixture

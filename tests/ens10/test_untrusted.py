@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ens10.convert import verify
-from ens10.convert.manifest import COPY, NAME, read_manifest
 from ens10.errors import FileError
 from ens10.inspection import inspect_path
+from ens10.store.manifest import COPY, NAME, read_manifest
 from ens10.untrusted import check_regular, inside, is_inner, parse_json, parse_yaml
 
 PARTS = st.sampled_from(

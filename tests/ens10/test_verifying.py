@@ -10,9 +10,9 @@ from storetools import assert_same, contents
 
 from ens10 import prepare
 from ens10.convert import verify
-from ens10.convert.manifest import read_manifest
 from ens10.errors import DamagedFileError, FileError, MissingDataError
 from ens10.grib import scan
+from ens10.store.manifest import read_manifest
 
 RECORDS = ("manifest/json/c/0", "manifest/copy/c/0")
 

@@ -1,6 +1,8 @@
 """Runs through the real command line, and callbacks that stop them."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +47,17 @@ def fit(name, store, run, *options, epochs=EPOCHS):
 def finish(run):
     command("predict", "--run", run, "--quiet")
     command("score", run)
+    return Path(run)
+
+
+def without_manifest(run):
+    """A run whose predictions are those of an earlier version, which tests may change."""
+    store = Path(run) / "predictions.zarr"
+    shutil.rmtree(store / "manifest")
+    about = json.loads((store / "zarr.json").read_text())
+    del about["attributes"]["ens10_predictions"]
+    del about["consolidated_metadata"]
+    (store / "zarr.json").write_text(json.dumps(about))
     return Path(run)
 
 

@@ -104,7 +104,7 @@ def test_a_variant_that_cannot_be(tmp_path, variants, error, words):
         ("base: raw\nvariant: {a: {}}", UnknownNameError, "did you mean 'variants'"),
         ("variants: {a: {}}", FileError, "no base or no variants"),
         ("base: raw\nvariants: {a: {}}\nworld: {size: 3}", UnknownNameError, "'size'"),
-        ("base: [", FileError, "no YAML"),
+        ("base: [", FileError, "no valid YAML"),
         ("- base", FileError, "no mapping"),
     ],
 )

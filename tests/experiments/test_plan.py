@@ -71,7 +71,7 @@ def test_no_devices_and_no_memory(capsys):
     ("text", "word"),
     [
         ("data: {target: t2m}", "it has no model"),
-        ("[1, 2", "no YAML"),
+        ("[1, 2", "no valid YAML"),
         ("model: {class_path: ens10.models.PostProcessor}", "PostProcessor has no network"),
         (
             "model: {init_args: {network: {class_path: ens10.models.networks.LeNet, "

@@ -103,13 +103,14 @@ def parts(ranks=1):
 
 
 def metadata(path):
-    """What the store says of its arrays and groups, but for their chunks."""
+    """What the store says of its arrays and groups, but for their chunks and their manifest."""
     found = {}
     for file in sorted(path.rglob("zarr.json")):
         about = json.loads(file.read_text())
         about.pop("chunk_grid", None)
         about.pop("consolidated_metadata", None)
-        found[file.relative_to(path)] = about
+        if "manifest" not in file.parts:
+            found[file.relative_to(path)] = about
     return found
 
 

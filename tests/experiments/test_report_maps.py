@@ -12,6 +12,7 @@ import xarray as xr
 from fakereports import write_target
 from PIL import Image
 
+from ens10.errors import FileError
 from ens10.experiments.finished import Epoch, read_run
 from ens10.experiments.reporting.charts import Dot, curves, histogram, interval_chart, losses
 from ens10.experiments.reporting.diagnostics import QUANTILE, diagnose
@@ -120,7 +121,8 @@ def test_predictions_of_other_dates_are_none_of_the_scores(folders, tmp_path):
     later = read_run(folders["unet"]).states["time"].to_numpy() + np.timedelta64(1, "D")
     assert diagnose(folders["unet"], later) is None
     (tmp_path / "predictions.zarr").mkdir()
-    assert diagnose(tmp_path, later) is None
+    with pytest.raises(FileError, match="holds no predictions"):
+        diagnose(tmp_path, later)
 
 
 def test_bars_are_as_high_as_their_frequencies():

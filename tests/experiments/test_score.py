@@ -90,7 +90,7 @@ def test_a_negative_sigma_is_refused_and_the_old_scores_stay(runs, tmp_path, cap
 
 
 def test_a_sigma_of_zero_is_the_absolute_error(runs, tmp_path):
-    shutil.copytree(runs["mlp"], tmp_path / "mlp")
+    realruns.without_manifest(shutil.copytree(runs["mlp"], tmp_path / "mlp"))
     sigma = zarr.open_group(str(tmp_path / "mlp" / "predictions.zarr"), mode="r+")["sigma"]
     sigma[:] = 0
     score_run(tmp_path / "mlp", "none")
@@ -100,7 +100,7 @@ def test_a_sigma_of_zero_is_the_absolute_error(runs, tmp_path):
 
 
 def test_truth_without_a_value_is_left_out_and_counted(runs, tmp_path, capsys):
-    shutil.copytree(runs["mlp"], tmp_path / "mlp")
+    realruns.without_manifest(shutil.copytree(runs["mlp"], tmp_path / "mlp"))
     truth = zarr.open_group(str(tmp_path / "mlp" / "predictions.zarr"), mode="r+")["truth"]
     truth[1] = np.full(truth.shape[1:], np.nan, np.float32)
     field = np.asarray(truth[2])

@@ -15,6 +15,7 @@ source: for each member the number of the file in the plan, first byte and lengt
 no names of machines: the same data give the same bytes.
 """
 
+import json
 import os
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,11 +26,10 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from ens10.convert.files import Folder, Row, encoded, place, sync
-from ens10.durable import write_whole
+from ens10.durable import sync_files, write_whole
 from ens10.errors import DamagedFileError, FileError
 from ens10.packed16.layout import crc32c
-from ens10.store import consolidate, create_array
+from ens10.store.writing import consolidate, create_array
 from ens10.untrusted import check_regular, is_inner, parse_json
 
 NAME = "manifest/json/c/0"
@@ -39,11 +39,13 @@ _GROUP = "manifest"
 _ARRAYS = ("json", "copy")
 _METADATA = ("zarr.json", f"{_GROUP}/zarr.json", *(f"{_GROUP}/{a}/zarr.json" for a in _ARRAYS))
 _LEAST = 3  # values of a row: path, bytes, crc32c
+Row = list[Any]  # path, bytes, crc32c, and for forecasts: minimum, maximum, gaps, source
 _T = TypeVar("_T")
 _PLAN_KEYS = ("source", "truth", "options")
 _ROW = 32  # bytes of size, checksum and commas in a row, at the most
 _PAGE = 1024  # the length is a multiple of it
 REST = "metadata"  # the name of the unit of all files that no unit of work has written
+_REMEDY = "Prepare the store anew with --force"
 
 
 @dataclass(frozen=True)
@@ -67,16 +69,17 @@ class Manifest:
         return {row[0] for _, row in self.rows()}
 
 
-def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:
-    """Puts the entries of all units together, with those of all other files of the store."""
-    units = sorted(folder.done())
-    lines = [f'"{unit}":'.encode() + folder.entry(unit).read_bytes() for unit in units]
-    known = {row[0] for unit in units for row in folder.rows(unit)}
-    arrays = {path.rpartition("/c/")[0] for path in known}
-    rest = [path for path in files_of(folder.store, arrays) if path not in known]
-    content = assembled(folder.store, plan, lines, [], rest)
-    place(folder.scratch, folder.store, [(COPY, content)])
-    place(folder.scratch, folder.store, [(NAME, content)])  # last: a store that has it is complete
+def record_files(root: Path, plan: dict[str, Any]) -> None:
+    """Write the manifest of a store whose other files are all there, and sync all of them.
+
+    Args:
+        root: the store, under a temporary name.
+        plan: what the store is; it has the keys "source", "truth" and "options".
+    """
+    content = assembled(root, plan, [], [], files_of(root)).tobytes()
+    for name in (COPY, NAME):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(root / name, content)
 
 
 def assembled(
@@ -91,7 +94,7 @@ def assembled(
     Args:
         root: the store.
         plan: what it was asked to be.
-        lines: of the units, as `write_manifest` has them.
+        lines: of the units: name, colon and rows as JSON.
         known: rows of other files.
         new: paths of other files, whose rows are made here.
     """
@@ -104,7 +107,7 @@ def assembled(
     length = -(-length // _PAGE) * _PAGE
     describe(root, length)
     consolidate(root)
-    sync(root, paths)
+    sync_files(root, paths)
     rows = sorted([*known, *(_row(root, path) for path in paths)])
     body = head + b",\n".join([*lines, f'"{REST}":'.encode() + encoded(rows)]) + b"\n"
     text = body + b'},"crc32c":%d}' % crc32c(np.frombuffer(body, np.uint8))
@@ -126,6 +129,11 @@ def describe(root: Path, length: int, copied: bool = True) -> None:
         if held is None or held.shape != (length,):
             (root / _GROUP / name / "zarr.json").unlink(missing_ok=True)
             create_array(group, name, (length,), ["byte"], dtype=np.uint8)
+
+
+def encoded(value: Any) -> bytes:
+    """JSON without spaces."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _row(root: Path, path: str) -> Row:
@@ -159,15 +167,19 @@ def read_plan(store: Path) -> dict[str, Any]:
     return _either(store, _plan_at)
 
 
-def read_manifest(store: Path) -> Manifest:
+def read_manifest(store: Path, remedy: str = _REMEDY) -> Manifest:
     """Return a store's record, from its copy if the manifest itself is missing or damaged.
+
+    Args:
+        store: the store.
+        remedy: what to do about a manifest that is lost, for the error.
 
     Raises:
         FileError: no manifest, or one of a newer version.
         DamagedFileError: neither the manifest nor its copy matches its own checksum, or it
             names files outside the store.
     """
-    return _either(store, _manifest_at)
+    return _either(store, lambda path: _manifest_at(path, remedy), remedy)
 
 
 def damaged_records(store: Path) -> list[str]:
@@ -203,14 +215,13 @@ def _is_whole(path: Path) -> bool:
     return True
 
 
-def _either(store: Path, read: Callable[[Path], _T]) -> _T:
+def _either(store: Path, read: Callable[[Path], _T], remedy: str = _REMEDY) -> _T:
     """What is read from the manifest, or from its copy if the manifest cannot be read."""
     try:
         return read(store / NAME)
     except FileNotFoundError:
-        error: FileError = FileError(
-            store, "has no manifest, so what it should hold is not known", "Prepare it with --force"
-        )
+        reason = "has no manifest, so what it should hold is not known"
+        error: FileError = FileError(store, reason, remedy)
     except FileError as damage:
         error = damage
     try:
@@ -228,14 +239,14 @@ def _plan_at(path: Path) -> dict[str, Any]:
         raise _damaged(path, str(error)) from error
 
 
-def _manifest_at(path: Path) -> Manifest:
+def _manifest_at(path: Path, remedy: str = _REMEDY) -> Manifest:
     with _opened(path) as file:
         content = file.read()
     body, mark, tail = content.rpartition(b'},"crc32c":')
     try:
         told = parse_json(tail.rstrip(b" \n").removesuffix(b"}")) if mark else None
         if not content.endswith(b"\n") or told != crc32c(np.frombuffer(body, np.uint8)):
-            raise _damaged(path, "it does not match its checksum")
+            raise _damaged(path, "it does not match its checksum", remedy)
         held = parse_json(content)
         if held["format"] > FORMAT:
             raise FileError(path, f"of format {held['format']}", "Update ens10 to read it")
@@ -243,12 +254,19 @@ def _manifest_at(path: Path) -> Manifest:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, FileError):
             raise
-        raise _damaged(path, str(error)) from error
+        raise _damaged(path, str(error), remedy) from error
 
 
 def _opened(path: Path) -> BinaryIO:
-    check_regular(path)
-    return path.open("rb")
+    try:
+        check_regular(path)
+        return path.open("rb")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
 
 
 def _checked_plan(plan: Any) -> dict[str, Any]:
@@ -284,5 +302,5 @@ def _checked_units(units: Any) -> dict[str, list[Row]]:
     return checked
 
 
-def _damaged(path: Path, reason: str) -> DamagedFileError:
-    return DamagedFileError(path, 0, reason, "Prepare the store anew with --force")
+def _damaged(path: Path, reason: str, remedy: str = _REMEDY) -> DamagedFileError:
+    return DamagedFileError(path, 0, reason, remedy)
