@@ -2,15 +2,20 @@
 
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 import yaml
 from realruns import command
 from stops import arguments, fit, resume
+from test_integrity import make_run
 
 from ens10.errors import FileError
-from ens10.experiments import locks
+from ens10.experiments import locks, score
 from ens10.experiments.locks import locked
+from ens10.experiments.score import read_states, score_run
+from ens10.export import api, export
 
 
 def content(run):
@@ -91,3 +96,82 @@ def test_without_locks_of_the_file_system_a_file_stands_for_one(tmp_path, monkey
             locked(path, "ens10 fit").__enter__()
         assert [p.name for p in tmp_path.iterdir()] == ["run.lock.claim"]
     assert not list(tmp_path.iterdir())
+
+
+def test_a_second_prediction_is_refused(tmp_path, whole, capfd):
+    run = shutil.copytree(whole, tmp_path / "mlp")
+    with locked(run / "predict.lock", "ens10 predict"):
+        before = content(run)
+        command("predict", "--run", run, "--quiet", status=1)
+        refused(capfd, f"in use by ens10 predict, process {os.getpid()} on")
+        assert content(run) == before
+
+
+def test_two_scores_at_once_both_end_and_the_files_are_whole(tmp_path, store, monkeypatch):
+    run = make_run(tmp_path / "raw", store)
+    alone = score_run(run)
+    summaries = score.paired_states
+
+    def meanwhile(*given, **options):
+        monkeypatch.setattr(score, "paired_states", summaries)
+        score_run(run)  # another one, from its beginning to its end
+        return summaries(*given, **options)
+
+    monkeypatch.setattr(score, "paired_states", meanwhile)
+    score_run(run)
+    assert read_states(run).identical(alone)
+    assert {path.name for path in run.iterdir()} == {
+        "predictions.zarr", "provenance.json", "scores.csv", "scores.nc",
+    }  # fmt: skip
+
+
+def test_a_fit_that_resumes_leaves_the_files_that_a_score_is_writing(tmp_path, store, monkeypatch):
+    run = make_run(tmp_path / "raw", store)
+    save = score.save_states
+
+    def meanwhile(states, path):
+        save(states, path)
+        (run / ".config.yaml.0011aabb.tmp").write_text("left by a kill")
+        (run / "config.yaml").write_text("- no configuration")
+        command("fit", "--run", run, "--resume", "--quiet", status=1)  # of no use, but it clears
+        assert not (run / ".config.yaml.0011aabb.tmp").exists()
+
+    monkeypatch.setattr(score, "save_states", meanwhile)
+    score_run(run)
+    assert (run / "scores.nc").exists()
+
+
+def test_two_exports_at_once_both_end_and_the_file_is_whole(tmp_path, store, monkeypatch):
+    alone = export(store, tmp_path / "alone.nc", variables=["t2m"]).read_bytes()
+    write = api.write_netcdf
+
+    def meanwhile(path, *given):
+        monkeypatch.setattr(api, "write_netcdf", write)
+        write(path, *given)
+        export(
+            store, tmp_path / "a.nc", variables=["t2m"]
+        )  # another one, from its beginning to its end
+
+    monkeypatch.setattr(api, "write_netcdf", meanwhile)
+    assert export(store, tmp_path / "a.nc", variables=["t2m"]).read_bytes() == alone
+    assert {path.name for path in tmp_path.iterdir()} == {"a.nc", "alone.nc"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["score", "export", "predict"])
+def test_processes_at_once_do_not_fail_with_tracebacks(tmp_path, store, whole, what):
+    run = shutil.copytree(whole, tmp_path / "mlp")
+    command("predict", "--run", run, "--quiet")
+    words = {
+        "score": ["score", run],
+        "export": ["export", store, "--to", tmp_path / "a.nc", "--force"],
+        "predict": ["predict", "--run", run, "--quiet"],
+    }[what]
+    words = [sys.executable, "-m", "ens10", *map(str, words)]
+    started = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for process in started:
+        said = process.communicate()[1]
+        assert "Traceback" not in said
+        assert process.returncode == 0 or "in use by ens10 predict" in said
+    assert 0 in {process.returncode for process in started}
+    score_run(run)
