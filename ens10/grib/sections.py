@@ -34,6 +34,7 @@ _IEEE_BITS = {1: 32, 2: 64}  # by octet 12
 # Product templates: octet of the number of time ranges, octets without them, octets of each.
 _RANGES2 = {8: (42, 46, 12), 11: (45, 49, 12), 61: (52, 56, 12)}
 _TIMED2 = frozenset((0, 1, 8, 11, 60, 61))  # with the unit of time in octet 18
+_NO_LIST = 255  # octet 5 of a grid without vertical coordinates or lengths of rows
 _NO_BITMAP, _SAME_BITMAP = 255, 254
 
 Spans = Mapping[int, tuple[int, int]]
@@ -202,7 +203,11 @@ def _points1(message: Framed, span: tuple[int, int]) -> int | None:
     """Ni * Nj; None for grids that are not regular in latitude and longitude."""
     begin, end = span
     grid = message.octets(begin, 28)
-    if grid[4] != 255 and grid[4] - 1 + 4 * grid[3] > end - begin:
+    if grid[4] == _NO_LIST and grid[3]:
+        message.wrong(
+            2, begin + 3, f"octet 4: {grid[3]} vertical coordinates, and no place of them"
+        )
+    if grid[4] != _NO_LIST and grid[4] - 1 + 4 * grid[3] > end - begin:
         # ecCodes follows this octet wherever it points, out of the message too.
         what = f"octet 5 of its grid description points to octet {grid[4]}, beyond its end"
         message.wrong(2, begin + 4, what)

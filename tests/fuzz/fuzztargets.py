@@ -1,0 +1,397 @@
+"""Readers of other people's files, fed with damaged ones: mutations of a corpus, or atheris.
+
+    python tests/fuzz/fuzztargets.py TARGET --runs 100000 [--seed 1] [--atheris]
+
+Each target takes any bytes, and returns or raises one of its errors. Anything else is a find:
+another exception, more than 5 seconds of processor time, more memory than `ROOM` + `FACTOR` times
+the size, or the end of the process. Inputs of mutations depend on the seed and their number alone,
+so that a campaign goes on where the last one of its seed ended. The counts in `counts.json` beside
+this file grow with every run, and finds are written to TMPDIR/ens10-finds. atheris (guided by
+coverage) is not among the requirements of the tests: `pip install atheris`.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import crc32c
+import numpy as np
+
+from ens10.errors import Ens10Error, FileError
+
+HERE = Path(__file__).parent
+COUNTS = Path(os.environ.get("ENS10_FUZZ_COUNTS", HERE / "counts.json"))
+SECONDS = 5.0  # that reading a file of some kilobytes may take
+ROOM, FACTOR = 1 << 23, 64  # bytes of memory, besides what is imported, and for each byte
+_LIMIT = 1 << 30  # bytes of address space that a long run may take in addition
+_INTERESTING = (0, 1, 2, 7, 0x0A, 0x20, 0x22, 0x7F, 0x80, 0xFE, 0xFF)
+
+
+@cache
+def folder() -> Path:
+    """A folder in memory, if there is one."""
+    shared = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="ens10-fuzz-", dir=shared if shared.is_dir() else None))
+
+
+def _written(name: str, content: bytes) -> Path:
+    path = folder() / name
+    path.write_bytes(content)
+    return path
+
+
+def _check_named(error: Exception, path: Path) -> None:
+    if path.name not in str(error):
+        raise AssertionError(f"the error does not name {path.name}: {error}")
+
+
+def grib_sections(content: bytes) -> None:
+    """Framing and sections of a file's messages, without ecCodes."""
+    from ens10.grib.gribfile import GribFile
+    from ens10.grib.index import _frames
+    from ens10.grib.sections import sections
+
+    path = _written("a.grib", content)
+    with path.open("rb") as file:
+        for message in _frames(GribFile(path, file), lambda _: None):
+            try:
+                sections(message)
+            except FileError as error:
+                _check_named(error, path)
+
+
+def grib_index(content: bytes) -> None:
+    """All messages of a file, their headers read by ecCodes."""
+    from ens10.grib import header, survey
+
+    header._known.clear()
+    survey(_written("a.grib", content))
+
+
+def grib_decode(content: bytes) -> None:
+    """The values of all messages, by this package and by ecCodes."""
+    from ens10.grib import decode, header, pack, packing, survey
+
+    header._known.clear()
+    packing._verified.clear()
+    path = _written("a.grib", content)
+    messages, _ = survey(path)
+    with path.open("rb") as file:
+        for message in messages:
+            for read in (pack, decode):
+                try:
+                    read(message, file)
+                except FileError as error:
+                    _check_named(error, path)
+
+
+def packed16(content: bytes) -> None:
+    """A chunk of 4 fields of 4 x 6 points."""
+    from ens10.packed16.layout import checked_values, parse
+    from ens10.packed16.unpack import unpack
+
+    chunk = np.frombuffer(_with_record_checksum(content), np.uint8)
+    records = parse(chunk.data, 4, 4, 6, chunk.size)
+    out = np.empty(24, np.float32)
+    for n, record in enumerate(records):
+        unpack(record, checked_values(chunk, records, n, 24).copy(), out)
+
+
+def _with_record_checksum(content: bytes) -> bytes:
+    """The chunk with the right checksum of its records, one time in two."""
+    from ens10.packed16.layout import RECORD
+
+    if len(content) < 32 + 4 * RECORD.itemsize or sum(content) % 2:
+        return content
+    held = np.uint32(crc32c.crc32c(content[32 : 32 + 4 * RECORD.itemsize])).tobytes()
+    return content[:24] + held + content[28:]
+
+
+def manifest(content: bytes) -> None:
+    """The record of a store, its checksum put right."""
+    from ens10.convert.manifest import _manifest_at, _plan_at
+
+    body, _, _ = content.rpartition(b'},"crc32c":')
+    content = body + b'},"crc32c":%d}\n' % crc32c.crc32c(body)
+    path = _written("manifest", content)
+    for read in (_plan_at, _manifest_at):
+        try:
+            read(path)
+        except FileError as error:
+            _check_named(error, path)
+
+
+def predictions(content: bytes) -> None:
+    """A store of predictions; the first byte says which of its metadata files is replaced."""
+    from ens10.experiments.reading import open_predictions
+
+    store = folder() / "predictions.zarr"
+    files = _predictions()
+    for name in files:
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
+    for name, whole in files.items():
+        _written(f"{store.name}/{name}", whole)
+    name = list(files)[content[0] % len(files)] if content else "zarr.json"
+    _written(f"{store.name}/{name}", content[1:])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        forecast, truth = open_predictions(store)
+        repr(forecast), repr(truth)
+
+
+@cache
+def _predictions() -> dict[str, bytes]:
+    """The metadata and coordinates of a small store of predictions, by path."""
+    corpus = HERE / "corpus" / "predictions.json"
+    return {name: text.encode("latin-1") for name, text in json.loads(corpus.read_text()).items()}
+
+
+def json_text(content: bytes) -> None:
+    """JSON."""
+    from ens10.untrusted import parse_json
+
+    parse_json(content)
+
+
+def yaml_text(content: bytes) -> None:
+    """YAML."""
+    from ens10.untrusted import parse_yaml
+
+    parse_yaml(content)
+
+
+def config(content: bytes) -> None:
+    """The names of a source's variables in YAML, and a protocol in YAML."""
+    from ens10.protocol.files import protocol_of
+    from ens10.source.names import read_names
+
+    path = _written("a.yaml", content)
+    for read in (read_names, protocol_of):
+        try:
+            read(path)
+        except Ens10Error as error:
+            _check_named(error, path)
+
+
+def checkpoint(content: bytes) -> None:
+    """The shapes of a checkpoint's tensors, and whether it is whole."""
+    from ens10.experiments.checkpoints import checkpoint_shapes, is_whole
+
+    path = _written("a.ckpt", content)
+    is_whole(path)
+    checkpoint_shapes(path)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader, the errors that it may raise, and how many runs the ordinary tests make."""
+
+    read: Callable[[bytes], None]
+    errors: tuple[type[Exception], ...]
+    tested: int
+
+
+TARGETS = {
+    "grib_sections": Target(grib_sections, (FileError,), 300),
+    "grib_index": Target(grib_index, (FileError,), 60),
+    "grib_decode": Target(grib_decode, (FileError,), 60),
+    "packed16": Target(packed16, (Ens10Error, ValueError), 500),
+    "manifest": Target(manifest, (FileError,), 200),
+    "predictions": Target(predictions, (Ens10Error,), 20),
+    "json": Target(json_text, (ValueError,), 1000),
+    "yaml": Target(yaml_text, (ValueError,), 300),
+    "config": Target(config, (Ens10Error,), 100),
+    "checkpoint": Target(checkpoint, (FileError,), 200),
+}
+
+
+def corpus_of(name: str) -> list[bytes]:
+    """The inputs of a target from which mutations are made, in the order of their names."""
+    return [path.read_bytes() for path in sorted((HERE / "corpus" / name).iterdir())]
+
+
+def mutations(corpus: list[bytes], seed: int, first: int, count: int) -> Iterator[bytes]:
+    """Inputs with the numbers `first` to `first + count - 1` of a seed."""
+    for number in range(first, first + count):
+        rng = random.Random(seed * 1_000_003 + number)
+        content = bytearray(rng.choice(corpus))
+        for _ in range(1 + int(rng.expovariate(0.7))):
+            _mutate(content, corpus, rng)
+        yield bytes(content)
+
+
+def _mutate(content: bytearray, corpus: list[bytes], rng: random.Random) -> None:
+    size = len(content)
+    at, span = rng.randrange(size + 1), min(int(rng.expovariate(0.1)) + 1, 256)
+    kind = rng.randrange(7)
+    if kind == 0 and at < size:
+        content[at] ^= 1 << rng.randrange(8)
+    elif kind == 1 and at < size:
+        content[at] = rng.choice(_INTERESTING)
+    elif kind == 2:
+        wide = rng.choice((1, 2, 4, 8))
+        number = rng.choice((0, 1, 2**31 - 1, 2**63, 2**64 - 1, rng.getrandbits(8 * wide)))
+        order = rng.choice(("big", "little"))
+        content[at : at + wide] = (number % 256**wide).to_bytes(wide, order)
+    elif kind == 3:
+        del content[at : at + span]
+    elif kind == 4:
+        content[at:at] = rng.randbytes(span)
+    elif kind == 5:
+        content[at:at] = content[at : at + span] * rng.choice((1, 2, 30))
+    else:
+        other = rng.choice(corpus)
+        begin = rng.randrange(len(other) + 1)
+        content[at : at + span] = other[begin : begin + span]
+
+
+class HangError(Exception):
+    """Reading takes too long."""
+
+
+def execute(target: Target, content: bytes) -> None:
+    """Reads one input; raises what is a find."""
+
+    def late(*_: object) -> None:
+        raise HangError(f"more than {SECONDS} s")
+
+    # Of this process's own time, since others may keep it waiting; ecCodes works in another one.
+    timers = {signal.SIGPROF: (signal.ITIMER_PROF, 1), signal.SIGALRM: (signal.ITIMER_REAL, 12)}
+    for number, (timer, times) in timers.items():
+        signal.signal(number, late)
+        signal.setitimer(timer, times * SECONDS)
+    try:
+        target.read(content)
+    except target.errors:
+        pass
+    finally:
+        for timer, _ in timers.values():
+            signal.setitimer(timer, 0)
+
+
+def _campaign(name: str, seed: int, runs: int, seconds: float) -> None:
+    """Mutations from where the last campaign of the seed ended; finds are written to `finds`."""
+    counts = _counts(name)
+    done = counts["mutations"].get(str(seed), 0)
+    corpus, begun, told = corpus_of(name), time.monotonic(), 0
+    _import(name)
+    _limit_memory()
+    for number, content in enumerate(mutations(corpus, seed, done, runs), 1):
+        try:
+            execute(TARGETS[name], content)
+        except Exception as error:
+            _keep(name, content, error)
+        if number % 1000 == 0 or number == runs or time.monotonic() - begun > seconds:
+            _record(name, "mutations", number - told, seed)
+            told = number
+            if time.monotonic() - begun > seconds:
+                break
+
+
+def _import(name: str) -> None:
+    """Reads one input without a limit of time: what is needed is imported."""
+    with suppress(*TARGETS[name].errors):
+        TARGETS[name].read(corpus_of(name)[0])
+
+
+def _limit_memory() -> None:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    size = pages * resource.getpagesize() + _LIMIT
+    resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+
+
+def _guided(name: str, runs: int, seconds: float) -> None:
+    """The same with atheris, which instruments the package as it is imported."""
+    import atheris
+
+    with atheris.instrument_imports(include=["ens10", "yaml", "json"]):
+        _import(name)
+    kept = Path(tempfile.gettempdir()) / f"ens10-fuzz-{name}"
+    kept.mkdir(exist_ok=True)
+    number = 0
+
+    def once(content: bytes) -> None:
+        nonlocal number
+        number += 1
+        if number % 1000 == 0:
+            _record(name, "atheris", 1000, 0)
+        try:
+            execute(TARGETS[name], content)
+        except Exception as error:
+            _keep(name, content, error)
+
+    options = [f"-runs={runs}", f"-max_total_time={int(seconds)}", "-max_len=4096", "-timeout=10"]
+    options += ["-rss_limit_mb=4096", "-verbosity=0", str(kept), str(HERE / "corpus" / name)]
+    atheris.Setup([sys.argv[0], *options], once)
+    atheris.Fuzz()
+
+
+def _keep(name: str, content: bytes, error: Exception) -> None:
+    """Writes a find to a file, once for each kind of error and place."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = (
+        "" if trace is None else f"{Path(trace.tb_frame.f_code.co_filename).stem}-{trace.tb_lineno}"
+    )
+    path = Path(tempfile.gettempdir()) / "ens10-finds" / f"{name}-{type(error).__name__}-{place}"
+    if path.exists():
+        return
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    _record(name, "finds", 1, 0)
+    print(f"{path}: {error!r}"[:300], flush=True)
+
+
+def _counts(name: str) -> dict[str, Any]:
+    held = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
+    empty: dict[str, Any] = {"mutations": {}, "atheris": 0, "finds": 0}
+    own: dict[str, Any] = held.get(name, empty)
+    return own
+
+
+def _record(name: str, what: str, more: int, seed: int) -> None:
+    """Adds to the counts; one process writes them at a time."""
+    held = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
+    own = held.setdefault(name, {"mutations": {}, "atheris": 0, "finds": 0})
+    if what == "mutations":
+        own[what][str(seed)] = own[what].get(str(seed), 0) + more
+    else:
+        own[what] += more
+    partial = COUNTS.with_suffix(".tmp")
+    partial.write_text(json.dumps(held, indent=1, sort_keys=True) + "\n")
+    partial.replace(COUNTS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("--runs", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--atheris", action="store_true")
+    options = parser.parse_args()
+    if options.atheris:
+        _guided(options.target, options.runs, options.seconds)
+    else:
+        _campaign(options.target, options.seed, options.runs, options.seconds)
+    shutil.rmtree(folder())
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    main()
