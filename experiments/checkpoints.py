@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ens10.durable import whole_file
 from ens10.errors import FileError, listing
+from ens10.untrusted import readable
 
 BEST, LAST, PREVIOUS = "best.ckpt", "last.ckpt", "previous.ckpt"
 Shapes = dict[str, tuple[int, ...]]
@@ -35,23 +36,19 @@ def checkpoint_shapes(path: Path) -> Shapes:
     """
     if not path.is_file():
         raise FileError(path, "no such checkpoint", "Those of a run are in RUN/checkpoints")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch remarks on a foreign pickle, then refuses it
-            # from memory, a string that claims gigabytes is not made room for
-            source = path if zipfile.is_zipfile(path) else io.BytesIO(path.read_bytes())
+    remedy = "Go on from another one, or train again"
+    with warnings.catch_warnings(), readable(path, "damaged, or no checkpoint", remedy):
+        warnings.simplefilter("ignore")  # torch remarks on a foreign pickle, then refuses it
+        # from memory, a string that claims gigabytes is not made room for
+        source = path if zipfile.is_zipfile(path) else io.BytesIO(path.read_bytes())
+        try:
             held = torch.load(source, map_location="cpu", weights_only=True)
-    except MemoryError:
-        raise
-    except pickle.UnpicklingError as error:
-        raise FileError(
-            path,
-            "holds more than tensors and plain values, or is damaged, and is not loaded",
-            "Use a checkpoint that `ens10 fit` wrote",
-        ) from error
-    except Exception as error:  # torch and pickle raise any kind on a damaged file
-        remedy = "Go on from another one, or train again"
-        raise FileError(path, "damaged, or no checkpoint", remedy) from error
+        except pickle.UnpicklingError as error:
+            raise FileError(
+                path,
+                "holds more than tensors and plain values, or is damaged, and is not loaded",
+                "Use a checkpoint that `ens10 fit` wrote",
+            ) from error
     state = held.get("state_dict") if isinstance(held, dict) else None
     if not isinstance(state, dict):
         remedy = "Those of a run are in RUN/checkpoints"

@@ -23,12 +23,13 @@ from ens10.packed16.layout import crc32c
 from ens10.places import for_xarray
 from ens10.store.manifest import NAME, Row, files_of, read_manifest
 from ens10.store.opening import in_order
-from ens10.untrusted import parse_json, readable
+from ens10.untrusted import check_regular, parse_json, readable
 
 RECORDED = "ens10_predictions"  # attribute of predictions that have a manifest: their format
 FORMAT = 1
 _METADATA = "zarr.json"
 _REMEDY = "Predict again with `ens10 predict --run RUN`"
+_LONGEST_AXIS = 1 << 24  # values of a coordinate, all of which are read
 _BESIDE = 1 << 16  # bytes from which a checksum is computed in a thread of its own
 
 
@@ -132,6 +133,20 @@ def has_manifest(root: Path) -> bool:
     return (root / NAME.partition("/")[0]).exists() or RECORDED in root_attributes(root)
 
 
+def _check_arrays(root: Path) -> None:
+    """Refuse metadata that are no JSON, of which Zarr prints tracebacks, and endless coordinates.
+
+    Raises:
+        FileError: the metadata of an array are damaged, or an axis is longer than any forecast's.
+    """
+    for path in sorted(root.glob(f"*/{_METADATA}")):
+        check_regular(path)
+        with readable(path, "the metadata of an array cannot be read", _REMEDY):
+            shape = parse_json(path.read_bytes()).get("shape", [])
+            if len(shape) == 1 and shape[0] > _LONGEST_AXIS:
+                raise ValueError(f"{shape[0]} values along one axis")
+
+
 def open_predictions(root: Path, *, dask: bool = False, **options: Any) -> xr.Dataset:
     """Forecast and truth in a Zarr store, lazily; through its manifest if it has one.
 
@@ -145,6 +160,7 @@ def open_predictions(root: Path, *, dask: bool = False, **options: Any) -> xr.Da
             or of another size. When values are read: a file is missing.
         DamagedFileError: a file does not match the manifest, at once or when values are read.
     """
+    _check_arrays(root)
     checked = has_manifest(root)
     source: Any = open_checked(root, _REMEDY) if checked else for_xarray(root)
     chunks: dict[str, int] | None = {} if dask else None

@@ -31,7 +31,7 @@ from typing import Any
 import crc32c
 import numpy as np
 
-from ens10.errors import Ens10Error, FileError
+from ens10.errors import Ens10Error, FileError, ResourceError
 
 HERE = Path(__file__).parent
 COUNTS = Path(os.environ.get("ENS10_FUZZ_COUNTS", HERE / "counts.json"))
@@ -276,8 +276,9 @@ def execute(target: Target, content: bytes) -> None:
         signal.setitimer(timer, times * SECONDS)
     try:
         target.read(content)
-    except target.errors:
-        pass
+    except target.errors as error:
+        if isinstance(error, ResourceError):  # memory or files that did not suffice
+            raise
     finally:
         for timer, _ in timers.values():
             signal.setitimer(timer, 0)
