@@ -5,7 +5,7 @@ from ens10.grib.grid import LatLonGrid
 from ens10.grib.index import is_grib, scan, survey
 from ens10.grib.message import Meaning, Message
 from ens10.grib.messages import MessageList
-from ens10.grib.packing import pack, to_float32
+from ens10.grib.packing import pack, to_float32, unpack
 
 __all__ = [
     "Encoder",
@@ -19,4 +19,5 @@ __all__ = [
     "scan",
     "survey",
     "to_float32",
+    "unpack",
 ]

@@ -173,6 +173,24 @@ def _repacked(
     return Packed(found.astype(np.uint16), reference, scale, decimal, gap, bits)
 
 
+def unpack(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
+    """What `decode` gives, bit for bit; without ecCodes for the packing that most files have.
+
+    Args:
+        message: an entry of the index.
+        file: its file, open for reading.
+
+    Returns:
+        Shape (rows, columns), float32, rows north to south, columns eastward, NaN where missing.
+
+    Raises:
+        DamagedFileError: the message is not where the index has it, or cannot be unpacked.
+    """
+    if (message.packing, message.bits) != ("grid_simple", 16):
+        return decode(message, file)
+    return to_float32(pack(message, file), (message.grid.rows, message.grid.columns))
+
+
 def to_float32(field: Field, shape: tuple[int, int] | None = None) -> npt.NDArray[np.float32]:
     """A field as values, shape (rows, columns), NaN where missing.
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ens10.catalog import VARIABLES
 from ens10.errors import Ens10Error, FileError
-from ens10.grib import Meaning, Message, MessageList, decode, pack, to_float32
+from ens10.grib import Meaning, Message, MessageList, decode, unpack
 from ens10.inspection.ensembles import is_lagged, notes_of
 from ens10.inspection.rows import Moments, Row, counted, few, status_of
 from ens10.progress import track
@@ -72,16 +72,9 @@ def _measure(groups: dict[_Key, MessageList], moments: dict[_Key, Moments], prog
     with closing(_Files()) as files:
         for key, message in track(fields, "inspect", total, progress and total > _LONG):
             try:
-                moments[key].add(_values(message, files.of(message.path)), message.place)
+                moments[key].add(unpack(message, files.of(message.path)), message.place)
             except FileError as error:
                 moments[key].wrong.add(error)
-
-
-def _values(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
-    """A field's values; those of most files are taken out of the message without ecCodes."""
-    if (message.packing, message.bits) != ("grid_simple", 16):
-        return decode(message, file)
-    return to_float32(pack(message, file), (message.grid.rows, message.grid.columns))
 
 
 class _Files:

@@ -14,7 +14,7 @@ from dask.base import tokenize
 
 from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.grib import LatLonGrid, Message, MessageList, decode, scan
+from ens10.grib import LatLonGrid, Message, MessageList, scan, unpack
 from ens10.source.cubes import Cube, Missing, axes_of, cubes_of, without_gaps
 from ens10.source.selection import MessageSelection
 
@@ -193,5 +193,5 @@ class _Reader:
                 message = self.messages[n]
                 if message.path not in opened:
                     opened[message.path] = files.enter_context(message.path.open("rb"))
-                member[:] = decode(message, opened[message.path])
+                member[:] = unpack(message, opened[message.path])
         return members[(None,) * len(index)]

@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -14,7 +14,8 @@ class Site:
 
     Each fault is used up by one GET (HEAD for `head_faults`), in order: ("drop", n) ends the
     connection after n bytes of the body, ("short", n) announces and sends only n bytes,
-    ("long", bytes) sends these besides and announces nothing, ("status", code, headers) answers
+    ("long", bytes) sends these besides and announces nothing, ("endless",) sends the file again and
+    again until the other side has had enough, ("status", code, headers) answers
     with that, ("body", bytes) sends these instead, ("lie", n) sends the part from another place,
     ("change", bytes) changes the file and then answers.
     """
@@ -83,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        if self.server.site.lengths and fault[0] != "long":
+        if self.server.site.lengths and fault[0] not in ("long", "endless"):
             self.send_header("Content-Length", str(len(body)))
         else:
             self.send_header("Connection", "close")
@@ -93,12 +94,21 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if fault[0] == "drop":
             body = body[: fault[1]]
+        if fault[0] == "endless":
+            self._without_end(body)
+            return
         self.wfile.write(body)
         self.server.site.sent[self.path[1:]] += len(body)
         if fault[0] == "drop":
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
+
+    def _without_end(self, body):
+        with suppress(ConnectionError):
+            while True:
+                self.wfile.write(body)
+                self.server.site.sent[self.path[1:]] += len(body)
 
     def log_message(self, *_):
         pass

@@ -120,6 +120,39 @@ def test_more_bytes_than_announced_are_not_taken(site, get, grib):
     assert len(get.waits) == 1
 
 
+_UNDER_WAY = 1 << 25  # bytes that may be in the buffers of sockets when a reader closes its end
+
+
+def test_a_file_without_end_is_left_at_its_announced_size(site, get, grib):
+    site.faults[NAME] = [("endless",), ("none",)]
+    get()
+    assert get.file.read_bytes() == grib
+    assert len(get.waits) == 1
+    assert site.sent[NAME] < len(grib) + _UNDER_WAY
+
+
+def test_a_file_without_end_and_without_size_is_left_at_a_limit(site, get, monkeypatch):
+    """At once: another attempt would bring as much."""
+    limit = 3_000_000
+    monkeypatch.setattr("ens10.download.partial.MOST_UNANNOUNCED", limit)
+    site.lengths, site.faults[NAME] = False, [("endless",)]
+    with pytest.raises(
+        MissingDataError, match=r"more than 3000000 bytes and has announced no size"
+    ):
+        get()
+    assert (get.waits, len(site.gets(NAME))) == ([], 1)
+    assert site.sent[NAME] < limit + _UNDER_WAY
+    assert [p.name for p in get.folder.iterdir() if ".part" in p.name] == []
+
+
+def test_fewer_bytes_than_announced_are_not_the_file(site, get, grib):
+    site.faults[NAME] = [("drop", len(grib) - 1)] * 20
+    site.ranges = False
+    with pytest.raises(MissingDataError, match=rf"{len(grib) - 1} of {len(grib)}|dropped"):
+        get()
+    assert not get.file.exists()
+
+
 def test_a_pause_of_hours_is_not_waited_for(site, get):
     site.faults[NAME] = [("status", 503, {"Retry-After": "86400"})]
     with pytest.raises(MissingDataError, match="come back in 86400 s"):
@@ -249,7 +282,7 @@ def test_a_full_disk_ends_it_at_once(get, monkeypatch):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("ens10.download.transfer.Partial", Full)
-    with pytest.raises(FileError, match="No space left on device"):
+    with pytest.raises(FileError, match="no space is left on the disk"):
         get()
     assert get.waits == []
 

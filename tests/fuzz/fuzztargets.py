@@ -123,7 +123,7 @@ def _with_record_checksum(content: bytes) -> bytes:
 
 def manifest(content: bytes) -> None:
     """The record of a store, its checksum put right."""
-    from ens10.convert.manifest import _manifest_at, _plan_at
+    from ens10.store.manifest import _manifest_at, _plan_at
 
     body, _, _ = content.rpartition(b'},"crc32c":')
     content = body + b'},"crc32c":%d}\n' % crc32c.crc32c(body)
@@ -265,23 +265,27 @@ class HangError(Exception):
 
 def execute(target: Target, content: bytes) -> None:
     """Reads one input; raises what is a find."""
-
-    def late(*_: object) -> None:
-        raise HangError(f"more than {SECONDS} s")
-
+    _catch_hangs()
     # Of this process's own time, since others may keep it waiting; ecCodes works in another one.
-    timers = {signal.SIGPROF: (signal.ITIMER_PROF, 1), signal.SIGALRM: (signal.ITIMER_REAL, 12)}
-    for number, (timer, times) in timers.items():
-        signal.signal(number, late)
-        signal.setitimer(timer, times * SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, 12 * SECONDS)
     try:
         target.read(content)
     except target.errors as error:
         if isinstance(error, ResourceError):  # memory or files that did not suffice
             raise
     finally:
-        for timer, _ in timers.values():
-            signal.setitimer(timer, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@cache
+def _catch_hangs() -> None:
+    def late(*_: object) -> None:
+        raise HangError(f"more than {SECONDS} s")
+
+    signal.signal(signal.SIGPROF, late)
+    signal.signal(signal.SIGALRM, late)
 
 
 def _campaign(name: str, seed: int, runs: int, seconds: float) -> None:
