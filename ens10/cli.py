@@ -14,9 +14,10 @@ from typing import NoReturn
 from ens10.datacommands import add_all as add_data_commands
 from ens10.errors import suggestion
 from ens10.extras import telling_extras
+from ens10.machine_errors import check_memory_limit
 from ens10.places import check_names
 from ens10.runcommands import add_case, add_score
-from ens10.signals import reported
+from ens10.signals import end_process, reported
 
 _LIGHTNING = ("fit", "validate", "test", "predict")
 _TRAIN_AND_DRAW = ("demo", "reproduce")
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     extras = ("train", "plot") if command in _TRAIN_AND_DRAW else ()
     try:
         check_names(given)
+        check_memory_limit(command)
         with telling_extras(f"`ens10 {command}`", *extras):
             if command in _LIGHTNING:
                 return _lightning(command, given[1:])
@@ -51,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = reported(error)
         if told is None:
             raise
+        if arguments is None:
+            end_process(told)
         return told
 
 

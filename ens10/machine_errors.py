@@ -23,6 +23,13 @@ _NO_MEMORY = (
     "out of memory",
     "unable to allocate",
 )
+_DATA = ("synth", "download", "inspect", "prepare", "verify", "export", "score", "report", "case")
+_TRAINING = ("fit", "validate", "test", "predict", "plan", "demo", "reproduce")
+# MB of address space that the libraries of a command take at least, on Linux with one thread.
+_NEEDED = {
+    **dict.fromkeys(_DATA, 800),
+    **dict.fromkeys(_TRAINING, 1600),
+}
 _NO_FILES = ("too many open files",)
 _NO_SPACE = ("no space left on device", "disk quota exceeded", "file too large")
 
@@ -66,6 +73,31 @@ def writing_netcdf(path: Path) -> Iterator[None]:
             raise
         reason = f"cannot be written as netCDF ({error})"
         raise FileError(path, reason, "Look whether the disk is full") from error
+
+
+def check_memory_limit(command: str) -> None:
+    """Refuse a limit of memory under which a command's libraries cannot even be loaded.
+
+    There they end the process without a word, by a segmentation fault or an abort.
+
+    Args:
+        command: of `ens10`.
+
+    Raises:
+        ResourceError: the limit is too low.
+    """
+    needed = _NEEDED.get(command, 0)
+    soft = _soft_limit("RLIMIT_AS")
+    if soft is not None and soft >> 20 < needed:
+        raise _no_memory(f"; `ens10 {command}` needs {needed} MB or more")
+
+
+def _no_memory(more: str = "") -> ResourceError:
+    return ResourceError(
+        f"not enough memory{_limit('RLIMIT_AS', 1 << 20, ' MB')}{more}",
+        "Use a smaller batch (--data.batch_size), fewer --workers or OMP_NUM_THREADS=1, or "
+        "raise the limit (`ulimit -v`); then run the same command again",
+    )
 
 
 def _causes(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
@@ -117,19 +149,21 @@ def _lacking(error: BaseException) -> Ens10Error | None:
         )
     short = isinstance(error, MemoryError) or number == errno.ENOMEM
     if short or any(word in words for word in _NO_MEMORY):
-        return ResourceError(
-            f"not enough memory{_limit('RLIMIT_AS', 1 << 20, ' MB')}",
-            "Use a smaller batch (--data.batch_size), fewer --workers or OMP_NUM_THREADS=1, or "
-            "raise the limit (`ulimit -v`); then run the same command again",
-        )
+        return _no_memory()
     return None
 
 
 def _limit(name: str, unit: int, suffix: str) -> str:
     """A limit of this process in brackets; "" if it has none."""
+    soft = _soft_limit(name)
+    return "" if soft is None else f" (the limit is {soft // unit}{suffix})"
+
+
+def _soft_limit(name: str) -> int | None:
+    """A limit of this process; None if it has none."""
     try:
         import resource
     except ImportError:  # not a POSIX system
-        return ""
+        return None
     soft, _ = resource.getrlimit(getattr(resource, name))
-    return "" if soft == resource.RLIM_INFINITY else f" (the limit is {soft // unit}{suffix})"
+    return None if soft == resource.RLIM_INFINITY else soft

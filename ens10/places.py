@@ -1,5 +1,6 @@
 """Local paths and URLs, told apart in one way, and as the libraries that open stores take them."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -33,32 +34,37 @@ def for_xarray(path: Path | str, *, read_only: bool = True) -> Any:
 
 
 def check_names(arguments: Iterable[str]) -> None:
-    """Refuse names whose bytes are not UTF-8 before anything is written, and a folder that is gone.
+    """Refuse names that libraries cannot take, before anything is written; and a missing folder.
 
-    JSON, YAML, netCDF and GRIB libraries take text, which such names are not.
+    JSON, YAML, netCDF and GRIB libraries take text, which bytes that are not UTF-8 are not; and the
+    netCDF library takes a backslash for a separator of folders.
 
     Args:
         arguments: of a command.
 
     Raises:
-        ArgumentError: one of them is not UTF-8.
-        FileError: the current folder is gone, or its name is not UTF-8.
+        ArgumentError: one of them is such a name.
+        FileError: the current folder is gone, or has such a name.
     """
-    remedy = "Rename it, for example with `convmv`, or use a folder with another name"
+    remedy = "Rename it, or use another folder"
     for argument in arguments:
-        if not _is_text(argument):
-            raise ArgumentError("arguments", f"{_shown(argument)} is not UTF-8", remedy)
+        if fault := _fault(argument):
+            raise ArgumentError("arguments", f"{_shown(argument)} {fault}", remedy)
     try:
         current = str(Path.cwd())
     except FileNotFoundError as error:
         raise FileError(".", "the current folder is gone", "Change to another one") from error
-    if not _is_text(current):
-        raise FileError(_shown(current), "the current folder's name is not UTF-8", remedy)
+    if fault := _fault(current):
+        raise FileError(_shown(current), f"the current folder's name {fault}", remedy)
 
 
-def _is_text(name: str) -> bool:
-    """Return False for a name with bytes that Python could not decode."""
-    return not any("\ud800" <= character <= "\udfff" for character in name)
+def _fault(name: str) -> str:
+    """What is wrong with a name; "" for nothing."""
+    if any("\ud800" <= character <= "\udfff" for character in name):
+        return "is not UTF-8"
+    if "\\" in name and os.sep == "/":
+        return "has a backslash"
+    return ""
 
 
 def _shown(name: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ens10.errors import FileError
 from ens10.places import check_names
-from ens10.signals import reported
+from ens10.signals import end_process, reported
 
 
 def tells_errors(command: Callable[..., int]) -> Callable[..., int]:
@@ -27,6 +27,8 @@ def tells_errors(command: Callable[..., int]) -> Callable[..., int]:
             status = reported(error)
             if status is None:
                 raise
+            if arguments is None:
+                end_process(status)
             return status
 
     return told

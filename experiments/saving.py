@@ -21,6 +21,7 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from ens10.durable import temporary_path, whole_file
+from ens10.errors import FileError
 from ens10.experiments.checkpoints import BEST, LAST, PREVIOUS
 from ens10.experiments.runlog import RunLog
 from ens10.models.means import WeightedMean
@@ -28,6 +29,7 @@ from ens10.places import is_url
 from ens10.signals import Interrupted, Stop, Terminated, ending
 
 MINUTES = 10.0  # between checkpoints within an epoch
+_FORMAT = 1  # of what is added to Lightning's checkpoints
 _EPOCH_LOOP = "epoch_loop.val_loop.batch_progress"
 
 
@@ -117,7 +119,7 @@ class RunCheckpoints(Checkpoint):
         epochs: Any = trainer.fit_loop.epoch_progress.current
         ended = epochs.processed > epochs.completed  # in the hooks at the end of an epoch
         sums = {} if ended else _training_sums(trainer, pl_module)
-        held: dict[str, Any] = {"log": self._log.to_csv(), "sums": sums}
+        held: dict[str, Any] = {"format": _FORMAT, "log": self._log.to_csv(), "sums": sums}
         if ended:
             held["plateau"] = _plateau_values(trainer)
         if trainer.world_size == 1:
@@ -134,9 +136,17 @@ class RunCheckpoints(Checkpoint):
         pl_module: pl.LightningModule,  # noqa: ARG002
         checkpoint: dict[str, Any],
     ) -> None:
-        """Keep what is to be restored when the training begins."""
+        """Keep what is to be restored when the training begins.
+
+        Raises:
+            FileError: a newer version of this package wrote the checkpoint.
+        """
         if trainer.state.fn == "fit":
             self._loaded = checkpoint.get("ens10", {})
+            version = self._loaded.get("format", _FORMAT)
+            if version > _FORMAT:
+                reason = f"a checkpoint of format {version}, newer than {_FORMAT}"
+                raise FileError(self._folder / LAST, reason, "Update ens10 to resume it")
             if self._loaded:
                 self._log.take_csv(self._loaded["log"])
             else:

@@ -10,6 +10,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.inspection.rows import Moments, Row, counted, few, status_of
+from ens10.places import for_xarray
 from ens10.progress import track
 from ens10.source import open_source, recognise
 from ens10.source.names import NAMES_OPTION, TRUTH_OPTION
@@ -66,7 +67,7 @@ def _raw(path: Path) -> xr.Dataset:
     """What is at the path, as it is."""
     try:
         if path.is_dir():
-            found: xr.Dataset = xr.open_zarr(str(path), decode_times=False, chunks={})
+            found: xr.Dataset = xr.open_zarr(for_xarray(path), decode_times=False, chunks={})
             return found
         return xr.open_dataset(path, engine="netcdf4", decode_times=False, chunks={})
     except (OSError, ValueError, RuntimeError, KeyError) as error:

@@ -24,7 +24,7 @@ from ens10.loader.samples import (
     SumsOfYears,
     move_in_place,
 )
-from ens10.places import for_zarr, is_url
+from ens10.places import for_xarray, for_zarr, is_url
 from ens10.store import open_store, store_kinds
 from ens10.store.chunks import Reader, open_reader
 from ens10.streaming import Move
@@ -202,7 +202,7 @@ def _part(path: Path | str, kind: Any, held: Sequence[str]) -> xr.Dataset:
     """One part of a store without dask, whose graph of 20,000 dates takes seconds to make."""
     if kind not in held:
         return open_store(path, kind)  # raises, and says what to do
-    part: xr.Dataset = xr.open_zarr(str(path), group=kind, consolidated=False, chunks=None)
+    part: xr.Dataset = xr.open_zarr(for_xarray(path), group=kind, consolidated=False, chunks=None)
     return part
 
 

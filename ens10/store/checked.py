@@ -156,8 +156,8 @@ def open_predictions(root: Path, *, dask: bool = False, **options: Any) -> xr.Da
         options: of `xarray.open_zarr`.
 
     Raises:
-        FileError: the metadata cannot be read; or, by the manifest, a file is missing, too much,
-            or of another size. When values are read: a file is missing.
+        FileError: the metadata cannot be read, or are of a newer version; or, by the manifest, a
+            file is missing, too much, or of another size. When values are read: a file is missing.
         DamagedFileError: a file does not match the manifest, at once or when values are read.
     """
     _check_arrays(root)
@@ -167,10 +167,13 @@ def open_predictions(root: Path, *, dask: bool = False, **options: Any) -> xr.Da
     with readable(root, "its metadata cannot be read", _REMEDY):
         found = in_order(xr.open_zarr(source, consolidated=False, chunks=chunks, **options))
         found = found.assign_coords({name: found[name].load() for name in found.coords})
-        found.attrs.pop(RECORDED, None)
+        version = found.attrs.pop(RECORDED, FORMAT)
         if not checked:  # metadata that no value can be read with
             for variable in found.data_vars.values():
                 variable[tuple(slice(1) for _ in variable.dims)].load()
+    if isinstance(version, int) and version > FORMAT:
+        reason = f"predictions of format {version}, newer than {FORMAT}"
+        raise FileError(root, reason, "Update ens10 to read them")
     return found
 
 

@@ -280,7 +280,8 @@ def _checked_plan(plan: Any) -> dict[str, Any]:
     for key in ("source", "truth"):
         about = plan[key] or {}
         listed = [name for name, _ in about.get("files", ())]
-        strange = [n for n in (about.get("name", "source"), *listed) if not is_inner(n)]
+        names = (about.get("name", "source"), *listed)
+        strange = [n for n in names if not (isinstance(n, str) and is_inner(n.replace(":", "-")))]
         if strange:
             raise ValueError(f"its plan names {strange[0]!r}, which is not a plain file name")
     return plan

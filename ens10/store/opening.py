@@ -12,6 +12,7 @@ from ens10.store.chunks import MEND
 from ens10.store.strict import StrictStore
 
 FORMAT_VERSION = 2
+_OLDEST = 1  # that is still read
 _STRICT_SINCE = 2  # before, chunks without any value were left out
 StoreKind = Literal["sfc", "pl", "truth", "statistics", "climate"]
 Codec = Literal["none", "lz4"]
@@ -107,6 +108,9 @@ def _root(path: Path | str) -> zarr.Group:
     if version > FORMAT_VERSION:
         reason = f"a store of format {version}, newer than {FORMAT_VERSION}"
         raise FileError(path, reason, "Update ens10 to read it")
+    if version < _OLDEST:
+        reason = f"a store of format {version}, older than {_OLDEST}, is not read any more"
+        raise FileError(path, reason, "Make it anew from its source with `ens10 prepare`")
     return root
 
 
