@@ -24,7 +24,6 @@ Move = Callable[[int, Field, Field], None]  # of a field's number, from one plac
 LINE = 16  # float32 numbers in 64 bytes, a cache line of most machines
 WORTH_IT = 2**16  # numbers: smaller fields stay in the cache for whoever reads them next
 _FLOAT, _DOUBLE, _INT32 = ir.FloatType(), ir.DoubleType(), ir.IntType(32)
-_HUGE = float(np.finfo(np.float32).max)
 
 
 def _vector(scalar: Any) -> Any:
@@ -113,9 +112,8 @@ def _copied_line(builder: Any, values: Any) -> Any:  # noqa: ARG001
 @_line
 def _standardised_line(builder: Any, values: Any, mean: Any, scale: Any) -> Any:
     value = builder.fdiv(builder.fsub(values, mean), scale)
-    for bound, beyond in ((_of(_HUGE), ">"), (_of(-_HUGE), "<")):
-        value = builder.select(builder.fcmp_ordered(beyond, value, bound), bound, value)
-    return builder.select(builder.fcmp_unordered("uno", value, value), _of(0.0), value)
+    apart = builder.fsub(value, value)  # NaN for NaN and for infinite numbers
+    return builder.select(builder.fcmp_unordered("uno", apart, apart), _of(0.0), value)
 
 
 @numba.njit(**OPTIONS)
@@ -143,12 +141,9 @@ def _with_gaps(codes, gap, scale, reference, out):  # type: ignore[no-untyped-de
 
 @numba.njit(**OPTIONS)
 def _standardised(values, mean, scale, out):  # type: ignore[no-untyped-def]
-    huge = np.float32(_HUGE)
     for i in range(out.size):
         value = (values[i] - mean[i]) / scale[i]
-        value = huge if value > huge else value
-        value = -huge if value < -huge else value
-        out[i] = value if value == value else np.float32(0)
+        out[i] = value if np.isfinite(value) else np.float32(0)
 
 
 @numba.njit(**OPTIONS)
@@ -208,7 +203,10 @@ def standardise(
     scale: npt.NDArray[np.float32],
     out: npt.NDArray[np.float32],
 ) -> None:
-    """Writes (values - mean) / scale; infinite numbers become the largest, NaN becomes 0.
+    """Writes (values - mean) / scale, and 0 where that is NaN or infinite.
+
+    An infinite value is a gap, as it is to masks and statistics: the largest number in its place
+    would be finite, and the loss of a network finite and senseless.
 
     Args:
         values: any shape, contiguous.

@@ -73,8 +73,8 @@ class RawEnsemble(NamedTuple):
 
     @classmethod
     def of_moments(cls, mean: Tensor, std: Tensor, floor: float) -> "RawEnsemble":
-        """With a spread of at least `floor`, and of 1 where one of the moments is NaN."""
-        missing = mean.isnan() | std.isnan()
+        """With a spread of at least `floor`, and of 1 where a moment is NaN or infinite."""
+        missing = ~(mean.isfinite() & std.isfinite())
         return cls(mean, torch.where(missing, 1, std).clamp(min=floor), missing)
 
     def moved(self, outputs: Tensor, most: float) -> tuple[Tensor, Tensor]:

@@ -98,7 +98,7 @@ def corrected_members(outputs: Tensor, batch: Batch, floor: float) -> Tensor:
             f"outputs of {outputs.shape[1]} members for {members.shape[1]} raw members",
             "Use features and members of the same ensemble",
         )
-    missing = members.isnan().any(dim=1) | batch["raw_std"].isnan()
+    missing = ~(members.isfinite().all(dim=1) & batch["raw_std"].isfinite())
     spread = batch["raw_std"].masked_fill(missing, 1).clamp(min=floor)
     # float32 also of half precision outputs, by promotion: half has no room for Z500
     shift = spread.unsqueeze(1) * outputs.squeeze(2)

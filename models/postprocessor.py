@@ -1,6 +1,7 @@
 """The Lightning modules: a network with its head, and a statistical method, behind one step."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
@@ -86,9 +87,11 @@ class _ForecastModule(pl.LightningModule):
         weights, domain = batch["weights"], current()
         # where(), not a product: a forecast may be NaN where there is nothing to compare with
         sums = torch.where(weights > 0, weights * values, 0).flatten(1).sum(1)
-        # where samples are split, all processes see what is wrong in one of the parts
+        # Where samples are split, all processes see what is wrong in one of the parts. This is the
+        # step's only synchronisation with the device, and it comes before the gradients: a check
+        # at the next step would find the weights spoilt. What is wrong is looked for only then.
         if not bool((found := domain.total(sums)).isfinite().all()):
-            raise _not_finite(name, found, batch["dates"])
+            raise _not_finite(name, found, batch, self._feature_names())
         part = weights.sum()
         total = domain.total(part).clamp(min=torch.finfo(part.dtype).tiny)
         # gradients of the parts are averaged: each loss is as if its part were the whole
@@ -98,6 +101,30 @@ class _ForecastModule(pl.LightningModule):
         prog_bar = name in ("train_loss", "val_loss")
         self.log(name, metric, on_step=False, on_epoch=True, prog_bar=prog_bar)
         return mean
+
+    def _feature_names(self) -> Sequence[str]:
+        """Names of the features, if the trainer's data module has them."""
+        data = getattr(self._trainer, "datamodule", None)
+        return tuple(getattr(data, "channels", ()))
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
+        """Refuses to save weights that are not finite, so that the checkpoint before stays.
+
+        A finite loss can have a gradient that is not, and the weights after the last step of an
+        epoch have not been in a loss yet. One synchronisation a checkpoint, none a step.
+
+        Raises:
+            ArgumentError: with the names of the first such parameters.
+        """
+        held = [
+            (n, _local(p.detach())) for n, p in self.named_parameters() if p.is_floating_point()
+        ]
+        whole = torch.stack([p.isfinite().all() for _, p in held]).tolist() if held else []
+        wrong = [name for (name, _), finite in zip(held, whole, strict=True) if not finite]
+        if wrong:
+            raise ArgumentError(
+                "weights", f"not finite after the last step: {listing(wrong)}", _DIVERGED
+            )
 
     def validation_step(self, batch: Batch) -> None:
         """Logs `val_loss` and `val_crps`."""
@@ -291,12 +318,47 @@ def with_penalty(loss: Tensor, network: Network) -> Tensor:
     return loss if penalty is None else loss + penalty
 
 
-def _not_finite(name: str, sums: Tensor, dates: Tensor) -> ArgumentError:
-    wrong = dates[~sums.isfinite()].tolist()
+_DIVERGED = (
+    "The training diverged: lower the learning rate; the last checkpoint is of before. If it "
+    "goes on, verify the store with `ens10 verify`"
+)
+
+
+def _not_finite(name: str, sums: Tensor, batch: Batch, features: Sequence[str]) -> ArgumentError:
+    """The error of a loss that is not finite: its dates, and the inputs that are not finite."""
+    bad = ~sums.isfinite()
+    wrong = batch["dates"][bad].tolist()
     days = [f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H}" for second in wrong]
+    reason = f"not finite for valid date{'s' if len(days) > 1 else ''} {listing(days)}"
+    inputs = _not_finite_inputs(batch, bad, features)
+    if not inputs:
+        return ArgumentError(name, f"{reason}, where all inputs are finite", _DIVERGED)
     return ArgumentError(
         name,
-        f"not finite for valid date{'s' if len(days) > 1 else ''} {listing(days)}",
-        "Look for NaN in features, raw ensemble or target of these dates; if there is none, the "
-        "training diverged: lower the learning rate",
+        f"{reason}, where these inputs are NaN or infinite: {listing(inputs)}",
+        "Look at these variables and dates with `ens10 inspect`, and verify the store with "
+        "`ens10 verify`",
     )
+
+
+def _not_finite_inputs(batch: Batch, bad: Tensor, features: Sequence[str]) -> list[str]:
+    """Names of what is not finite in some dates of a batch, where points have weight."""
+    valid = batch["weights"][bad] > 0
+    held = batch["features"][bad]
+    wrong = ~held.isfinite()
+    channels = [n for n in range(held.shape[-3]) if bool(wrong[..., n, :, :].any())]
+    known = len(features) == held.shape[-3]
+    inputs = [features[n] if known else f"feature {n}" for n in channels]
+    for key, values in batch.items():
+        if key in ("raw_mean", "raw_std", "target", "members") and isinstance(values, Tensor):
+            part = values[bad]
+            counted = valid.unsqueeze(1) if part.ndim > valid.ndim else valid
+            if bool((~part.isfinite() & counted).any()):
+                inputs.append(key)
+    return inputs
+
+
+def _local(parameter: Tensor) -> Tensor:
+    """The part of a parameter that this process holds, where it is kept in shards."""
+    part: Tensor = getattr(parameter, "to_local", lambda: parameter)()
+    return part

@@ -79,7 +79,10 @@ class Engine:
 
             check_climate(forecasts.template, climate)
         self._structure(begun, forecasts.template, paired, ensembles)
-        form = form_of(path, forecasts.template, ensembles, self.plan["options"]["any_values"])
+        options = self.plan["options"]
+        form = form_of(
+            path, forecasts.template, ensembles, options["any_values"], options.get("places", False)
+        )
         with self._explained():
             kept_apart = not isinstance(inputs.truth, xr.Dataset | None)
             where = str(inputs.truth) if kept_apart else "truth"
@@ -104,6 +107,7 @@ class Engine:
             told = differences({key: held.get(key) for key in self.plan}, self.plan)
             if not told:
                 self.plan["axes"] = held["axes"]
+                self.plan["options"]["places"] = held["options"].get("places", False)
                 return True
             if not self.force:
                 raise FileError(

@@ -14,6 +14,7 @@ from ens10.places import is_url
 from ens10.source.opening import files_in, is_zarr
 
 Plan = dict[str, Any]
+_NO_CHOICE = ("places",)  # keys that tell what a version of this package writes, not what is asked
 
 
 def described(source: Source | None) -> Plan | None:
@@ -67,7 +68,7 @@ def differences(old: Plan, new: Plan) -> list[str]:
     told = []
     for key in sorted({*old, *new}):
         before, now = old.get(key), new.get(key)
-        if before == now:
+        if before == now or key in _NO_CHOICE:
             continue
         if key in ("source", "truth") and isinstance(before, dict) and isinstance(now, dict):
             told += _sources(key, before, now)

@@ -106,6 +106,7 @@ def prepare(
         "missing": missing,
         "climate": plain(climate),
         "any_values": bool(any_values),
+        "places": True,  # chunks carry their place; see ens10.packed16.layout
     }
     plan = {"options": options, "source": described(src), "truth": described(truth)}
     if codec not in ("none", "lz4"):

@@ -67,7 +67,11 @@ def repair_units(
         consolidate(folder.store)
         (folder.path / "units").mkdir()
         form = form_of(
-            folder.store, forecasts.template, options["ensembles"], options["any_values"]
+            folder.store,
+            forecasts.template,
+            options["ensembles"],
+            options["any_values"],
+            options.get("places", False),
         )
         where = "truth" if truth is None else str(truth)
         makers = [t for t in planned_units(forecasts, form, paired, where) if t.name in units]

@@ -120,9 +120,13 @@ def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequenc
 
 
 def form_of(
-    path: Path, forecasts: xr.Dataset, ensembles: Sequence[int], any_values: bool = False
+    path: Path,
+    forecasts: xr.Dataset,
+    ensembles: Sequence[int],
+    any_values: bool = False,
+    places: bool = True,
 ) -> Form:
-    """What the units need to know about the store."""
+    """What the units need to know about the store; see `Form` for the options."""
     sizes = forecasts.sizes
     return Form(
         members=sizes["number"],
@@ -132,6 +136,7 @@ def form_of(
         ensembles=suffixes(sizes["number"], ensembles),
         packing=_packing(path, forecasts),
         any_values=any_values,
+        places=places,
     )
 
 

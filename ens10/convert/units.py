@@ -20,6 +20,7 @@ from ens10.errors import FileError
 from ens10.packed16.layout import Field, encode
 from ens10.source.ranges import check_range
 from ens10.store.manifest import Row
+from ens10.store.record import field_checksums
 
 SUMS = ("count", "sum", "square_sum")
 _SLAB = 1 << 16  # points
@@ -89,6 +90,7 @@ class Form:
         ensembles: suffix of the arrays' names, and members, of each mean and deviation.
         packing: of the forecasts' chunks, None for packed16 alone.
         any_values: whether values that cannot be are accepted.
+        places: whether chunks carry their place; those of older stores do not.
     """
 
     members: int
@@ -98,6 +100,7 @@ class Form:
     ensembles: tuple[tuple[str, int], ...]
     packing: Packing | None
     any_values: bool = False
+    places: bool = True
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,8 @@ class ForecastUnit:
         beside: list[Future[None]] = []
         with self.fields.opened() as read:
             for n, part in enumerate(self.parts):
-                data = encode(read(n), form.rows, form.columns)
+                key = part.path if form.places else ""
+                data = encode(read(n), form.rows, form.columns, key)
                 chunk = Chunk(data, form.members, form.rows, form.columns)
                 ranges = chunk.ranges()
                 for member, held in enumerate(() if form.any_values else ranges):
@@ -167,7 +171,8 @@ class ForecastUnit:
                 one.result()
         for each, (suffix, _) in zip(moments, form.ensembles, strict=True):
             for values, kind in zip(each, ("mean", "std"), strict=True):
-                writer.put(chunk_path(f"statistics/ensemble_{kind}{suffix}", self.place, 3), values)
+                path = chunk_path(f"statistics/ensemble_{kind}{suffix}", self.place, 3)
+                writer.put(path, values, [field_checksums(values)])
 
 
 @cache
@@ -276,4 +281,6 @@ class SumsUnit:
                 for path in paths:
                     add_date(np.fromfile(path, "<f4", slab[0].size, offset=4 * begin), *slab)
             for part, values in zip(SUMS, sums, strict=True):
-                writer.put(chunk_path(f"statistics/{kind}_{part}", self.place, 3), values)
+                about = [field_checksums(values.reshape(self.shape[0], -1))]
+                key = chunk_path(f"statistics/{kind}_{part}", self.place, 3)
+                writer.put(key, values, about)

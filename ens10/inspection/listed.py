@@ -11,11 +11,10 @@ import crc32c
 
 from ens10.inspection.rows import Row
 from ens10.store.form import Form
+from ens10.store.record import END, NAME
 from ens10.untrusted import is_inner, parse_json
 
-MANIFEST = "manifest/json/c/0"
 _PLAN = "plan.json"
-_END = b'},"crc32c":'
 _CHUNK = re.compile(r"(.*)/c((?:/\d+)*)")
 _ANEW = "Prepare the store anew with --force"
 
@@ -59,13 +58,13 @@ class Listed:
         self._store = store
         self._forms = dict(_forms(store))
         self.total = sum(prod(map(_chunks, f.shape, f.chunk)) for f in self._forms.values())
-        if (store / MANIFEST).exists():
+        if (store / NAME).exists():
             groups = {name.split("/")[0] for name in self._forms}
             self.total += len(self._forms) + len(groups) + 3  # the top, and the manifest's own
         self.problems: list[str] = []
 
     def __iter__(self) -> Iterator[File]:
-        if (self._store / MANIFEST).exists():
+        if (self._store / NAME).exists():
             return self._in_manifest()
         return self._in_arrays()
 
@@ -76,11 +75,11 @@ class Listed:
 
     def _in_manifest(self) -> Iterator[File]:
         """Line by line: the manifest of half a million chunks is long."""
-        path = self._store / MANIFEST
+        path = self._store / NAME
         offset, check, ended = 0, 0, False
         with path.open("rb") as lines:
             for n, line in enumerate(lines):
-                if line.startswith(_END):
+                if line.startswith(END):
                     ended = self._ends(path, line, offset, check)
                     break
                 check = crc32c.crc32c(line, check)
@@ -95,7 +94,7 @@ class Listed:
             self.problems.append(f"{path}: damaged at byte {offset}: its end is missing. {_ANEW}")
 
     def _ends(self, path: Path, line: bytes, offset: int, check: int) -> bool:
-        found = line.removeprefix(_END).rstrip(b" \n").removesuffix(b"}")
+        found = line.removeprefix(END).rstrip(b" \n").removesuffix(b"}")
         if found != str(check).encode() or not line.endswith(b"\n"):
             reason = "it does not match its checksum"
             self.problems.append(f"{path}: damaged at byte {offset}: {reason}. {_ANEW}")
@@ -119,7 +118,7 @@ def _chunks(size: int, part: int) -> int:
 def _forms(store: Path) -> Iterator[tuple[str, Form]]:
     """The arrays in the groups of a store whose description can be read."""
     for metadata in sorted(store.glob("*/*/zarr.json")):
-        if str(metadata.parent.relative_to(store)) == MANIFEST.partition("/c/")[0]:
+        if str(metadata.parent.relative_to(store)) == NAME.partition("/c/")[0]:
             continue
         try:
             yield (

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import FileError
-from ens10.inspection.listed import MANIFEST, File, Listed
+from ens10.inspection.listed import File, Listed
 from ens10.inspection.netcdf import grid_in_words
 from ens10.inspection.rows import Few, Moments, Row, counted, few, status_of
 from ens10.packed16.layout import DamagedChunkError, crc32c, length_of, parse
@@ -18,6 +18,7 @@ from ens10.progress import track
 from ens10.store import FORMAT_VERSION, StoreKind, is_strict, open_store, store_kinds
 from ens10.store.chunks import MEND
 from ens10.store.form import Form, check
+from ens10.store.record import NAME
 from ens10.untrusted import parse_json
 
 _KINDS: tuple[StoreKind, ...] = ("sfc", "pl", "truth")  # whose values are shown
@@ -26,7 +27,7 @@ _LONG = 500  # chunks from which a progress bar is worth it
 
 def is_store(path: Path) -> bool:
     """Whether a folder holds a store of ens10, however damaged."""
-    if (path / MANIFEST).exists():
+    if (path / NAME).exists():
         return True
     try:
         return "ens10_format" in parse_json((path / "zarr.json").read_bytes())["attributes"]
@@ -137,7 +138,7 @@ class _Files:
         if not self._values:
             return
         raw = np.fromfile(path, np.uint8)
-        chunk = check(raw, chunked) if chunked else raw
+        chunk = check(raw, chunked, file.path) if chunked else raw
         if file.crc is not None and crc32c(raw) != file.crc:
             raise DamagedChunkError(0, "it does not match its checksum in the manifest")
         if chunked and _is_shown(file.array, chunked):

@@ -111,6 +111,11 @@ class EnsembleDataModule(pl.LightningDataModule):
         return self._batches[key]
 
     @property
+    def channels(self) -> tuple[str, ...]:
+        """Names of the features, in order; see `Batches.channels`."""
+        return self.batches("train").channels
+
+    @property
     def share(self) -> Share:
         """The dates, rows and columns of this process, as the trainer's strategy has it."""
         samples = self._opened

@@ -9,7 +9,6 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-import zarr
 
 from ens10.channels import split_exactly
 from ens10.convert import ensemble_moments
@@ -24,17 +23,23 @@ from ens10.loader.samples import (
     SumsOfYears,
     move_in_place,
 )
-from ens10.places import for_xarray, for_zarr, is_url
-from ens10.store import open_store, store_kinds
-from ens10.store.chunks import Reader, open_reader
+from ens10.packed16.layout import DamagedChunkError
+from ens10.places import is_url
+from ens10.store import StoreKind, open_store, store_kinds
+from ens10.store.bytes import FileBytes
+from ens10.store.chunks import MEND, Reader, open_reader
+from ens10.store.record import Record, compare, open_record
+from ens10.store.strict import open_strictly
 from ens10.streaming import Move
 
 _PARTS = ("count", "sum", "square_sum")
-_BLOCK = 1 << 24  # bytes of a record that are searched at a time
 
 
 class StoreSamples(Samples):
     """Samples of a store: no dask, no zarr and no fresh memory while dates are read.
+
+    What is read is compared with the checksums of the store's manifest when it is first read, and
+    again once its file has changed: coordinates, statistics, truth and forecasts.
 
     Means and deviations of an ensemble that is smaller than the store's are read if the store has
     them (`ensemble_mean_first5`), and else computed from the members.
@@ -48,16 +53,19 @@ class StoreSamples(Samples):
         MissingDataError: the store has no truth.
         UnknownNameError: the store lacks the target.
         ArgumentError: more members than the store has.
+        DamagedFileError: coordinates differ from the manifest; so do later what is read.
     """
 
     def __init__(self, path: Path | str, target: str, ensemble: int | None = None) -> None:
-        held = store_kinds(path)
-        both = [_part(path, kind, held) for kind in ("sfc", "pl") if kind in held]
-        dataset = xr.merge(both, join="exact", combine_attrs="override", compat="equals")
-        truth = _part(path, "truth", held)
-        super().__init__(dataset, truth, target, ensemble)
         self._given = (path, target, ensemble)
-        statistics = _part(path, "statistics", held)
+        held = store_kinds(path)
+        self._record = open_record(path)
+        self._root = open_strictly(path, self._record)
+        both = [self._part(kind, held) for kind in ("sfc", "pl") if kind in held]
+        dataset = xr.merge(both, join="exact", combine_attrs="override", compat="equals")
+        truth = self._part("truth", held)
+        super().__init__(dataset, truth, target, ensemble)
+        statistics = self._part("statistics", held)
         self._suffix = "" if self.members == dataset.sizes["number"] else f"_first{self.members}"
         self._has_moments = f"ensemble_mean{self._suffix}" in statistics
         self._row = {str(c): n for n, c in enumerate(statistics["channel"].to_numpy())}
@@ -133,16 +141,13 @@ class StoreSamples(Samples):
 
         The record of 20,000 dates is large: some megabytes of it are searched at a time.
         """
-        record = Path(self._given[0]) / "manifest/json/c/0"
-        if is_url(self._given[0]) or not record.is_file():
+        if self._record is None:
             return super().without_truth()
         place = "/".join(map(str, self._truth_place))
         path = f"truth/{self._variable(self.target)[0]}/c/(\\d+)/{place}/0/0"
         row = re.compile(f'"{path}",\\d+,\\d+,[^,]*,[^,]*,{self._points},'.encode())
-        lacking: list[int] = []
-        with record.open("rb") as file:
-            while lines := file.read(_BLOCK) + file.readline():
-                lacking += [int(found[1]) for found in row.finditer(lines)]
+        found = (place for lines in self._record.blocks() for place in row.finditer(lines))
+        lacking = [int(place[1]) for place in found]
         return np.array(sorted(lacking), np.int64)
 
     @property
@@ -151,12 +156,11 @@ class StoreSamples(Samples):
 
     def _sum(self, name: str, blocks: list[int], step: float, rows: list[int]) -> Any:
         """One of the sums, added up over blocks in their order."""
-        root = zarr.open_group(for_zarr(self._given[0]), mode="r", use_consolidated=False)
-        array: Any = root[f"statistics/{name}"]
+        array: Any = self._root[f"statistics/{name}"]
         total = np.zeros((len(rows), *self._grid), array.dtype)
-        s = self.steps.index(step)
+        planes, s = _Planes(self._given[0], array, self._record), self.steps.index(step)
         for block in blocks:
-            total += _planes(self._given[0], f"statistics/{name}", array, (block, s), rows)
+            total += planes.read(block, s, rows)
         return total
 
     def _moments_of_members(
@@ -192,41 +196,63 @@ class StoreSamples(Samples):
             place.append(truth.get_index("level").get_loc(level))
         return tuple(int(p) for p in place)
 
+    def _part(self, kind: StoreKind, held: Sequence[str]) -> xr.Dataset:
+        """One part of a store without dask, whose graph of 20,000 dates takes seconds to make."""
+        if kind not in held:
+            return open_store(self._given[0], kind)  # raises, and says what to do
+        store: Any = self._root.store
+        part: xr.Dataset = xr.open_zarr(store, group=kind, consolidated=False, chunks=None)
+        return part
+
     def _reader(self, name: str) -> Reader:
         if name not in self._readers:
-            self._readers[name] = open_reader(self._given[0], name)
+            self._readers[name] = open_reader(self._given[0], name, self._record)
         return self._readers[name]
 
 
-def _part(path: Path | str, kind: Any, held: Sequence[str]) -> xr.Dataset:
-    """One part of a store without dask, whose graph of 20,000 dates takes seconds to make."""
-    if kind not in held:
-        return open_store(path, kind)  # raises, and says what to do
-    part: xr.Dataset = xr.open_zarr(for_xarray(path), group=kind, consolidated=False, chunks=None)
-    return part
-
-
-def _planes(
-    store: Path | str, name: str, array: Any, place: tuple[int, int], rows: Sequence[int]
-) -> Any:
-    """Some channels of one block and step of a sum: read alone if they are plain numbers in a file.
+class _Planes:
+    """Reads channels of a block and step of a sum: these alone if they are numbers in a file.
 
     A chunk may hold all steps, of which one is wanted, and zarr would read the whole of it.
 
-    Raises:
-        DamagedFileError: the file is too short.
+    Args:
+        store: path or URL.
+        array: of zarr, over (block, step, channel, latitude, longitude).
+        record: the store's manifest.
     """
-    shape = array.chunks
-    whole = shape[2:] == array.shape[2:] and shape[0] == 1 and shape[1] in (1, array.shape[1])
-    plain = not array.compressors and not array.filters and array.dtype.isnative
-    step_place = (place[1], 0) if shape[1] == 1 else (0, place[1])
-    file = Path(store) / name / "c" / f"{place[0]}" / f"{step_place[0]}" / "0" / "0" / "0"
-    if is_url(store) or not (whole and plain and file.is_file()):
-        return np.asarray(array[place])[rows]
-    planes = np.empty((len(rows), *shape[3:]), array.dtype)
-    with file.open("rb", buffering=0) as opened:
-        for plane, row in zip(planes, rows, strict=True):
-            opened.seek((step_place[1] * shape[2] + row) * plane.nbytes)
-            if opened.readinto(plane) != plane.nbytes:
-                raise DamagedFileError(file, opened.tell(), "the file ends here")
-    return planes
+
+    def __init__(self, store: Path | str, array: Any, record: Record | None) -> None:
+        self._array, self._name = array, array.path
+        self._folder = None if is_url(store) else Path(store) / self._name
+        self._shape = shape = array.chunks
+        whole = shape[2:] == array.shape[2:] and shape[0] == 1 and shape[1] in (1, array.shape[1])
+        plain = not array.compressors and not array.filters and array.dtype.isnative
+        self._plain = whole and plain
+        outer = (array.shape[0], array.shape[1] // shape[1])
+        self._sums = record.array(self._name, outer) if record and self._plain else None
+
+    def read(self, block: int, step: int, channels: Sequence[int]) -> Any:
+        """Shape (channels, latitude, longitude).
+
+        Raises:
+            FileError: the chunk is missing.
+            DamagedFileError: it is too short, or differs from the manifest.
+        """
+        chunk, within = (step, 0) if self._shape[1] == 1 else (0, step)
+        file = self._folder and self._folder / f"c/{block}/{chunk}/0/0/0"
+        if not (self._plain and file and file.is_file()):
+            return np.asarray(self._array[block, step])[channels]
+        planes = np.empty((len(channels), *self._shape[3:]), self._array.dtype)
+        try:
+            with file.open("rb", buffering=0) as opened:
+                source = FileBytes(opened.fileno())
+                if self._sums is not None:
+                    fields = self._shape[2] if self._shape[1] == 1 else 0
+                    sums = self._sums.at(self._sums.number((block, chunk)))
+                    compare(sums, source, channels, fields)
+                for plane, channel in zip(planes, channels, strict=True):
+                    begin = (within * self._shape[2] + channel) * plane.nbytes
+                    source.read(begin, plane.nbytes, plane.reshape(-1).view(np.uint8))
+        except DamagedChunkError as error:
+            raise DamagedFileError(file, error.offset, error.reason, MEND) from error
+        return planes

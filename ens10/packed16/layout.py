@@ -1,8 +1,10 @@
 """The bytes of a packed16 chunk: a header with one record for each field, then their values.
 
 All numbers are little-endian. The header is 32 bytes (magic, version, number of fields, rows,
-columns, crc32c of the records), the record of a field 64; values begin at a multiple of 64. A field
-is one of
+columns, crc32c of the records, crc32c of the chunk's key in its store), the record of a field 64;
+values begin at a multiple of 64. The key, such as "sfc/t2m/c/0/0/0/0/0", is that of array, date,
+step and level: it tells a chunk that lies at the place of another one. Its checksum is 0 where it
+is not known, as in older stores and in what Zarr itself writes. A field is one of
 
     MISSING    no values; every point is NaN
     CONSTANT   no values; every point is `reference * decimal`
@@ -33,7 +35,7 @@ _HEADER = np.dtype(
         ("rows", "<u4"),
         ("columns", "<u4"),
         ("crc", "<u4"),
-        ("spare", "<u4"),
+        ("place", "<u4"),  # crc32c of the chunk's key, 0 if that is not known
     ]
 )
 RECORD = np.dtype(
@@ -49,6 +51,7 @@ RECORD = np.dtype(
         ("spare", "<u8", (2,)),
     ]
 )
+_PLACE_AT = 28  # bytes of the header before the place
 _BYTES = {MISSING: 0, CONSTANT: 0, PACKED: 2, FLOAT: 4}
 
 
@@ -87,8 +90,14 @@ class Packed:
 Field = Packed | npt.NDArray[np.float32] | None
 
 
-def encode(fields: Sequence[Field], rows: int, columns: int) -> bytearray:
-    """A chunk's bytes; a field without any value is None.
+def encode(fields: Sequence[Field], rows: int, columns: int, key: str = "") -> bytearray:
+    """Return a chunk's bytes.
+
+    Args:
+        fields: one field after the other; None for a field without any value.
+        rows: of a field.
+        columns: of a field.
+        key: the chunk's key in its store, "" if it is not known.
 
     Raises:
         ValueError: a field of another shape.
@@ -108,7 +117,8 @@ def encode(fields: Sequence[Field], rows: int, columns: int) -> bytearray:
     for begin, values in payloads:
         chunk[begin : begin + values.size] = values.data
     heads = np.array(records, RECORD)
-    header = np.array((MAGIC, VERSION, len(fields), rows, columns, crc32c(heads), 0), _HEADER)
+    about = (MAGIC, VERSION, len(fields), rows, columns, crc32c(heads), _place(key))
+    header = np.array(about, _HEADER)
     chunk[: values_begin(len(fields))] = _padded(header.tobytes() + heads.tobytes())
     return chunk
 
@@ -136,6 +146,11 @@ def _kept(field: Field) -> _Kept:
     return CONSTANT, -1, (float(first), 0.0, 1.0), 0, None
 
 
+def _place(key: str) -> int:
+    """The checksum of a key, 0 for none; a key whose checksum is 0 gets 1."""
+    return (crc32c(np.frombuffer(key.encode(), np.uint8)) or 1) if key else 0
+
+
 def _padded(head: bytes) -> bytes:
     return head.ljust(_aligned(len(head), _ALIGNMENT), b"\0")
 
@@ -145,7 +160,9 @@ def values_begin(fields: int) -> int:
     return _aligned(_HEADER.itemsize + fields * RECORD.itemsize, _ALIGNMENT)
 
 
-def parse(head: memoryview, fields: int, rows: int, columns: int, size: int) -> npt.NDArray[Any]:
+def parse(
+    head: memoryview, fields: int, rows: int, columns: int, size: int, key: str = ""
+) -> npt.NDArray[Any]:
     """The records of a chunk, one for each field, checked.
 
     Args:
@@ -154,9 +171,10 @@ def parse(head: memoryview, fields: int, rows: int, columns: int, size: int) -> 
         rows: their rows.
         columns: their columns.
         size: bytes of the whole chunk.
+        key: where in its store the chunk lies; "" if that is not known.
 
     Raises:
-        DamagedChunkError: not a packed16 chunk, one of another shape, or one cut short.
+        DamagedChunkError: not a packed16 chunk, one of another shape or place, or one cut short.
     """
     if len(head) < values_begin(fields) or bytes(head[:8]) != MAGIC:
         cut = len(head) < values_begin(fields)
@@ -170,6 +188,8 @@ def parse(head: memoryview, fields: int, rows: int, columns: int, size: int) -> 
     records = np.frombuffer(head, RECORD, fields, _HEADER.itemsize)
     if crc32c(records) != header["crc"]:
         raise DamagedChunkError(_HEADER.itemsize, "the header does not match its checksum")
+    if key and header["place"] not in (0, _place(key)):
+        raise DamagedChunkError(_PLACE_AT, "a chunk of another place (date, step, level or array)")
     kinds, gaps, begins = (records[name].tolist() for name in ("kind", "gap", "offset"))
     end = 0
     for n, (kind, gap, begin) in enumerate(zip(kinds, gaps, begins, strict=True)):

@@ -26,6 +26,12 @@ class FileBytes:
         self._about = os.fstat(file)
         self.size = self._about.st_size
 
+    @property
+    def state(self) -> int:
+        """A number that is another one once the file was written or replaced."""
+        about = self._about
+        return hash((about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
+
     def read(self, begin: int, size: int, into: Any) -> Buffer:
         """Bytes of the file, in an array given, or made by `into` if they are not memory yet."""
         if self._maps is not None and callable(into) and size >= _WORTH_MAPPING:

@@ -9,20 +9,21 @@ import os
 import threading
 from collections.abc import Sequence
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import zarr
 
 from ens10.errors import ArgumentError, DamagedFileError, FileError
 from ens10.packed16.layout import DamagedChunkError, length_of, most_bytes, parse, values_begin
 from ens10.packed16.lz4 import inflate
 from ens10.packed16.unpack import unpack
-from ens10.places import for_zarr, is_url
+from ens10.places import is_url
 from ens10.store.bytes import Buffer, FileBytes, MemoryBytes, Source
 from ens10.store.mapping import Maps
+from ens10.store.record import ArraySums, Record, compare
 from ens10.streaming import Move, copy
 from ens10.untrusted import parse_json
 
@@ -70,20 +71,27 @@ class Reader(Protocol):
 
         Raises:
             FileError: the chunk is missing.
-            DamagedFileError: the chunk is damaged.
+            DamagedFileError: the chunk is damaged, or that of another place.
             ArgumentError: a buffer of another shape or type, or a place of another array.
         """
 
 
-def open_reader(store: Path | str, name: str) -> Reader:
+def open_reader(store: Path | str, name: str, record: Record | None = None) -> Reader:
     """A reader of one array, such as "sfc/t2m"; of a local store without zarr.
+
+    Args:
+        store: path or URL.
+        name: of the array.
+        record: the store's manifest, with which each chunk is compared when it is first read, and
+            again once its file has changed; None to compare none.
 
     Raises:
         FileError: no such array, or one that is chunked or coded in another way.
+        DamagedFileError: the array's metadata differ from the manifest.
     """
     if is_url(store):
-        return _ZarrReader(store, name)
-    return ChunkReader(Path(store) / name)
+        return _ZarrReader(store, name, record)
+    return ChunkReader(Path(store) / name, record)
 
 
 class ChunkReader:
@@ -91,18 +99,21 @@ class ChunkReader:
 
     Args:
         folder: of the array, with its `zarr.json`.
+        record: the store's manifest; see `open_reader`.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, record: Record | None = None) -> None:
+        self.folder, self.name = folder, "/".join(folder.parts[-2:])
         try:
-            about = parse_json((folder / "zarr.json").read_text())
+            metadata = (folder / "zarr.json").read_bytes()
+            about = parse_json(metadata)
             chunk = about["chunk_grid"]["configuration"]["chunk_shape"]
             dims = about["dimension_names"]
             codecs = [codec["name"] for codec in about["codecs"]]
             kind = about["data_type"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FileError(folder, f"no array of a store ({error})", MEND) from error
+        _compare_metadata(metadata, folder, self.name, record)
         self.shape: Place = tuple(about["shape"])
         self.outer = _outer(folder, self.shape, tuple(chunk), dims)
         *held, self.rows, self.columns = self.shape[self.outer :]
@@ -113,11 +124,17 @@ class ChunkReader:
         if kind != "float32":
             raise FileError(folder, f"holds {kind}, and fields are float32", "Open it with zarr")
         self._kept, self._maps = threading.local(), Maps()
+        self._sums = record.array(self.name, self.shape[: self.outer]) if record else None
+        # state of each chunk's file when it was compared, and which of its fields were
+        self._states = np.zeros(prod(self.shape[: self.outer]), np.int64)
+        self._compared = np.zeros((self._states.size, self.fields), np.bool_)
 
     def path_of(self, place: Place) -> Path:
         """The file of the chunk at a place along the outer dimensions."""
-        inner = len(self.shape) - self.outer
-        return self.folder.joinpath("c", *map(str, place), *["0"] * inner)
+        return self.folder.joinpath("c", *self._parts(place))
+
+    def _parts(self, place: Place) -> list[str]:
+        return [*map(str, place), *["0"] * (len(self.shape) - self.outer)]
 
     def read_into(
         self,
@@ -137,14 +154,35 @@ class ChunkReader:
         except FileNotFoundError as error:
             raise FileError(path, "the chunk is missing", MEND) from error
         try:
-            source = self._inflated(file) if self.compressed else FileBytes(file, self._maps)
-            read = self._packed if self.packed else self._plain
-            count = read(source, out, wanted, (first, last), move)
-            return os.fstat(file).st_size if self.compressed else count
+            held = FileBytes(file, self._maps)
+            if self._sums is not None:
+                self._compare(self._sums, held, place, wanted)
+            source = self._inflated(held) if self.compressed else held
+            if self.packed:
+                key = "/".join([self.name, "c", *self._parts(place)])
+                count = self._packed(source, out, wanted, (first, last), move, key)
+            else:
+                count = self._plain(source, out, wanted, (first, last), move)
+            return held.size if self.compressed else count
         except DamagedChunkError as error:
             raise DamagedFileError(path, error.offset, error.reason, MEND) from error
         finally:
             os.close(file)
+
+    def _compare(
+        self, sums: ArraySums, source: FileBytes, place: Place, wanted: Sequence[int]
+    ) -> None:
+        """Compares a chunk with the manifest, unless it was compared and is as it was then.
+
+        Threads may do it at once: the one that ends last writes what the other one wrote.
+        """
+        n = sums.number(place)
+        if self._states[n] != source.state:
+            self._compared[n], self._states[n] = False, source.state
+        left = [field for field in wanted if not self._compared[n, field]]
+        if left:
+            done = compare(sums.at(n), source, left, self.fields, self._scratch("file"))
+            self._compared[n, done] = True
 
     def _packed(
         self,
@@ -153,9 +191,10 @@ class ChunkReader:
         fields: Sequence[int],
         rows: tuple[int, int],
         move: Move | None,
+        key: str,
     ) -> int:
         head = source.read(0, values_begin(self.fields), self._scratch("head"))
-        records = parse(head.data, self.fields, self.rows, self.columns, source.size)
+        records = parse(head.data, self.fields, self.rows, self.columns, source.size, key)
         count, points = head.size, (rows[1] - rows[0]) * self.columns
         for n, (field, target) in enumerate(zip(fields, out, strict=True)):
             record = records[field]
@@ -196,9 +235,8 @@ class ChunkReader:
                     move(n, values[n - first], out[n])
         return len(fields) * (rows[1] - rows[0]) * row
 
-    def _inflated(self, file: int) -> MemoryBytes:
-        size = os.fstat(file).st_size
-        packed = FileBytes(file, self._maps).read(0, size, self._scratch("file"))
+    def _inflated(self, source: FileBytes) -> MemoryBytes:
+        packed = source.read(0, source.size, self._scratch("file"))
         most = most_bytes(self.fields, self.rows, self.columns)
         chunk = inflate(packed, most, self._scratch("chunk"))
         return MemoryBytes(chunk)
@@ -230,8 +268,10 @@ class ChunkReader:
 class _ZarrReader:
     """Reads through zarr, for stores that are no local folder."""
 
-    def __init__(self, store: Path | str, name: str) -> None:
-        array: Any = zarr.open_group(for_zarr(store), mode="r", use_consolidated=False)[name]
+    def __init__(self, store: Path | str, name: str, record: Record | None = None) -> None:
+        from ens10.store.strict import open_strictly  # which needs the remedy of this module
+
+        array: Any = open_strictly(store, record)[name]
         outer = _outer(f"{store}/{name}", array.shape, array.chunks, array.metadata.dimension_names)
         held: Place = array.shape[outer:]
         self.rows, self.columns = held[-2:]
@@ -252,6 +292,16 @@ class _ZarrReader:
         for n, (values, target) in enumerate(zip(wanted, out, strict=True)):
             (move or _copy)(n, np.ascontiguousarray(values), target)
         return chunk.nbytes
+
+
+def _compare_metadata(content: bytes, folder: Path, name: str, record: Record | None) -> None:
+    """Refuses an array's metadata that differ from the manifest."""
+    if record is None:
+        return
+    try:
+        compare(record.row(f"{name}/zarr.json"), MemoryBytes(np.frombuffer(content, np.uint8)))
+    except DamagedChunkError as error:
+        raise DamagedFileError(folder / "zarr.json", error.offset, error.reason, MEND) from error
 
 
 def _copy(_: int, values: Field, out: Field) -> None:

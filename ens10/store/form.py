@@ -82,17 +82,23 @@ class Form:
         return prod(outer), rows, columns
 
 
-def check(chunk: Bytes, form: Form) -> Bytes:
+def check(chunk: Bytes, form: Form, key: str = "") -> Bytes:
     """The bytes of a chunk, unpacked if they were compressed.
 
+    Args:
+        chunk: as it lies in the store.
+        form: of the array.
+        key: where in the store it lies; "" if that is not known.
+
     Raises:
-        DamagedChunkError: the chunk is cut short, too long, or does not match its checksums.
+        DamagedChunkError: the chunk is cut short, too long, does not match its checksums, or is
+            that of another place.
     """
     if form.codec == "other":
         return chunk
     if form.compressed:
-        return _within(chunk, form)
-    _check_values(chunk, form)
+        return _within(chunk, form, key)
+    _check_values(chunk, form, key)
     return chunk
 
 
@@ -102,23 +108,23 @@ def plain_frame(chunk: Bytes) -> bytes:
     return frame
 
 
-def _within(frame: Bytes, form: Form) -> Bytes:
+def _within(frame: Bytes, form: Form, key: str) -> Bytes:
     """The values in an lz4 frame, checked."""
     packed = form.codec == "packed16"
     most = most_bytes(*form.field_shape) if packed else form.plain_size
     chunk = inflate(frame, most, lambda size: np.empty(size, np.uint8))
     try:
-        _check_values(chunk, form)
+        _check_values(chunk, form, key)
     except DamagedChunkError as error:
         reason = f"{error.reason} (at byte {error.offset} once unpacked)"
         raise DamagedChunkError(0, reason) from error
     return chunk
 
 
-def _check_values(chunk: Bytes, form: Form) -> None:
+def _check_values(chunk: Bytes, form: Form, key: str) -> None:
     if form.codec == "packed16":
         fields, rows, columns = form.field_shape
-        records = parse(chunk.data, fields, rows, columns, chunk.size)
+        records = parse(chunk.data, fields, rows, columns, chunk.size, key)
         for n in range(fields):
             checked_values(chunk, records, n, rows * columns)
         return

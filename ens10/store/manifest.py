@@ -11,8 +11,9 @@ is said of half a million chunks can be read line by line:
 and spaces to its end, since the text tells the checksums of metadata that tell its length. The
 array `manifest/copy` holds the same bytes once more, so that damage to one of them loses nothing.
 A row holds path, bytes, crc32c and, for fields, minimum, maximum, number of missing values, and
-source: for each member the number of the file in the plan, first byte and length. No times of day,
-no names of machines: the same data give the same bytes.
+source: for each member the number of the file in the plan, first byte and length; for statistics,
+the crc32c of each channel's field in hexadecimal, since a training reads some channels of a chunk.
+No times of day, no names of machines: the same data give the same bytes.
 """
 
 import json
@@ -29,11 +30,11 @@ import zarr
 from ens10.durable import sync_files, write_whole
 from ens10.errors import DamagedFileError, FileError
 from ens10.packed16.layout import crc32c
+from ens10.store.record import COPY as COPY
+from ens10.store.record import NAME as NAME
 from ens10.store.writing import consolidate, create_array
 from ens10.untrusted import check_regular, is_inner, parse_json
 
-NAME = "manifest/json/c/0"
-COPY = "manifest/copy/c/0"
 FORMAT = 1
 _GROUP = "manifest"
 _ARRAYS = ("json", "copy")

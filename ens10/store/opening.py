@@ -9,11 +9,10 @@ import zarr
 from ens10.errors import FileError, MissingDataError, UnknownNameError
 from ens10.places import for_xarray, for_zarr, is_url
 from ens10.store.chunks import MEND
-from ens10.store.strict import StrictStore
+from ens10.store.strict import STRICT_SINCE, StrictStore
 
 FORMAT_VERSION = 2
 _OLDEST = 1  # that is still read
-_STRICT_SINCE = 2  # before, chunks without any value were left out
 StoreKind = Literal["sfc", "pl", "truth", "statistics", "climate"]
 Codec = Literal["none", "lz4"]
 
@@ -83,7 +82,7 @@ def store_kinds(path: Path | str) -> list[str]:
 
 def is_strict(path: Path | str) -> bool:
     """Whether every chunk of a store was written, so that one that lacks is damage."""
-    return int(str(_root(path).attrs["ens10_format"])) >= _STRICT_SINCE
+    return int(str(_root(path).attrs["ens10_format"])) >= STRICT_SINCE
 
 
 def _root(path: Path | str) -> zarr.Group:

@@ -1,4 +1,4 @@
-"""A Zarr store that says so where a chunk is missing or damaged.
+"""A Zarr store that says so where a chunk is missing, damaged or at the place of another one.
 
 To Zarr a chunk that is not there is full of fill values, and so to xarray: what was lost would be
 read as NaN. Every chunk of a store of ens10 is written, so one that is not there is an error.
@@ -6,21 +6,42 @@ read as NaN. Every chunk of a store of ens10 is written, so one that is not ther
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
+import zarr
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import WrapperStore
 
 from ens10.errors import DamagedFileError, FileError
 from ens10.packed16.layout import DamagedChunkError
+from ens10.places import for_zarr
+from ens10.store.bytes import MemoryBytes
 from ens10.store.chunks import MEND
 from ens10.store.form import Form, check, plain_frame
+from ens10.store.record import Record, compare
 
 _CHUNK_KEY = re.compile(r"(.*)/c(?:/\d+)*")
+STRICT_SINCE = 2  # before this format, chunks without any value were left out
 _METADATA = "/zarr.json"
 _BESIDE = 1 << 16  # bytes from which a chunk is checked in a thread of its own
+
+
+def open_strictly(store: Path | str, record: Record | None = None) -> zarr.Group:
+    """A store's hierarchy as zarr has it, without consolidated metadata, read strictly.
+
+    Args:
+        store: path or URL; one of a format before `STRICT_SINCE` is read as zarr does it.
+        record: its manifest; see `StrictStore`.
+    """
+    root = zarr.open_group(for_zarr(store), mode="r", use_consolidated=False)
+    if int(str(root.attrs.get("ens10_format", 0))) < STRICT_SINCE:
+        return root
+    strict = StrictStore(root.store, str(store), record)
+    return zarr.open_group(strict, mode="r", use_consolidated=False)
 
 
 class StrictStore(WrapperStore[Store]):
@@ -29,12 +50,16 @@ class StrictStore(WrapperStore[Store]):
     Args:
         store: the store.
         path: its path or URL, for messages.
+        record: its manifest, with which every file is compared when it is first read; None to
+            compare none.
     """
 
-    def __init__(self, store: Store, path: str) -> None:
+    def __init__(self, store: Store, path: str, record: Record | None = None) -> None:
         super().__init__(store)
         self.path = path.rstrip("/")
         self._forms: dict[str, Form] = {}
+        self._record = record
+        self._compared: set[str] = set()
 
     async def get(
         self,
@@ -54,6 +79,8 @@ class StrictStore(WrapperStore[Store]):
         if array is None:
             if value is None and key.endswith(_METADATA):
                 await self._check_absent(key)
+            if value is not None and byte_range is None:
+                self._compare(key, _bytes_of(value))
             return value
         if value is None:
             raise FileError(f"{self.path}/{key}", "the chunk is missing", MEND)
@@ -78,20 +105,40 @@ class StrictStore(WrapperStore[Store]):
         return self._forms[array]
 
     def _checked(self, key: str, value: Buffer, form: Form, prototype: BufferPrototype) -> Buffer:
-        chunk = np.asarray(value.as_numpy_array()).view(np.uint8)
+        chunk = _bytes_of(value)
         try:
-            whole = check(chunk, form)
+            whole = check(chunk, form, key)
         except DamagedChunkError as error:
-            path = f"{self.path}/{key}"
-            raise DamagedFileError(path, error.offset, error.reason, MEND) from error
+            raise self._damaged(key, error) from error
+        self._compare(key, chunk)
         return prototype.buffer.from_bytes(plain_frame(whole)) if form.compressed else value
 
+    def _compare(self, key: str, content: npt.NDArray[np.uint8]) -> None:
+        """Compares a file that is read for the first time with the manifest, if it lists it."""
+        if self._record is None or key in self._compared:
+            return
+        sums = self._record.row(key)
+        if sums is None and _array_of(key) is None:
+            return  # metadata at the top that Zarr looks for
+        try:
+            compare(sums, MemoryBytes(content))
+        except DamagedChunkError as error:
+            raise self._damaged(key, error) from error
+        self._compared.add(key)
+
+    def _damaged(self, key: str, error: DamagedChunkError) -> DamagedFileError:
+        return DamagedFileError(f"{self.path}/{key}", error.offset, error.reason, MEND)
+
     def _with_store(self, store: Store) -> Self:
-        return type(self)(store, self.path)
+        return type(self)(store, self.path, self._record)
 
     def __dask_tokenize__(self) -> Any:
         """Stores of one path are one to dask."""
         return type(self).__name__, self.path
+
+
+def _bytes_of(value: Buffer) -> npt.NDArray[np.uint8]:
+    return np.asarray(value.as_numpy_array()).view(np.uint8)
 
 
 def _array_of(key: str) -> str | None:
