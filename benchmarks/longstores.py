@@ -9,6 +9,7 @@ import numpy as np
 import zarr
 
 from ens10.climate import blocks
+from ens10.packed16.layout import MAGIC, PLACE
 from ens10.store import consolidate, store_kinds
 
 _DAY = 86400
@@ -51,8 +52,11 @@ def _lengthen(
             _rewrite(group, name, start[:, None] + lead)
         elif dims[0] == "time":
             group[name].resize((dates, *array.shape[1:]))  # type: ignore[union-attr]
-            for n in range(dates):
-                _link(source / name / "c" / str(n % held), out / name / "c" / str(n))
+            chunks = out / name / "c"
+            for n in range(held):
+                _copy_without_place(source / name / "c" / str(n), chunks / str(n))
+            for n in range(held, dates):
+                _link(chunks / str(n % held), chunks / str(n))
     if "valid_year" in old:
         _blocks(group, old, (start[:, None] + lead).astype("datetime64[s]"))
 
@@ -83,6 +87,18 @@ def _rewrite(group: zarr.Group, name: str, values: Any) -> None:
         dimension_names=dims, attributes=attributes, compressors=None,
     )  # fmt: skip
     new[...] = values.astype(dtype)
+
+
+def _copy_without_place(source: Path, out: Path) -> None:
+    """Copies chunks; packed ones forget their place, since they will lie at several."""
+    for file in source.rglob("*"):
+        if file.is_file():
+            target = out / file.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            content = bytearray(file.read_bytes())
+            if content.startswith(MAGIC):
+                content[PLACE] = bytes(4)
+            target.write_bytes(content)
 
 
 def _link(source: Path, out: Path) -> None:

@@ -51,7 +51,7 @@ RECORD = np.dtype(
         ("spare", "<u8", (2,)),
     ]
 )
-_PLACE_AT = 28  # bytes of the header before the place
+PLACE = slice(28, 32)  # of the header's bytes
 _BYTES = {MISSING: 0, CONSTANT: 0, PACKED: 2, FLOAT: 4}
 
 
@@ -189,7 +189,9 @@ def parse(
     if crc32c(records) != header["crc"]:
         raise DamagedChunkError(_HEADER.itemsize, "the header does not match its checksum")
     if key and header["place"] not in (0, _place(key)):
-        raise DamagedChunkError(_PLACE_AT, "a chunk of another place (date, step, level or array)")
+        raise DamagedChunkError(
+            PLACE.start, "a chunk of another place (date, step, level or array)"
+        )
     kinds, gaps, begins = (records[name].tolist() for name in ("kind", "gap", "offset"))
     end = 0
     for n, (kind, gap, begin) in enumerate(zip(kinds, gaps, begins, strict=True)):
