@@ -20,11 +20,10 @@ from ens10.models.postprocessor import Prediction
 from ens10.models.predictive import Predictive
 from ens10.models.predictive.base import FIELD
 from ens10.store import create_array, write_coordinates
-from ens10.store.checked import FORMAT, RECORDED
+from ens10.store.checked import FORMAT, PREDICTED, RECORDED
 from ens10.store.manifest import record_files
 
 GRID = FIELD[1:]
-_PLAN: dict[str, Any] = {"source": None, "truth": None, "options": {}, "kind": "predictions"}
 
 
 class PredictionWriter(BasePredictionWriter):
@@ -75,7 +74,7 @@ class PredictionWriter(BasePredictionWriter):
         trainer.strategy.barrier("predictions are written")
         if not trainer.is_global_zero:
             return
-        record_files(self._partial, _PLAN)
+        record_files(self._partial, PREDICTED)
         replace_folder(self._partial, self._path)
 
     def _write(self, name: str, dims: Sequence[str], place: int, values: Field) -> None:

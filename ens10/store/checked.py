@@ -27,6 +27,7 @@ from ens10.untrusted import check_regular, parse_json, readable
 
 RECORDED = "ens10_predictions"  # attribute of predictions that have a manifest: their format
 FORMAT = 1
+PREDICTED: dict[str, Any] = {"source": None, "truth": None, "options": {}, "kind": "predictions"}
 _METADATA = "zarr.json"
 _REMEDY = "Predict again with `ens10 predict --run RUN`"
 _LONGEST_AXIS = 1 << 24  # values of a coordinate, all of which are read
