@@ -18,7 +18,7 @@ from ens10.errors import Ens10Error, FileError
 from ens10.machine_errors import machine_error
 
 _MOST_NODES = 1_000_000  # of a YAML document, aliases written out
-_DEEPEST = 100  # levels of a YAML document
+_DEEPEST = 100  # levels of a YAML document, and of folders
 _LONGEST = 200  # characters of a library's message
 _FORBIDDEN = ("\\", "\0", ":")  # separators and drive letters of other systems
 
@@ -58,6 +58,37 @@ def inside(folder: Path, name: object, named_by: str | PathLike[str]) -> Path:
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise FileError(path, "a symbolic link that leads out of the folder", "Remove the link")
     return path
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Return all files in a folder and the folders in it, sorted; links to folders are left alone.
+
+    Raises:
+        FileError: folders nested more than 100 levels deep.
+    """
+    found: list[Path] = []
+    left = [(os.fspath(folder), 0)]
+    while left:
+        inner, depth = left.pop()
+        check_depth(folder, depth)
+        with os.scandir(inner) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    left.append((entry.path, depth + 1))
+                elif entry.is_file():
+                    found.append(Path(entry.path))
+    return sorted(found)
+
+
+def check_depth(folder: Path, depth: int) -> None:
+    """Refuse folders so deep that walking through them ends in another error.
+
+    Raises:
+        FileError: more than 100 levels.
+    """
+    if depth > _DEEPEST:
+        reason = f"holds folders more than {_DEEPEST} levels deep"
+        raise FileError(folder, reason, "Take them out; no store has them")
 
 
 def check_regular(path: Path) -> None:

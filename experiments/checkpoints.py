@@ -40,7 +40,7 @@ def checkpoint_shapes(path: Path) -> Shapes:
     with warnings.catch_warnings(), readable(path, "damaged, or no checkpoint", remedy):
         warnings.simplefilter("ignore")  # torch remarks on a foreign pickle, then refuses it
         # from memory, a string that claims gigabytes is not made room for
-        source = path if zipfile.is_zipfile(path) else io.BytesIO(path.read_bytes())
+        source = path if _is_zip(path) else io.BytesIO(path.read_bytes())
         try:
             held = torch.load(source, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
@@ -54,6 +54,21 @@ def checkpoint_shapes(path: Path) -> Shapes:
         remedy = "Those of a run are in RUN/checkpoints"
         raise FileError(path, "no checkpoint: it has no state_dict", remedy)
     return shapes(state)
+
+
+def _is_zip(path: Path) -> bool:
+    """Return True if a file is a ZIP archive whose parts are no larger than itself.
+
+    Raises:
+        ValueError: a part claims to be larger; torch would make room for it.
+    """
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as file:
+        largest = max((part.file_size for part in file.infolist()), default=0)
+    if largest > path.stat().st_size:
+        raise ValueError(f"a part of {largest} bytes")
+    return True
 
 
 def resumable(folder: Path, *, repair: bool = False) -> Path | None:

@@ -1,6 +1,7 @@
 """What a store is asked to be, so that a later run can tell whether it is the same."""
 
 import json
+import os
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from ens10.convert.listing import Source
 from ens10.errors import listing
 from ens10.places import is_url
 from ens10.source.opening import files_in, is_zarr
+from ens10.untrusted import files_below
 
 Plan = dict[str, Any]
 _NO_CHOICE = ("places",)  # keys that tell what a version of this package writes, not what is asked
@@ -31,13 +33,18 @@ def described(source: Source | None) -> Plan | None:
         return {"url": str(source)}
     path = Path(source)
     if is_zarr(path):
-        found = sorted(f for f in path.rglob("*") if f.is_file())
+        found = files_below(path)
         size = sum(f.stat().st_size for f in found)
-        return {"name": path.resolve().name, "zarr": [len(found), size]}
+        return {"name": _name(path), "zarr": [len(found), size]}
     return {
-        "name": path.resolve().name,
+        "name": _name(path),
         "files": [[f.name, f.stat().st_size] for f in files_in(path)],
     }
+
+
+def _name(path: Path) -> str:
+    """The name of what a path leads to; of a loop of links, which leads nowhere, its own."""
+    return Path(os.path.realpath(path)).name
 
 
 def size_of(source: Source) -> int:

@@ -1,5 +1,6 @@
 """NetCDF files, and Zarr stores that are not ours, as rows."""
 
+import warnings
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -67,7 +68,9 @@ def _raw(path: Path) -> xr.Dataset:
     """What is at the path, as it is."""
     try:
         if path.is_dir():
-            found: xr.Dataset = xr.open_zarr(for_xarray(path), decode_times=False, chunks={})
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
+                found: xr.Dataset = xr.open_zarr(for_xarray(path), decode_times=False, chunks={})
             return found
         return xr.open_dataset(path, engine="netcdf4", decode_times=False, chunks={})
     except (OSError, ValueError, RuntimeError, KeyError) as error:

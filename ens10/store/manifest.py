@@ -33,7 +33,7 @@ from ens10.packed16.layout import crc32c
 from ens10.store.record import COPY as COPY
 from ens10.store.record import NAME as NAME
 from ens10.store.writing import consolidate, create_array
-from ens10.untrusted import check_regular, is_inner, parse_json
+from ens10.untrusted import check_depth, check_regular, is_inner, parse_json
 
 FORMAT = 1
 _GROUP = "manifest"
@@ -152,6 +152,7 @@ def files_of(root: Path, but: Container[str] = ()) -> list[str]:
     found = []
     for folder, folders, names in os.walk(root):
         inner = folder[len(str(root)) + 1 :]
+        check_depth(root, inner.count(os.sep))
         if inner in but:
             folders[:] = [name for name in folders if name != "c"]
         found += [f"{inner}/{name}" for name in names] if inner else names

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ens10.convert import verify
+from ens10.cli import main
+from ens10.convert import prepare, verify
 from ens10.errors import FileError
 from ens10.inspection import inspect_path
 from ens10.store.manifest import COPY, NAME, read_manifest
-from ens10.untrusted import check_regular, inside, is_inner, parse_json, parse_yaml
+from ens10.untrusted import check_regular, files_below, inside, is_inner, parse_json, parse_yaml
 
 PARTS = st.sampled_from(
     ["..", ".", "", "a", "..a", "b.c", "~", "C:", "\\", "/", "\0", "a\\..\\b", "…", "%2e%2e", " "]
@@ -151,3 +152,58 @@ def test_a_chunk_that_never_ends(copied):
     chunk.unlink()
     os.mkfifo(chunk)
     assert verify(copied, sample=0).damaged == [("sfc/t2m/c/0/0/0/0/0", "it is not a regular file")]
+
+
+def run_on(path, tmp_path, capsys):
+    """What each command says of a path that holds nothing to read: one line, exit status 1."""
+    told = []
+    for command in (["inspect"], ["prepare", "-"], ["verify"]):
+        arguments = [str(tmp_path / "out.zarr") if part == "-" else part for part in command[1:]]
+        assert main([command[0], str(path), *arguments]) == 1
+        printed = capsys.readouterr()
+        told.append(printed.err if printed.err else printed.out.splitlines()[-1])
+    return told
+
+
+def test_loops_of_links(tmp_path, capsys):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "self").symlink_to(folder)
+    (folder / "nowhere").symlink_to(folder / "nowhere")
+    os.mkfifo(folder / "pipe.grib")
+    for path in (tmp_path / "a", tmp_path / "a" / "inside", folder, folder / "pipe.grib"):
+        for line in run_on(path, tmp_path, capsys):
+            assert str(path) in line
+            assert line.count("\n") <= 1
+
+
+def deep(folder, levels=150):
+    """Folders in folders; with ten times as many, walking through them is a RecursionError."""
+    folder.mkdir()
+    (folder / "zarr.json").write_text('{"zarr_format":3,"node_type":"group","attributes":{}}')
+    begun = os.getcwd()  # noqa: PTH109
+    os.chdir(folder)
+    for _ in range(levels):
+        os.mkdir("deeper")  # noqa: PTH102
+        os.chdir("deeper")
+    os.chdir(begun)
+    return folder
+
+
+def test_folders_too_deep(tmp_path, copied):
+    with pytest.raises(FileError, match=r"z\.zarr: holds folders more than 100 levels deep"):
+        prepare(deep(tmp_path / "z.zarr"), tmp_path / "out.zarr")
+    deep(copied / "sfc" / "more")
+    with pytest.raises(FileError, match="folders more than 100 levels deep"):
+        verify(copied, repair=True)
+
+
+def test_files_below(tmp_path):
+    (tmp_path / "b" / "c").mkdir(parents=True)
+    for name in ("z", "b/y", "b/c/x"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "b" / "up").symlink_to(tmp_path)
+    (tmp_path / "a").symlink_to(tmp_path / "z")
+    assert files_below(tmp_path) == [tmp_path / n for n in ("a", "b/c/x", "b/y", "z")]
