@@ -49,11 +49,12 @@ class Environment:
     Args:
         folder: where it is made.
         behind: whether the libraries of the running environment are found after its own.
+        python: its interpreter.
     """
 
-    def __init__(self, folder, behind=False):
+    def __init__(self, folder, behind=False, python=sys.executable):
         self.folder = Path(folder)
-        run(sys.executable, "-m", "venv", "--without-pip", folder)
+        run(python, "-m", "venv", "--without-pip", folder)
         self.bin = self.folder / "bin"
         self.site = Path(
             self.python("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
