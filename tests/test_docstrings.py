@@ -17,6 +17,7 @@ ON_DATA = [
     "ens10.metrics.verification.verify:verify",
 ]
 ALONE = [
+    "ens10.places:is_url",
     "ens10.untrusted:is_inner",
     "ens10.metrics.crps:crps_normal",
     "ens10.metrics.crps:crps_ensemble",
