@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ens10.datacommands import add_all as add_data_commands
-from ens10.errors import suggestion
+from ens10.errors import ArgumentError, suggestion
 from ens10.extras import telling_extras
 from ens10.machine_errors import check_memory_limit
 from ens10.places import check_names
@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_names(given)
         check_memory_limit(command)
+        _check_python(command)
         with telling_extras(f"`ens10 {command}`", *extras):
             if command in _LIGHTNING:
                 return _lightning(command, given[1:])
@@ -56,6 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments is None:
             end_process(told)
         return told
+
+
+def _check_python(command: str) -> None:
+    """Refuse `python -O`, with which zarr cannot open a group: its assertions have effects.
+
+    Raises:
+        ArgumentError: it is on, and the command may open a store.
+    """
+    if sys.flags.optimize and command not in ("info", "env"):
+        reason = "zarr cannot open stores with it"
+        raise ArgumentError("python -O", reason, "Run without -O, and without PYTHONOPTIMIZE")
 
 
 def _reader_is_gone() -> bool:
@@ -201,7 +213,6 @@ def _lightning(stage: str, arguments: Sequence[str]) -> int:
 def _score(options: argparse.Namespace) -> int:
     import warnings
 
-    from ens10.errors import ArgumentError
     from ens10.experiments.score import score_forecast
     from ens10.metrics.verification import LeftOutWarning
 
