@@ -89,7 +89,8 @@ class _Worker:
         """The values of the last answer, shape (size,)."""
         self._shared.seek(0)
         values = np.empty(size, np.float64)
-        self._shared.readinto(values)
+        if self._shared.readinto(values) != values.nbytes:
+            raise EccodesError(f"its {size} values do not fit into memory")
         return values
 
     @property
