@@ -292,8 +292,9 @@ def _campaign(name: str, seed: int, runs: int, seconds: float) -> None:
     """Mutations from where the last campaign of the seed ended; finds are written to `finds`."""
     counts = _counts(name)
     done = counts["mutations"].get(str(seed), 0)
-    corpus, begun, told = corpus_of(name), time.monotonic(), 0
+    corpus, told = corpus_of(name), 0
     _import(name)
+    begun = time.monotonic()
     _limit_memory()
     for number, content in enumerate(mutations(corpus, seed, done, runs), 1):
         try:
