@@ -73,6 +73,7 @@ class StoreSamples(Samples):
         self._levels = dataset["level"].to_numpy().tolist() if "level" in dataset else []
         self._truth_place = self._truth_place_in(truth)
         self._readers: dict[str, Reader] = {}
+        self._opening = threading.Lock()
         self._kept = threading.local()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -205,9 +206,10 @@ class StoreSamples(Samples):
         return part
 
     def _reader(self, name: str) -> Reader:
-        if name not in self._readers:
-            self._readers[name] = open_reader(self._given[0], name, self._record)
-        return self._readers[name]
+        with self._opening:  # two threads would search the manifest twice
+            if name not in self._readers:
+                self._readers[name] = open_reader(self._given[0], name, self._record)
+            return self._readers[name]
 
 
 class _Planes:
