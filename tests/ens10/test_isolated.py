@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,30 @@ def test_one_that_was_ended_while_nobody_asked_is_replaced():
     kept._process.wait()
     assert values_of(PATH, RAW, 40)[0].size == 40
     assert isolated._idle != [kept]
+
+
+def test_ctrl_c_while_an_answer_is_read(monkeypatch):
+    """The next request must not get the answer that nobody read."""
+    values_of(PATH, RAW, 40)
+    (kept,) = isolated._idle
+
+    def interrupted(self, size):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(isolated._Worker, "values", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            values_of(PATH, RAW, 40)
+    assert not kept.is_alive
+    assert keys_of(PATH, RAW)["Ni"] == 8
+
+
+def test_threads_at_once():
+    raws = [message(FIELD + 100 * n, 2, {"packingType": "grid_ccsds"}) for n in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda raw: values_of(PATH, raw, 40)[0].mean(), raws * 5))
+    np.testing.assert_allclose(found, [FIELD.mean() + 100 * n for n in range(4)] * 5, atol=1e-2)
+    assert 1 <= len(isolated._idle) <= 4
 
 
 def test_a_message_that_eccodes_reads_without_end(monkeypatch, worker):
