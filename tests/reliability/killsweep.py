@@ -1,0 +1,260 @@
+"""Kill a command at each of its file operations, run it again, and compare what it leaves.
+
+    python tests/reliability/killsweep.py prepare fit --out tests/reliability/kills.json
+
+File operations are the calls that change files: open for writing, write, sync, rename, link, remove, make or
+remove a folder. Python makes them through a layer that counts them; at a chosen number the process sends itself
+SIGKILL, before the operation or, for a write, after half of its bytes. What C libraries write by themselves (HDF5
+into a temporary file) is counted where the file is synced and renamed.
+
+Each trial is a forked process, so that the packages are imported once. The command is then run again as its user
+would, and the files are compared with those of a run that nothing interrupted.
+"""
+
+import argparse
+import builtins
+import io
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+_EVENTS = {"rename": 0, "remove": 0, "mkdir": 0, "rmdir": 0, "link": 1, "symlink": 1}  # where the path is
+_CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_FAILED, _PASSED = 1, 0
+
+
+class FileOperations:
+    """Counts this process's file operations under a folder, and ends it at one of them.
+
+    Args:
+        root: operations elsewhere, such as in a compiler's cache, do not count.
+        kill_at: number of the operation, from 1; 0 for none.
+        half: after half the bytes of a write, rather than before it.
+    """
+
+    def __init__(self, root: Path, kill_at: int = 0, *, half: bool = False) -> None:
+        self.root, self.kill_at, self.half = str(root), kill_at, half
+        self.pid, self.names = os.getpid(), list[str]()
+        self._lock = threading.Lock()
+
+    def count(self, name: str, path: Any, tear: Callable[[], object] | None = None) -> None:
+        """Count one operation; end the process if it is the chosen one."""
+        if isinstance(path, int):
+            try:
+                path = os.readlink(f"/proc/self/fd/{path}")
+            except OSError:
+                return
+        if os.getpid() != self.pid or not os.path.abspath(os.fsdecode(path)).startswith(self.root):
+            return
+        with self._lock:
+            self.names.append(name)
+            if len(self.names) != self.kill_at:
+                return
+            if self.half:
+                if tear is None:
+                    os._exit(_PASSED)  # nothing to tear: this trial says nothing
+                tear()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def install(self) -> None:
+        """Interpose the layer, for the rest of this process."""
+        sys.addaudithook(self._audit)
+        for name in ("fsync", "fdatasync", "ftruncate"):
+            self._wrap(name)
+        for name in ("write", "pwrite"):
+            self._wrap(name, tears=True)
+        builtin, counted = io.open, self
+
+        class Raw(io.FileIO):
+            def write(self, data: Any) -> int:
+                counted.count("write", self.fileno(), lambda: io.FileIO.write(self, _part(data)))
+                return super().write(data) or 0
+
+        @wraps(builtin)
+        def opened(file: Any, mode: str = "r", buffering: int = -1, *rest: Any, **more: Any) -> Any:
+            if not set(mode) & set("wxa") or "+" in mode or buffering == 0 or isinstance(file, int):
+                return builtin(file, mode, buffering, *rest, **more)
+            if "b" in mode:
+                return io.BufferedWriter(Raw(file, mode.replace("b", "")))
+            raw = Raw(file, mode.replace("t", ""))
+            names = ("encoding", "errors", "newline")
+            text = {name: more[name] for name in names if name in more}
+            text |= dict(zip(names, rest, strict=False))
+            return io.TextIOWrapper(io.BufferedWriter(raw), **text)
+
+        io.open = opened  # type: ignore[assignment]
+        builtins.open = opened  # type: ignore[assignment]
+
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, _, flags = arguments
+            if isinstance(path, (str, bytes, os.PathLike)) and flags & _CHANGES:
+                self.count("open", os.fsdecode(path))
+        elif event.removeprefix("os.") in _EVENTS and event.startswith("os."):
+            path, folder = arguments[_EVENTS[event[3:]]], arguments[-1]
+            if isinstance(path, (str, bytes)) and isinstance(folder, int) and folder >= 0:
+                path = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
+            self.count(event[3:], path)
+
+    def _wrap(self, name: str, *, tears: bool = False) -> None:
+        real = getattr(os, name)
+
+        @wraps(real)
+        def call(handle: int, *rest: Any) -> Any:
+            def tear() -> object:
+                return real(handle, _part(rest[0]), *rest[1:])
+
+            self.count(name, handle, tear if tears else None)
+            return real(handle, *rest)
+
+        setattr(os, name, call)
+
+
+def _part(data: Any) -> memoryview:
+    view = memoryview(data).cast("B")
+    return view[: len(view) // 2]
+
+
+def in_child(work: Callable[[], int], log: Path | None = None) -> int:
+    """Run a function in a forked process.
+
+    Returns:
+        Its exit status; minus the signal's number if a signal ended it.
+    """
+    pid = os.fork()
+    if pid == 0:
+        status = _FAILED
+        try:
+            with (log or Path(os.devnull)).open("a") as said:
+                with redirect_stdout(said), redirect_stderr(said):
+                    status = work()
+        except BaseException as error:  # the child must not return into its parent's code
+            if log:
+                with log.open("a") as said:
+                    said.write(f"{type(error).__name__}: {error}\n")
+        finally:
+            os._exit(status if isinstance(status, int) else _FAILED)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@dataclass(frozen=True)
+class Study:
+    """A command to kill.
+
+    Attributes:
+        prepare: fills a folder with what the command starts from; called once, in a child.
+        run: the command, in that folder; returns its exit status.
+        again: what a user runs after a kill.
+        result: what the command leaves, by file; equal for equal results.
+    """
+
+    prepare: Callable[[Path], None]
+    run: Callable[[Path], int]
+    again: Callable[[Path], int]
+    result: Callable[[Path], dict[str, Any]]
+
+
+def sweep(
+    study: Study, folder: Path, every: int = 1, *, offset: int = 0, note: Callable[..., None] = print
+) -> dict[str, Any]:
+    """Kill a study's command at its file operations.
+
+    Args:
+        study: the command.
+        folder: to work in; empty.
+        every: at each operation, or at each so many-th.
+        offset: of the first.
+        note: called with each difference.
+
+    Returns:
+        Operations of the whole command by name, trials and differences.
+    """
+    start, trial, log = folder / "start", folder / "trial", folder / "log.txt"
+    start.mkdir(parents=True)
+
+    def uninterrupted() -> int:
+        operations = FileOperations(trial)
+        operations.install()
+        status = study.run(trial)
+        (folder / "operations.json").write_text(json.dumps(operations.names))
+        return status
+
+    if in_child(lambda: study.prepare(start) or _PASSED, log) != _PASSED:
+        raise RuntimeError(f"the study could not be prepared:\n{log.read_text()}")
+    shutil.copytree(start, trial, symlinks=True)
+    if in_child(uninterrupted, log) != _PASSED:
+        raise RuntimeError(f"the whole run failed:\n{log.read_text()}")
+    wanted = study.result(trial)
+    names: list[str] = json.loads((folder / "operations.json").read_text())
+    trials, differences = 0, list[str]()
+    for place in range(1 + offset, len(names) + 1, every):
+        for half in (False, True) if names[place - 1] in ("write", "pwrite") else (False,):
+            shutil.rmtree(trial)
+            shutil.copytree(start, trial, symlinks=True)
+            log.unlink(missing_ok=True)
+
+            def killed(place: int = place, half: bool = half) -> int:
+                FileOperations(trial, place, half=half).install()
+                return study.run(trial)
+
+            in_child(killed)  # where threads differ in order, it may end by itself
+            trials += 1
+            status = in_child(lambda: study.again(trial), log)
+            where = f"operation {place} ({names[place - 1]}{', half' if half else ''})"
+            if status != _PASSED:
+                said = log.read_text().strip().splitlines() if log.exists() else []
+                differences.append(f"{where}: exit {status}: {said[-1] if said else ''}")
+            else:
+                differences += [f"{where}: {name}" for name in _unlike(study.result(trial), wanted)]
+            for line in differences[-1:]:
+                if line.startswith(where):
+                    note(line)
+    counts = {name: names.count(name) for name in sorted(set(names))}
+    return {"operations": counts, "trials": trials, "differences": differences}
+
+
+def _unlike(mine: dict[str, Any], wanted: dict[str, Any]) -> Iterable[str]:
+    for name in sorted({*mine, *wanted}):
+        if name not in mine:
+            yield f"{name} is missing"
+        elif name not in wanted:
+            yield f"{name} is left over"
+        elif mine[name] != wanted[name]:
+            yield f"{name} differs"
+
+
+def main() -> int:
+    """Sweep the chosen commands and write their counts; exit status 1 after a difference."""
+    sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("experiments", "ens10")]
+    from killstudies import STUDIES
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("commands", nargs="*", default=[], choices=[*STUDIES, []])
+    parser.add_argument("--every", type=int, default=1, help="operations from kill to kill")
+    parser.add_argument("--out", type=Path, help="JSON; commands of earlier calls stay in it")
+    options = parser.parse_args()
+    wrong = 0
+    for name in options.commands or STUDIES:
+        with tempfile.TemporaryDirectory() as folder:
+            counts = sweep(STUDIES[name], Path(folder) / name, options.every)
+        wrong += len(counts["differences"])
+        print(name, json.dumps({**counts, "differences": len(counts["differences"])}), flush=True)
+        if options.out:
+            held = json.loads(options.out.read_text()) if options.out.exists() else {}
+            held[name] = {"every": options.every, **counts}
+            options.out.write_text(json.dumps(dict(sorted(held.items())), indent=1) + "\n")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
