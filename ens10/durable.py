@@ -105,6 +105,11 @@ def replace_folder(new: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def is_leftover(path: Path) -> bool:
+    """Return True for the name of a temporary file or folder, of which a kill leaves some."""
+    return path.name.startswith(".") and path.name.endswith(_SUFFIX)
+
+
 def clear_leftovers(folder: Path, *names: str) -> None:
     """Remove what writers that were killed left in a folder.
 

@@ -26,7 +26,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities import rank_zero_only
 
-from ens10.durable import clear_leftovers
+from ens10.durable import clear_leftovers, is_leftover
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments import provenance
 from ens10.experiments.bytesread import BytesRead
@@ -131,11 +131,12 @@ def _new_run(run: Path) -> Iterator[None]:
     """
     made = not run.exists()
     run.mkdir(parents=True, exist_ok=True)
-    if any(path.name != LOCK for path in run.iterdir()):
+    if any(path.name != LOCK and not is_leftover(path) for path in run.iterdir()):
         remedy = "Choose another --run, or resume it with --resume"
         raise FileError(run, "holds files already", remedy)
     try:
         with locked(run / LOCK, "ens10 fit"):
+            clear_leftovers(run)
             try:
                 yield
             except (Ens10Error, OSError, SystemExit) as error:

@@ -317,6 +317,8 @@ def _keep(last: Path, previous: Path) -> None:
             last.replace(previous)
             return
         aside.replace(previous)
+        # renaming one name of a file to another of its names does nothing and leaves both
+        aside.unlink(missing_ok=True)
 
 
 def _means(module: pl.LightningModule) -> dict[str, WeightedMean]:

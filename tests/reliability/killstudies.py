@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import flakyserver
-import numpy as np
 import realruns
 import torch
 from killsweep import Study, in_child
 
-import ens10.experiments.run  # imported before the forks
 from ens10.cli import main
 from ens10.convert import prepare
 from ens10.download import download

@@ -2,13 +2,14 @@
 
     python tests/reliability/killsweep.py prepare fit --out tests/reliability/kills.json
 
-File operations are the calls that change files: open for writing, write, sync, rename, link, remove, make or
-remove a folder. Python makes them through a layer that counts them; at a chosen number the process sends itself
-SIGKILL, before the operation or, for a write, after half of its bytes. What C libraries write by themselves (HDF5
-into a temporary file) is counted where the file is synced and renamed.
+File operations are the calls that change files: open for writing, write, sync, rename, link,
+remove, make or remove a folder. Python makes them through a layer that counts them; at a chosen
+number the process sends itself SIGKILL, before the operation or, for a write, after half of its
+bytes. What C libraries write by themselves (HDF5 into a temporary file) is counted where the file
+is synced and renamed.
 
-Each trial is a forked process, so that the packages are imported once. The command is then run again as its user
-would, and the files are compared with those of a run that nothing interrupted.
+Each trial is a forked process, so that the packages are imported once. The command is then run
+again as its user would, and the files are compared with those of a run that nothing interrupted.
 """
 
 import argparse
@@ -28,7 +29,14 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-_EVENTS = {"rename": 0, "remove": 0, "mkdir": 0, "rmdir": 0, "link": 1, "symlink": 1}  # where the path is
+_EVENTS = {
+    "rename": 0,
+    "remove": 0,
+    "mkdir": 0,
+    "rmdir": 0,
+    "link": 1,
+    "symlink": 1,
+}  # where the path is
 _CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _FAILED, _PASSED = 1, 0
 
@@ -51,10 +59,11 @@ class FileOperations:
         """Count one operation; end the process if it is the chosen one."""
         if isinstance(path, int):
             try:
-                path = os.readlink(f"/proc/self/fd/{path}")
+                path = str(Path(f"/proc/self/fd/{path}").readlink())
             except OSError:
                 return
-        if os.getpid() != self.pid or not os.path.abspath(os.fsdecode(path)).startswith(self.root):
+        place = str(Path(os.fsdecode(path)).absolute())
+        if os.getpid() != self.pid or not place.startswith(self.root):
             return
         with self._lock:
             self.names.append(name)
@@ -103,7 +112,7 @@ class FileOperations:
         elif event.removeprefix("os.") in _EVENTS and event.startswith("os."):
             path, folder = arguments[_EVENTS[event[3:]]], arguments[-1]
             if isinstance(path, (str, bytes)) and isinstance(folder, int) and folder >= 0:
-                path = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
+                path = str(Path(f"/proc/self/fd/{folder}").readlink() / os.fsdecode(path))
             self.count(event[3:], path)
 
     def _wrap(self, name: str, *, tears: bool = False) -> None:
@@ -135,9 +144,12 @@ def in_child(work: Callable[[], int], log: Path | None = None) -> int:
     if pid == 0:
         status = _FAILED
         try:
-            with (log or Path(os.devnull)).open("a") as said:
-                with redirect_stdout(said), redirect_stderr(said):
-                    status = work()
+            with (
+                (log or Path(os.devnull)).open("a") as said,
+                redirect_stdout(said),
+                redirect_stderr(said),
+            ):
+                status = work()
         except BaseException as error:  # the child must not return into its parent's code
             if log:
                 with log.open("a") as said:
@@ -165,7 +177,12 @@ class Study:
 
 
 def sweep(
-    study: Study, folder: Path, every: int = 1, *, offset: int = 0, note: Callable[..., None] = print
+    study: Study,
+    folder: Path,
+    every: int = 1,
+    *,
+    offset: int = 0,
+    note: Callable[..., None] = print,
 ) -> dict[str, Any]:
     """Kill a study's command at its file operations.
 
@@ -238,7 +255,9 @@ def main() -> int:
     sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("experiments", "ens10")]
     from killstudies import STUDIES
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("commands", nargs="*", default=[], choices=[*STUDIES, []])
     parser.add_argument("--every", type=int, default=1, help="operations from kill to kill")
     parser.add_argument("--out", type=Path, help="JSON; commands of earlier calls stay in it")

@@ -21,6 +21,7 @@ from stops import (
 )
 
 from ens10.experiments.checkpoints import is_whole, resumable
+from ens10.experiments.saving import _keep
 
 KILL = {"number": 0}  # at the very place, without another word
 
@@ -116,6 +117,15 @@ def test_a_damaged_checkpoint_is_replaced_by_the_one_before(copy, whole, capfd, 
     said = capfd.readouterr().err
     assert said.count("\n") == 1
     assert "last.ckpt is damaged; resuming from previous.ckpt, the one before" in said
+
+
+def test_a_checkpoint_that_has_its_second_name_already_leaves_no_third(tmp_path):
+    last, previous = tmp_path / "last.ckpt", tmp_path / "previous.ckpt"
+    last.write_text("epoch 1")
+    for _ in range(2):  # the second time as after a kill between this and the next checkpoint
+        _keep(last, previous)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["last.ckpt", "previous.ckpt"]
+        assert previous.read_text() == "epoch 1"
 
 
 def test_where_all_checkpoints_are_damaged_one_line_says_so(copy, capfd):

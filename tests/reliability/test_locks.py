@@ -75,6 +75,15 @@ def test_a_fit_that_cannot_begin_leaves_a_users_files_and_folders(store, tmp_pat
     assert not list(there.iterdir())
 
 
+def test_a_fit_that_was_killed_before_it_began_is_begun_again(store, tmp_path):
+    run = tmp_path / "mlp"
+    run.mkdir()
+    (run / "run.lock").write_text("ens10 fit, process 1 on somewhere\n")
+    (run / ".config.yaml.0123abcd.tmp").write_text("half of a configur")
+    fit(store, run)
+    assert not [*run.glob(".*.tmp")]
+
+
 def test_a_lock_outlives_neither_its_process_nor_a_kill(tmp_path):
     path = tmp_path / "run.lock"
     path.write_text("ens10 fit, process 1 on elsewhere\n")  # left by a kill
