@@ -14,6 +14,7 @@ from ens10.download.record import NAME, Entry, Record, checksum
 from ens10.download.remote import RefusedError, TransientError, public
 from ens10.download.retry import Patience
 from ens10.download.transfer import Transfer
+from ens10.durable import clear_leftovers
 from ens10.errors import Ens10Error, FileError, MissingDataError
 from ens10.grib import scan
 from ens10.machine_errors import machine_error
@@ -127,6 +128,8 @@ def _recognise(
         if not dry_run:
             scan(target)
             record.add(one.name, Entry(checksum(target), size, public(one.url)))
+            note_of(target).unlink(missing_ok=True)  # of a process that was killed before that
+            clear_leftovers(target.parent, note_of(target).name)
         kept[one.name] = size
     except FileError as error:
         wrong[one.name] = _differs(one.name, str(error).rstrip("."))

@@ -1,13 +1,16 @@
 """`checksums.json`: what was fetched into a folder, from where, with size and SHA-256."""
 
 import json
+import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from ens10.download.remote import BLOCK
-from ens10.durable import write_whole
+from ens10.durable import clear_leftovers, write_whole
 from ens10.errors import FileError
 from ens10.untrusted import parse_json
 
@@ -50,19 +53,38 @@ class Record:
 
     def add(self, name: str, entry: Entry) -> None:
         """Records a file, on disk before this returns."""
-        with self._lock:
-            self._write({**self._entries, name: entry})
+        with self._lock, _alone(self._path.parent):
+            self._write({**_read(self._path), name: entry})
 
     def forget(self, name: str) -> None:
         """Takes a file that is about to change out of the record, if it is there."""
-        with self._lock:
-            if name in self._entries:
-                self._write({n: entry for n, entry in self._entries.items() if n != name})
+        with self._lock, _alone(self._path.parent):
+            entries = _read(self._path)
+            if entries.pop(name, None) is not None:
+                self._write(entries)
 
     def _write(self, entries: dict[str, Entry]) -> None:
+        clear_leftovers(self._path.parent, NAME)  # of a process that was killed here
         self._entries = dict(sorted(entries.items()))
         table = {name: asdict(entry) for name, entry in self._entries.items()}
         write_whole(self._path, json.dumps(table, indent=1) + "\n")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process changes the record of a folder; systems without locks go on."""
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _read(path: Path) -> dict[str, Entry]:

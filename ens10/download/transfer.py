@@ -16,7 +16,7 @@ from ens10.download.partial import Partial, note_of, part_of
 from ens10.download.record import Entry
 from ens10.download.remote import Info, Part, Remote, TransientError, public
 from ens10.download.retry import Patience
-from ens10.durable import sync_folder
+from ens10.durable import clear_leftovers, sync_folder
 from ens10.errors import FileError
 from ens10.grib import scan
 
@@ -59,6 +59,7 @@ class Transfer:
             StoppedError: told to stop.
         """
         with part_of(target).open("ab+") as file, _alone(file, target):
+            clear_leftovers(target.parent, note_of(target).name)
             partial = Partial(file, note_of(target), public(url), info, self.moved)
             try:
                 self._fill(url, partial)
@@ -128,7 +129,7 @@ def _finish(target: Path) -> None:
         scan(kept)  # says the same of the name that the file bears now
         raise
     part.replace(target)
-    note_of(target).unlink()
+    note_of(target).unlink(missing_ok=True)
     sync_folder(target.parent)
 
 

@@ -10,6 +10,7 @@ from gribfiles import cube
 
 from ens10.download import download
 from ens10.download.folder import inside, size_text
+from ens10.download.record import Entry, Record
 from ens10.download.remote import public
 from ens10.errors import ArgumentError, FileError, MissingDataError
 
@@ -147,3 +148,13 @@ def test_an_interrupt_keeps_what_came(site, grib, tmp_path, monkeypatch):
     get(tmp_path, site.url)
     assert site.gets(NAME) == ["bytes=600-"]
     assert (tmp_path / NAME).read_bytes() == grib
+
+
+def test_two_processes_record_what_each_has_fetched(tmp_path):
+    one, other = Record(tmp_path), Record(tmp_path)
+    (tmp_path / ".checksums.json.0123abcd.tmp").write_text("of a process that was killed")
+    one.add("first", Entry("a", 1, "https://host/first"))
+    other.add("second", Entry("b", 2, "https://host/second"))
+    one.forget("first")
+    assert [*json.loads((tmp_path / "checksums.json").read_text())] == ["second"]
+    assert [path.name for path in tmp_path.iterdir()] == ["checksums.json"]

@@ -110,13 +110,16 @@ def _score(folder: Path) -> int:
 
 
 def _export(folder: Path) -> int:
-    export(folder / "store.zarr", folder / "out.nc", progress=False)
-    export(folder / "store.zarr", folder / "out.grib", kind="sfc", progress=False)
+    """Both formats; what stands under its name is whole and is not written again."""
+    for name in ("out.nc", "out.grib"):
+        if not (folder / name).exists():
+            export(folder / "store.zarr", folder / name, kind="sfc", progress=False)
     return 0
 
 
 def _exported(folder: Path) -> dict[str, Any]:
-    return {n: sha for n, sha in files(folder).items() if n.startswith(("out", ".out"))}
+    """The files; of a killed export one under a temporary name may stay."""
+    return {n: sha for n, sha in files(folder).items() if n.startswith("out")}
 
 
 def _download(folder: Path) -> int:
