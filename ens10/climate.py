@@ -70,6 +70,8 @@ class Sums:
 class Normaliser:
     """Turns features into (x - mean) / scale at every grid point, with gaps filled by 0.
 
+    A value that is NaN or infinite is a gap.
+
     Attributes:
         channels: names of the features, in order.
         mean: shape (C, H, W), float32.
@@ -95,7 +97,7 @@ class Normaliser:
             )
         features -= self.mean
         features /= self.scale
-        np.nan_to_num(features, copy=False, nan=0.0)
+        np.nan_to_num(features, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def normaliser(

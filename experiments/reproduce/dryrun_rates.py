@@ -8,7 +8,7 @@ from typing import Any
 
 from ens10.errors import FileError, MissingDataError
 from ens10.progress import track
-from ens10.untrusted import read_mapping
+from ens10.untrusted import parse_json
 
 FILE = "throughput.json"
 PROTOCOL, TARGET, MEMBERS = "clean", "t2m", 10  # what models are measured with
@@ -65,7 +65,7 @@ def read_rates(path: Path | None = None) -> Rates:
     if not path.is_file():
         raise FileError(path, "no measured rates", remedy)
     try:
-        held = read_mapping(path)
+        held = parse_json(path.read_text())
         rows, columns = held.pop("grid")
         return Rates((rows, columns), **held)
     except (ValueError, TypeError, KeyError, AttributeError) as error:

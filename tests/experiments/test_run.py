@@ -101,6 +101,7 @@ def test_another_seed_gives_another_network_and_the_same_emos(runs, store, tmp_p
         assert same == (name == "emos_local")
 
 
+@pytest.mark.slow
 def test_station_by_station_is_in_one_go(runs, tmp_path):
     """Predictions and scores of fresh processes, from the checkpoint alone."""
     run = runs["unet"]
@@ -278,6 +279,7 @@ def test_inputs_in_another_order_are_refused(store, tmp_path, capsys):
     assert "t2m:mean" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_quiet_run_says_nothing(store, tmp_path):
     run = tmp_path / "mlp"
     config = ["--config", realruns.config_path("mlp"), "--data.store", store]

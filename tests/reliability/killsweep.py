@@ -260,12 +260,13 @@ def main() -> int:
     )
     parser.add_argument("commands", nargs="*", default=[], choices=[*STUDIES, []])
     parser.add_argument("--every", type=int, default=1, help="operations from kill to kill")
+    parser.add_argument("--offset", type=int, default=0, help="operations before the first kill")
     parser.add_argument("--out", type=Path, help="JSON; commands of earlier calls stay in it")
     options = parser.parse_args()
     wrong = 0
     for name in options.commands or STUDIES:
         with tempfile.TemporaryDirectory() as folder:
-            counts = sweep(STUDIES[name], Path(folder) / name, options.every)
+            counts = sweep(STUDIES[name], Path(folder) / name, options.every, offset=options.offset)
         wrong += len(counts["differences"])
         print(name, json.dumps({**counts, "differences": len(counts["differences"])}), flush=True)
         if options.out:

@@ -44,9 +44,8 @@ def test_a_plain_run_of_someone_else_is_used(stranger):
 STAGES = [["predict"], ["validate"], ["test"], ["fit", "--resume"]]
 
 
-@pytest.mark.parametrize(
-    "stage", [STAGES[0], *(pytest.param(stage, marks=pytest.mark.slow) for stage in STAGES[1:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", STAGES)
 def test_code_of_someone_else_is_not_imported(stranger, stage):
     run, mark = stranger
     change(run, model__init_args__network__class_path="evil.Net")
