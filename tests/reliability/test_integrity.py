@@ -24,6 +24,7 @@ from ens10.experiments.reading import open_forecast
 from ens10.experiments.reporting.diagnostics import diagnose
 from ens10.experiments.reporting.groups import read_groups
 from ens10.experiments.score import read_states, score_run
+from ens10.experiments.statefile import save_states
 from ens10.untrusted import read_mapping
 
 COUNT = int(os.environ.get("ENS10_MUTATIONS", "0"))  # of the slow tests; see docs/reliability.md
@@ -88,7 +89,7 @@ def test_no_damage_to_predictions_changes_them_in_silence(run, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_no_damage_to_predictions_changes_a_score_in_silence(run, tmp_path):
-    print(outcomes(score_run, run, tmp_path / "unet", COUNT or 1000))
+    print(outcomes(score_run, run, tmp_path / "unet", COUNT or 200))
 
 
 def test_no_damage_to_scores_changes_them_in_silence(run, tmp_path):
@@ -101,7 +102,7 @@ def test_no_damage_to_scores_changes_them_in_silence(run, tmp_path):
     assert found["refused"] > found["same"]
 
 
-@pytest.mark.parametrize("count", [56, pytest.param(COUNT or 2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [56, pytest.param(COUNT or 300, marks=pytest.mark.slow)])
 def test_metadata_without_a_manifest_are_read_or_refused_in_one_line(older, tmp_path, capfd, count):
     copies, refused = Copies(older, tmp_path / "unet"), 0
     for n in range(count):
@@ -256,3 +257,10 @@ def test_predictions_that_are_replaced_while_they_are_read_are_told(run, store, 
     replace_folder(new, folder / STORE)
     with pytest.raises(FileError, match="was replaced while it was read"):
         forecast.load()
+
+
+def test_attributes_that_netcdf_cannot_hold_are_one_error(run, tmp_path):
+    states = read_states(run)
+    states["crps_sum"].attrs = {0: 0}  # as a list in the place of a mapping becomes
+    with pytest.raises(FileError, match=r"cannot hold the attributes .*Predict again"):
+        save_states(states, tmp_path / "scores.nc")
