@@ -15,11 +15,12 @@ from typing import BinaryIO
 from ens10.machine_errors import FULL, REFUSED
 
 _SUFFIX = ".tmp"
+_BYTES = 4  # of the random part of a temporary name
 
 
 def temporary_path(path: Path) -> Path:
     """Return a unique temporary path beside `path`; `clear_leftovers` removes unused ones."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{_SUFFIX}")
+    return path.with_name(f".{path.name}.{secrets.token_hex(_BYTES)}{_SUFFIX}")
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -105,9 +106,15 @@ def replace_folder(new: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def is_leftover(path: Path) -> bool:
-    """Return True for the name of a temporary file or folder, of which a kill leaves some."""
-    return path.name.startswith(".") and path.name.endswith(_SUFFIX)
+def leftovers(folder: Path, *names: str) -> list[Path]:
+    """List the temporary files and folders that writers left when they were killed.
+
+    Args:
+        folder: to look into.
+        names: of the files that were written; all if none are given.
+    """
+    digits = "[0-9a-f]" * 2 * _BYTES
+    return [left for name in names or ("*",) for left in folder.glob(f".{name}.{digits}{_SUFFIX}")]
 
 
 def clear_leftovers(folder: Path, *names: str) -> None:
@@ -117,8 +124,7 @@ def clear_leftovers(folder: Path, *names: str) -> None:
         folder: to look into.
         names: of the files whose lock the caller holds; all if none are given.
     """
-    lefts = (left for name in names or ("*",) for left in folder.glob(f".{name}.*{_SUFFIX}"))
-    for left in lefts:
+    for left in leftovers(folder, *names):
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
         else:

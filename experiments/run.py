@@ -26,7 +26,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities import rank_zero_only
 
-from ens10.durable import clear_leftovers, is_leftover
+from ens10.durable import clear_leftovers, leftovers
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments import provenance
 from ens10.experiments.bytesread import BytesRead
@@ -58,6 +58,7 @@ Stage = Literal["fit", "validate", "test", "predict"]
 STAGES: tuple[Stage, ...] = ("fit", "validate", "test", "predict")
 CONFIG, CHECKPOINTS = "config.yaml", "checkpoints"
 LOCK, PREDICT_LOCK = "run.lock", "predict.lock"
+_FIRST = (CONFIG, provenance.FILE)  # what a fit writes before it trains
 _KEPT = ("seed_everything", "trainer", "model", "data")
 # A null may stand where the default is none; jsonargparse 4.49 renamed the option.
 _RENAMED = tuple(int(n) for n in version("jsonargparse").split(".")[:2]) >= (4, 49)
@@ -131,12 +132,13 @@ def _new_run(run: Path) -> Iterator[None]:
     """
     made = not run.exists()
     run.mkdir(parents=True, exist_ok=True)
-    if any(path.name != LOCK and not is_leftover(path) for path in run.iterdir()):
+    ours = {run / LOCK, *leftovers(run, *_FIRST)}
+    if set(run.iterdir()) - ours:
         remedy = "Choose another --run, or resume it with --resume"
         raise FileError(run, "holds files already", remedy)
     try:
         with locked(run / LOCK, "ens10 fit"):
-            clear_leftovers(run)
+            clear_leftovers(run, *_FIRST)
             try:
                 yield
             except (Ens10Error, OSError, SystemExit) as error:
@@ -172,7 +174,7 @@ def _old_run(run: Path, stage: Stage) -> Iterator[None]:
         raise FileError(run, f"no run (it has no {CONFIG})", "Make one with `ens10 fit`")
     if stage == "fit":
         with locked(run / LOCK, "ens10 fit"):
-            clear_leftovers(run, CONFIG, provenance.FILE)  # `ens10 score` may be writing its own
+            clear_leftovers(run, *_FIRST)  # `ens10 score` may be writing its own
             for folder in (run / LOG_FOLDER, run / CHECKPOINTS):
                 clear_leftovers(folder)
             yield

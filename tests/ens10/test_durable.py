@@ -47,5 +47,6 @@ def test_a_short_write_is_continued(tmp_path, monkeypatch):
 def test_leftovers_of_killed_writers_are_removed(tmp_path):
     (tmp_path / ".a.json.0011aabb.tmp").write_text("hal")
     (tmp_path / "b.tmp").write_text("mine")
+    (tmp_path / ".c.notes.tmp").write_text("mine too")
     clear_leftovers(tmp_path)
-    assert names(tmp_path) == ["b.tmp"]
+    assert sorted(names(tmp_path)) == [".c.notes.tmp", "b.tmp"]

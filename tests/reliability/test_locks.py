@@ -84,6 +84,15 @@ def test_a_fit_that_was_killed_before_it_began_is_begun_again(store, tmp_path):
     assert not [*run.glob(".*.tmp")]
 
 
+def test_a_users_own_temporary_file_is_neither_removed_nor_overlooked(store, tmp_path, capsys):
+    own = tmp_path / "mlp" / ".notes.tmp"
+    own.parent.mkdir()
+    own.write_text("mine")
+    fit(store, own.parent, status=1)
+    assert "holds files already" in capsys.readouterr().err
+    assert own.read_text() == "mine"
+
+
 def test_a_lock_outlives_neither_its_process_nor_a_kill(tmp_path):
     path = tmp_path / "run.lock"
     path.write_text("ens10 fit, process 1 on elsewhere\n")  # left by a kill
