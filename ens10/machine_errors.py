@@ -68,6 +68,9 @@ def writing_netcdf(path: Path) -> Iterator[None]:
         yield
     except Ens10Error:
         raise
+    except (TypeError, ValueError) as error:
+        reason = f"cannot be written: netCDF cannot hold its attributes ({error})"
+        raise FileError(path, reason, "Make the forecast and the truth anew") from error
     except (OSError, RuntimeError) as error:
         if machine_error(error) is not None:
             raise
@@ -76,7 +79,7 @@ def writing_netcdf(path: Path) -> Iterator[None]:
 
 
 def check_memory_limit(command: str) -> None:
-    """Refuse a limit of memory under which a command's libraries cannot even be loaded.
+    """Refuse to start where `ulimit -v` is too low to load the libraries of a command.
 
     There they end the process without a word, by a segmentation fault or an abort.
 

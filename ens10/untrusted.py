@@ -106,7 +106,7 @@ def check_regular(path: Path) -> None:
 def readable(
     path: str | PathLike[str], reason: str = "cannot be read", remedy: str = "Write it again"
 ) -> Iterator[None]:
-    """Raise whatever a library finds wrong with a file within the block as this package's error.
+    """Convert any exception that a library raises while reading a file to a FileError.
 
     Zarr, numcodecs, xarray and netCDF4 raise a dozen kinds of errors on damaged metadata.
 

@@ -32,13 +32,10 @@ def save_states(
 
     Raises:
         OSError, RuntimeError: as netCDF's library raises them.
-        FileError: attributes that netCDF cannot hold, such as those of damaged predictions.
+        TypeError, ValueError: attributes that netCDF cannot hold, such as those of damaged
+            predictions.
     """
-    try:
-        states.to_netcdf(path, engine="netcdf4", format=form)
-    except (TypeError, ValueError) as error:
-        reason = f"netCDF cannot hold the attributes of these scores ({error})"
-        raise FileError(path, reason, "Predict again") from error
+    states.to_netcdf(path, engine="netcdf4", format=form)
     checksum = _checksum(path, path.stat().st_size)
     with path.open("ab") as file:
         file.write(_MARK + b"%08x\n" % checksum)

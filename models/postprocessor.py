@@ -108,7 +108,7 @@ class _ForecastModule(pl.LightningModule):
         return tuple(getattr(data, "channels", ()))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Refuses to save weights that are not finite, so that the checkpoint before stays.
+        """Refuse to save NaN or infinite weights, so that the previous checkpoint is kept.
 
         A finite loss can have a gradient that is not, and the weights after the last step of an
         epoch have not been in a loss yet. One synchronisation a checkpoint, none a step.

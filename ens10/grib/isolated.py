@@ -35,7 +35,7 @@ Packing = tuple[float, int, int, int]
 
 
 class EccodesError(Exception):
-    """ecCodes cannot read a message, or has ended on it."""
+    """ecCodes cannot read a message, or its process crashed while reading it."""
 
 
 class _Worker:
@@ -170,7 +170,7 @@ def values_of(
 
 
 def _memory(raw: bytes, points: int) -> int:
-    """Bytes that reading a message may take."""
+    """Return the limit of the memory, in bytes, that ecCodes may allocate for a message."""
     return _ROOM + _FACTOR * (len(raw) + points)
 
 

@@ -234,7 +234,7 @@ class _Planes:
         self._sums = record.array(self._name, outer) if record and self._plain else None
 
     def read(self, block: int, step: int, channels: Sequence[int]) -> Any:
-        """Shape (channels, latitude, longitude).
+        """Return chosen channels of one block and step, shape (channels, latitude, longitude).
 
         Raises:
             FileError: the chunk is missing.

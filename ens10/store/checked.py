@@ -55,7 +55,7 @@ class CheckedStore(WrapperStore[Store]):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """The bytes of a key, None if the manifest does not name it.
+        """Return the bytes of a file in the store, or None if the manifest does not list it.
 
         Raises:
             FileError: the file is missing, or the store was replaced since it was opened.

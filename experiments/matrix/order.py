@@ -45,7 +45,7 @@ def comparisons(
 
 
 def skill_in_words(skill: Interval) -> str:
-    """A skill in percent with its interval."""
+    """Return a skill score and its confidence interval as text, in percent."""
     return f"{100 * skill.value:.1f} % [{100 * skill.lower:.1f}, {100 * skill.upper:.1f}]"
 
 

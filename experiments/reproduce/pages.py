@@ -61,7 +61,7 @@ def write_tables(
 
 
 def _skills(results: Sequence[Result]) -> tuple[Sections, list[Interval]]:
-    """The tables of skill, a section a task, and the intervals behind them."""
+    """Return a table of skill for each task, and the confidence intervals in these tables."""
     tasks: dict[Task, list[Result]] = {}
     for result in results:
         tasks.setdefault(result.task, []).append(result)
