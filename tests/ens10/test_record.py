@@ -95,8 +95,8 @@ def test_every_file_is_compared_or_changes_nothing(copy):
         flip(copy / name, len(content) // 2, 1)
         try:
             assert {key: values.tobytes() for key, values in train(copy).items()} == want, name
-        except DamagedFileError as error:
-            named.append(name in str(error))
+        except FileError as error:  # a group's zarr.json that is no JSON is found as it is opened
+            named.append(name in str(error) or "its metadata cannot be read" in str(error))
         (copy / name).write_bytes(content)
     assert all(named)
     assert len(named) > 60

@@ -27,7 +27,9 @@ def _work(pipe):
                 "gloo", store=store, rank=rank, world_size=world, timeout=TIMEOUT
             )
             try:
-                pipe.send((True, function(*args)))
+                answer = function(*args)
+                dist.barrier()  # a rank that ends first closes connections that others still make
+                pipe.send((True, answer))
             finally:
                 dist.destroy_process_group()
         except Exception:
@@ -63,6 +65,7 @@ class Ranks:
             answers = [pipe.recv() for pipe in self._pipes[:world]]
         failures = [text for good, text in answers if not good]
         if failures:
+            self.stop()  # ranks that failed at different steps no longer find each other
             raise AssertionError("\n".join(failures))
         return [value for _, value in answers]
 
@@ -72,6 +75,7 @@ class Ranks:
             pipe.send(None)
         for process in self._processes:
             process.join(10)
+        self._processes, self._pipes = [], []
 
 
 def shard(grid, lat, lon=1, halvings=0, odd="dropped"):
