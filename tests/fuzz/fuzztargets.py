@@ -141,16 +141,19 @@ def predictions(content: bytes) -> None:
 
     store = folder() / "predictions.zarr"
     files = _predictions()
-    for name in files:
-        (store / name).parent.mkdir(parents=True, exist_ok=True)
-    for name, whole in files.items():
-        _written(f"{store.name}/{name}", whole)
+    if not store.exists():
+        for name, whole in files.items():
+            (store / name).parent.mkdir(parents=True, exist_ok=True)
+            _written(f"{store.name}/{name}", whole)
     name = list(files)[content[0] % len(files)] if content else "zarr.json"
     _written(f"{store.name}/{name}", content[1:])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        forecast, truth = open_predictions(store)
-        repr(forecast), repr(truth)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            forecast, truth = open_predictions(store)
+            repr(forecast), repr(truth)
+    finally:
+        _written(f"{store.name}/{name}", files[name])
 
 
 @cache

@@ -15,6 +15,7 @@ from environments import CONSTRAINTS, REAL, Environment, lowest, removed
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
+THREADS = HERE.parent / "reliability" / "netcdfthreads.py"
 EXTRAS = ("train", "plot", "cluster", "cloud")
 PIN = re.compile(r"([\w-]+)(?:\[\w+\])?==([\d.]+)")
 
@@ -52,6 +53,11 @@ def oldest(tmp_path_factory, wheel):
 def test_the_lowest_without_extras(oldest, tmp_path):
     oldest.pip("check")
     light_road(oldest, tmp_path)
+
+
+@pytest.mark.timeout(300)
+def test_threads_read_netcdf_with_the_lowest(oldest, tmp_path):
+    assert oldest.python(THREADS, tmp_path, cwd=tmp_path) == "done\n"
 
 
 @pytest.fixture(scope="module")
