@@ -6,7 +6,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics import region_boxes
-from ens10.metrics.aggregation.groups import Box
+from ens10.metrics.groups import Box
 
 # South, north, west and east edge in degrees, as of `region_boxes`.
 REGIONS: dict[str, Box] = {

@@ -11,20 +11,6 @@ if __name__ == "metrics":  # the bare name: two copies of every class would foll
     raise ImportError("import this package as ens10.metrics, not as metrics")
 
 from ens10.grid import area_weights
-from ens10.metrics.aggregation import (
-    BANDS,
-    date_groups,
-    finish_mean,
-    group_masks,
-    group_state,
-    land_sea,
-    latitude_bands,
-    mean_state,
-    merge_states,
-    region_boxes,
-    skill_score,
-    total_over,
-)
 from ens10.metrics.calibration import (
     bias,
     crps_quantiles,
@@ -95,6 +81,14 @@ from ens10.metrics.extremes import (
 from ens10.metrics.families import FAMILIES, log_score, pit, pit_interval
 from ens10.metrics.families.bernstein import crps_bernstein
 from ens10.metrics.families.mixture import crps_normal_mixture
+from ens10.metrics.groups import (
+    BANDS,
+    date_groups,
+    group_masks,
+    land_sea,
+    latitude_bands,
+    region_boxes,
+)
 from ens10.metrics.multivariate import energy_score, spectral_crps, variogram_score
 from ens10.metrics.parametric import (
     crps_censored_logistic,
@@ -110,6 +104,8 @@ from ens10.metrics.parametric_skewed import (
     crps_lognormal,
     crps_student_t,
 )
+from ens10.metrics.state_merging import merge_states
+from ens10.metrics.states import finish_mean, group_state, mean_state, skill_score, total_over
 from ens10.metrics.uncertainty import (
     Interval,
     automatic_block_length,

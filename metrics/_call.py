@@ -61,6 +61,15 @@ class Score:
     units: bool = True
 
 
+def on_tensors(module: str, name: str, **options: Any) -> Callable[..., Any]:
+    """A function of a module that imports torch; the module is imported when it is called."""
+    return partial(_call_in, module, name, **options)
+
+
+def _call_in(module: str, name: str, *arrays: Any, **options: Any) -> Any:
+    return getattr(import_module(module), name)(*arrays, **options)
+
+
 def apply(
     score: Score,
     arrays: Mapping[str, Any],

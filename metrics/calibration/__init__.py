@@ -1,14 +1,8 @@
 """Whether a forecast means what it says: histograms, spread and error, coverage, decompositions."""
 
-from ens10.metrics.calibration.ensemble_moments import (
-    ensemble_error,
-    ensemble_variance,
-    mae_median,
-    spread_error_ensemble,
-)
-from ens10.metrics.calibration.flatness import histogram_flatness
 from ens10.metrics.calibration.hersbach import hersbach_decomposition, hersbach_sums
 from ens10.metrics.calibration.histograms import (
+    histogram_flatness,
     observation_ranks,
     pit_counts,
     pit_histogram,
@@ -23,23 +17,26 @@ from ens10.metrics.calibration.intervals import (
     interval_width,
     nominal_coverage,
 )
-from ens10.metrics.calibration.moments import (
-    bias,
-    mae,
-    rmse,
-    spread_error_ratio,
-    spread_inflation,
-)
 from ens10.metrics.calibration.pit import pit_ensemble, pit_normal, pit_quantiles, pit_values
-from ens10.metrics.calibration.quantile_decomposition import (
+from ens10.metrics.calibration.quantiles import (
+    crps_quantiles,
+    quantile_score,
     quantile_score_decomposition,
     quantile_score_sums,
 )
-from ens10.metrics.calibration.quantile_score import crps_quantiles, quantile_score
-from ens10.metrics.calibration.spread_bins import (
+from ens10.metrics.calibration.spread_error import (
+    bias,
+    ensemble_error,
+    ensemble_variance,
+    mae,
+    mae_median,
+    rmse,
     spread_bin_sums,
     spread_edges,
     spread_error_by_bins,
+    spread_error_ensemble,
+    spread_error_ratio,
+    spread_inflation,
 )
 
 __all__ = [

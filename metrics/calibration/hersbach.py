@@ -14,17 +14,18 @@ import xarray as xr
 from ens10.metrics._call import Dim
 from ens10.metrics._dispatch import Array, compilable
 from ens10.metrics._reduce import Over
-from ens10.metrics.calibration._blocks import MEMBER, STAT
-from ens10.metrics.calibration._sums import (
+from ens10.metrics.states import (
+    MEMBER,
     Floats,
-    binned,
+    Part,
+    Statistic,
     checked_edges,
     checked_sums,
     core_size,
-    counts_last,
-    read_edges,
-    sums_over,
-    written,
+    edges_of,
+    edges_to_text,
+    present_and_missing,
+    sums_by_bin,
 )
 
 _SUMS = ("alpha", "beta", "below", "above", "weight")
@@ -63,28 +64,19 @@ def hersbach_sums(
             rise.
         UnknownNameError: another policy.
     """
-    found = checked_edges(edges, 2) if edges is not None else np.zeros(0)
-    bins = found.size + 1 if found.size else 0
+    of_bins = np.zeros(0) if edges is None else checked_edges(edges, 2)
     M = core_size("members", members, member_dim)
+    units = {"units": y.attrs["units"]} if "units" in getattr(y, "attrs", {}) else {}
+    between = {"bin": np.arange(M + 1)}
+    parts = [Part("alpha", between, units), Part("beta", between, units)]
+    parts += [Part(name, attrs={"units": "1"}) for name in ("below", "above", "weight")]
+    if of_bins.size:
+        observed = {"observed_bin": np.arange(of_bins.size + 1)}
+        parts += [Part("observed_weight", observed), Part("observed_sum", observed)]
+    statistic = Statistic("hersbach_sums", partial(_kernel, edges=of_bins), tuple(parts))
     arrays, core = {"members": members, "y": y}, {"members": {MEMBER: member_dim}}
-    sums, count, missing = sums_over(
-        "hersbach_sums", partial(_kernel, edges=found), 2 * (M + 1) + 3 + 2 * bins, arrays, core,
-        dim=dim, weights=weights, nan=nan,
-    )  # fmt: skip
-    unit = {"units": y.attrs["units"]} if "units" in getattr(y, "attrs", {}) else {}
-    parts: dict[str, Any] = {}
-    for name, start in (("alpha", 0), ("beta", M + 1)):
-        part = sums.isel({STAT: slice(start, start + M + 1)}).rename({STAT: "bin"})
-        parts[name] = part.assign_coords(bin=np.arange(M + 1)).assign_attrs(unit)
-    for i, name in enumerate(_SUMS[2:], 2 * (M + 1)):
-        parts[name] = sums.isel({STAT: i}).assign_attrs(units="1")
-    start = 2 * (M + 1) + 3
-    for name in ("observed_weight", "observed_sum") if bins else ():
-        part = sums.isel({STAT: slice(start, start + bins)}).rename({STAT: "observed_bin"})
-        parts[name] = part.assign_coords(observed_bin=np.arange(bins))
-        start += bins
-    attrs = {"edges": written(found)} if bins else {}
-    return xr.Dataset(parts | {"count": count, "missing": missing}, attrs=attrs)
+    sums = statistic.sums(arrays, core, dim=dim, weights=weights, nan=nan)
+    return sums.assign_attrs({"edges": edges_to_text(of_bins)} if of_bins.size else {})
 
 
 def _kernel(x: Array, y: Array, w: Any, *, edges: Floats) -> Floats:
@@ -101,8 +93,8 @@ def _kernel(x: Array, y: Array, w: Any, *, edges: Floats) -> Floats:
     if edges.size:
         index = np.searchsorted(edges, y, side="right")
         distance = np.where(there, y.astype(np.float64) - edges.mean(), 0.0)
-        parts.append(binned(index, edges.size + 1, used, used * distance))
-    return np.concatenate([*parts, counts_last(there)], axis=1)
+        parts.append(sums_by_bin(index, edges.size + 1, used, used * distance))
+    return np.concatenate([*parts, present_and_missing(there)], axis=1)
 
 
 def hersbach_decomposition(sums: xr.Dataset) -> xr.Dataset:
@@ -161,7 +153,7 @@ def hersbach_decomposition(sums: xr.Dataset) -> xr.Dataset:
 
 def _uncertainty(sums: xr.Dataset) -> xr.DataArray:
     """Half of the mean absolute difference of two observations."""
-    edges = read_edges(sums)
+    edges = edges_of(sums)
     n, total = sums["observed_weight"], sums["observed_sum"]
     inside = n.isel(observed_bin=0) + n.isel(observed_bin=-1) == 0
     before_n, before = n.cumsum("observed_bin") - n, total.cumsum("observed_bin") - total

@@ -11,7 +11,7 @@ from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._dispatch import common_dtype
 from ens10.metrics._kernels_numpy import check_sigma
 from ens10.metrics._reduce import Over, mean_over
-from ens10.metrics.calibration.levels import levels_of
+from ens10.metrics.calibration.quantiles import levels_of
 from ens10.metrics.families._formula import check_domain
 
 

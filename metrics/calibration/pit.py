@@ -18,9 +18,9 @@ from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._dispatch import Array, common_dtype
 from ens10.metrics._kernels_numpy import check_sigma, standardised
 from ens10.metrics._labels import check_alike
-from ens10.metrics.calibration._draws import draws
+from ens10.metrics._point_random import draws
 from ens10.metrics.calibration.histograms import members_below
-from ens10.metrics.calibration.levels import Levels, levels_of
+from ens10.metrics.calibration.quantiles import Levels, levels_of
 
 Tails = Literal["random", "normal"]
 PitNan = Literal["propagate", "skip-members"]

@@ -1,19 +1,25 @@
 """Scores of yes-or-no events and categories: Brier, RPS, ROC, value, reliability, fractions."""
 
-from ens10.metrics.events.brier import brier_ensemble, brier_score, logarithmic_score
 from ens10.metrics.events.corp import corp_decomposition, corp_diagram
-from ens10.metrics.events.decomposition import brier_decomposition
+from ens10.metrics.events.diagrams import (
+    brier_decomposition,
+    contingency_tables,
+    relative_economic_value,
+    reliability_diagram,
+    roc_curve,
+)
 from ens10.metrics.events.fractions import fractions_skill_score, fractions_sums
-from ens10.metrics.events.probability import (
+from ens10.metrics.events.probabilities import (
+    brier_ensemble,
+    brier_score,
     exceedance_event,
     exceedance_probability,
     exceedance_probability_normal,
+    logarithmic_score,
+    rps,
+    rps_ensemble,
 )
-from ens10.metrics.events.reliability import reliability_diagram
-from ens10.metrics.events.roc import contingency_tables, roc_curve
-from ens10.metrics.events.rps import rps, rps_ensemble
 from ens10.metrics.events.sums import event_sums
-from ens10.metrics.events.value import relative_economic_value
 
 __all__ = [
     "brier_decomposition",

@@ -1,6 +1,7 @@
 """CORP: reliability by isotonic regression, without a choice of bins."""
 
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,15 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._labels import rechunked
-from ens10.metrics.events.decomposition import brier_of_sums, check_pooled, table, whole
-from ens10.metrics.events.reliability import check_band, checked_seed, effective_number
+from ens10.metrics.events.diagrams import (
+    brier_of_sums,
+    check_band,
+    check_pooled,
+    checked_seed,
+    effective_number,
+    table,
+    whole,
+)
 
 Array = npt.NDArray[Any]
 _MOST_DRAWN = 200_000_000  # numbers of float64 for one diagram
@@ -110,7 +118,7 @@ def corp_diagram(
 def recalibrated(sums: xr.Dataset) -> xr.DataArray:
     """The isotonic regression of events on forecast probabilities, at each of these."""
     fit: xr.DataArray = xr.apply_ufunc(
-        _isotonic,
+        isotonic,
         *(_whole_bins(sums["event"]), _whole_bins(sums["weight"])),
         input_core_dims=[["bin"], ["bin"]],
         output_core_dims=[["bin"]],
@@ -124,10 +132,33 @@ def _whole_bins(array: xr.DataArray) -> xr.DataArray:
     return array if array.chunks is None else rechunked(array, {"bin": -1})
 
 
-def _isotonic(total: Array, weight: Array) -> Array:
-    from ens10.metrics.events._pav import isotonic  # numba takes a while to import
+def isotonic(total: Array, weight: Array) -> Array:
+    """The rising sequences that are nearest to total / weight in weighted squares.
 
-    return isotonic(total, weight)
+    Args:
+        total: sums of weight times value, (..., points).
+        weight: sums of weights, 0 or more, of the same shape.
+
+    Returns:
+        The fit, (..., points); NaN at points without weight that lie between two runs, and
+        everywhere where a sum is NaN.
+    """
+    regression: Any = import_module("scipy.optimize").isotonic_regression
+    fit: Array = np.full_like(total, np.nan, dtype=np.float64)
+    for place in np.ndindex(fit.shape[:-1]):
+        sums, weights = total[place], np.asarray(weight[place], dtype=np.float64)
+        used = np.flatnonzero(weights > 0)
+        if not used.size or np.isnan(sums).any() or np.isnan(weights).any():
+            continue
+        runs = regression(sums[used] / weights[used], weights=weights[used])
+        run = np.repeat(np.arange(len(runs.blocks) - 1), np.diff(runs.blocks))
+        # points without weight within a run take its value
+        points = np.arange(fit.shape[-1])
+        before = np.searchsorted(used, points, side="right") - 1
+        after = np.minimum(np.searchsorted(used, points), used.size - 1)
+        inside = (points >= used[0]) & (points <= used[-1]) & (run[before] == run[after])
+        fit[place] = np.where(inside, runs.x[before], np.nan)
+    return fit
 
 
 def _band(
@@ -141,7 +172,7 @@ def _band(
             continue
         size = rng.multinomial(int(n[place]), share[place] / share[place].sum(), resamples)
         events = rng.binomial(size, p)
-        fit = _isotonic(events, size)
+        fit = isotonic(events, size)
         for draw in fit:
             gaps = np.isnan(draw)
             draw[gaps] = np.interp(p[gaps], p[~gaps], draw[~gaps])

@@ -1,10 +1,7 @@
-"""Sums per forecast probability: the state of reliability, ROC, economic value and CORP.
+"""Bins of forecast probabilities."""
 
-They add over blocks of points: `merge_states` joins those of several dates, and what is finished
-from the whole is as if it had been computed at once.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
 
@@ -16,11 +13,123 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._dispatch import common_dtype
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
-from ens10.metrics.events._binning import Binning, binning
-from ens10.metrics.events._checks import check_event, check_probability, check_sizes
-from ens10.metrics.events._sums import binned, sums_over
+from ens10.metrics.events._kernels import check_event, check_probability
+from ens10.metrics.states import Floats, Part, Statistic, present_and_missing, sums_by_bin
 
 Array = npt.NDArray[Any]
+_MOST_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Binning:
+    """Bins of probabilities.
+
+    Args:
+        lower: ends of the bins, or the probabilities themselves.
+        upper: the other ends, or again the probabilities.
+        words: description of the bins; sums over different bins must not be added.
+        place: from probabilities to the numbers of their bins.
+    """
+
+    lower: Array
+    upper: Array
+    words: str
+    place: Callable[[Array], Array]
+
+    @property
+    def pooled(self) -> bool:
+        """Whether each bin is one probability, for which those that fall into it are taken."""
+        return self.lower is self.upper
+
+
+def binning(
+    bins: Any, members: int | None, digits: int | None, values: Callable[[], xr.DataArray]
+) -> Binning:
+    """The bins that arguments of `event_sums` describe.
+
+    Args:
+        bins: a number of bins, their edges, or "unique".
+        members: as for `event_sums`.
+        digits: as for `event_sums`.
+        values: gives the probabilities for "unique".
+
+    Raises:
+        ArgumentError: not exactly one is given; a number out of range; edges that are none.
+        UnknownNameError: another word than "unique".
+    """
+    options = {"bins": bins, "members": members, "digits": digits}
+    named = [name for name, value in options.items() if value is not None]
+    if len(named) != 1:
+        told = " and ".join(named) or "none"
+        raise ArgumentError("bins", f"expected one of bins, members and digits, got {told}")
+    if members is not None:
+        return _shares("members", members, 10**_MOST_DIGITS, f"shares of {members} members")
+    if digits is not None:
+        _check_whole("digits", digits, _MOST_DIGITS)
+        return _shares("digits", 10**digits, 10**_MOST_DIGITS, f"{digits} decimals")
+    if isinstance(bins, str):
+        if bins != "unique":
+            raise UnknownNameError("bins", bins, ["unique"])
+        return _unique(values())
+    return _between(bins)
+
+
+def _shares(name: str, n: int, most: int, told: str) -> Binning:
+    _check_whole(name, n, most)
+    shares = np.arange(n + 1) / n
+    return Binning(shares, shares, told, partial(_place_share, n=n, exact=name == "members"))
+
+
+def _check_whole(name: str, value: Any, most: int) -> None:
+    if isinstance(value, bool) or int(value) != value or not 1 <= value <= most:
+        raise ArgumentError(name, f"expected a whole number from 1 to {most}, got {value!r}")
+
+
+def _between(bins: int | Sequence[float]) -> Binning:
+    if isinstance(bins, int):
+        _check_whole("bins", bins, 10**_MOST_DIGITS)
+        edges = np.arange(bins + 1) / bins
+    else:
+        edges = np.asarray(bins, dtype=np.float64)
+    rising = edges.ndim == 1 and len(edges) > 1 and bool((np.diff(edges) > 0).all())
+    if not rising or edges[0] != 0 or edges[-1] != 1:
+        raise ArgumentError("bins", f"expected edges that rise from 0 to 1, got {edges}")
+    told = "edges " + ", ".join(f"{edge:.12g}" for edge in edges)
+    return Binning(edges[:-1], edges[1:], told, partial(_place_between, edges=edges))
+
+
+def _unique(p: xr.DataArray) -> Binning:
+    values = np.unique(np.asarray(p.data))
+    values = values[~np.isnan(values)]
+    if not len(values):
+        raise ArgumentError("probability", "there is none that is not missing")
+    exact = values.astype(np.float64)
+    return Binning(exact, exact, "unique probabilities", partial(_place_known, known=exact))
+
+
+def _place_share(p: Array, *, n: int, exact: bool) -> Array:
+    scaled = p.astype(np.float64) * n
+    index = np.rint(scaled).astype(np.int64)
+    if exact and bool((abs(scaled - index) > 1e-3).any()):
+        raise ArgumentError(
+            "members", f"some probabilities are no shares of {n}", "Give bins or digits instead"
+        )
+    return index
+
+
+def _place_between(p: Array, *, edges: Array) -> Array:
+    # in the precision of the probabilities: 0.7 in float32 is below 0.7 in float64
+    index = np.searchsorted(edges.astype(p.dtype), p, side="right") - 1
+    placed: Array = np.minimum(index, len(edges) - 2)
+    return placed
+
+
+def _place_known(p: Array, *, known: Array) -> Array:
+    index = np.searchsorted(known, p.astype(np.float64))
+    placed: Array = np.minimum(index, len(known) - 1)
+    return placed
+
+
 PARTS = {
     "count": "number of points",
     "weight": "sum of weights",
@@ -73,56 +182,51 @@ def event_sums(
     """
     if nan not in get_args(Nan):
         raise UnknownNameError("nan", nan, get_args(Nan))
-    given = {"probability": probability, "event": event}
-    arrays = as_labelled(given, unlike=list(given))
-    names = names_of(arrays, dim, next((v for v in given.values() if not np.isscalar(v)), None))
-    if weights is not None:
-        arrays["weights"] = _fitted(weights, given, arrays)
-    check_sizes(arrays)
-    ready = [arrays["probability"], arrays["event"], arrays.get("weights", xr.DataArray(1.0))]
-    if isinstance(bins, str) and set(names) != set(names_of(arrays, "all", None)):
-        raise ArgumentError("bins", '"unique" needs dim="all"', "Give members or digits instead")
-    made = binning(bins, members, digits, ready[0])
-    kernel = partial(_sums, bins=made, omit=nan == "omit")
-    sums = sums_over(kernel, ready, names, {"part": len(PARTS), "bin": len(made.lower)})
-    found = {
-        name: sums.isel(part=i).assign_attrs(long_name=long_name)
-        for i, (name, long_name) in enumerate(PARTS.items())
+    arrays = {"probability": probability, "event": event}
+    of_bins = binning(bins, members, digits, partial(_all_values, arrays, dim))
+    labels = {"bin": of_bins.lower}
+    parts = tuple(Part(f"bin_{name}", labels) for name in PARTS)
+    statistic = Statistic("event_sums", partial(_kernel, bins=of_bins), parts)
+    sums = statistic.sums(arrays, dim=dim, weights=weights, nan="omit", unlike=list(arrays))
+    named = {
+        name: sums[f"bin_{name}"].assign_attrs(long_name=long_name)
+        for name, long_name in PARTS.items()
     }
-    found["count"] = found["count"].astype(np.int64).assign_attrs(long_name=PARTS["count"])
-    coords = {"bin": made.lower, "bin_upper": ("bin", made.upper)}
-    return xr.Dataset(found, attrs={"bins": made.told}).assign_coords(coords)
+    count = named.pop("count")
+    if nan == "propagate":
+        named = {name: part.where(sums["missing"] == 0) for name, part in named.items()}
+    count = count.astype(np.int64).assign_attrs(long_name=PARTS["count"])
+    coords = {"bin": of_bins.lower, "bin_upper": ("bin", of_bins.upper)}
+    return xr.Dataset({"count": count} | named, attrs={"bins": of_bins.words}).assign_coords(coords)
 
 
-def _sums(p: Array, o: Array, w: Array, *, bins: Binning, omit: bool) -> Array:
-    """Rows of sums by part and bin, of rows of points."""
+def _all_values(arrays: dict[str, Any], dim: Over) -> xr.DataArray:
+    """The probabilities, all of which are summed over.
+
+    Raises:
+        ArgumentError: only some dimensions are.
+    """
+    labelled = as_labelled(arrays, unlike=list(arrays))
+    first = next((v for v in arrays.values() if not np.isscalar(v)), None)
+    if set(names_of(labelled, dim, first)) != set(names_of(labelled, "all", None)):
+        raise ArgumentError("bins", '"unique" needs dim="all"', "Give members or digits instead")
+    return labelled["probability"]
+
+
+def _kernel(p: Array, o: Array, w: Array, *, bins: Binning) -> Floats:
+    """Sums by part and bin of rows of points, and the points with and without a value."""
     check_probability("probability", p)
     check_event("event", o)
     missing = np.isnan(p) | np.isnan(o) | np.isnan(w)
     p = np.where(missing, 0, p).astype(common_dtype(p), copy=False)
     w, o = (np.where(missing, 0, a).astype(np.float64) for a in (w, o))
     index, n = bins.place(p), len(bins.lower)
-    count, weight, square, event = binned(index, (~missing, w, w * w, w * o), n)
+    first = sums_by_bin(index, n, ~missing, w, w * w)
+    events = sums_by_bin(index, n, w * o)
     if bins.pooled:
-        q = bins.lower
-        moments = np.stack([q * weight, q * q * weight, q * event])
+        q, weight = bins.lower, first[:, n : 2 * n]
+        moments = np.concatenate([q * weight, q * q * weight, events, q * events], axis=1)
     else:
         wq = w * p
-        moments = binned(index, (wq, wq * p, wq * o), n)
-    sums = np.stack([count, weight, square, moments[0], moments[1], event, moments[2]], axis=1)
-    if not omit:
-        sums[missing.any(axis=1), 1:] = np.nan
-    return sums
-
-
-def _fitted(weights: Any, given: Any, arrays: dict[str, xr.DataArray]) -> xr.DataArray:
-    """The weights beside the points; they must have no dimensions of their own."""
-    together = as_labelled({**given, "weights": weights}, unlike=[*given, "weights"])
-    if any(together[name].sizes != array.sizes for name, array in arrays.items()):
-        raise ArgumentError("weights", "a shape that does not broadcast to the probabilities")
-    extra = set(together["weights"].dims) - {d for a in arrays.values() for d in a.dims}
-    if extra:
-        raise ArgumentError(
-            "weights", f"dimensions {sorted(map(str, extra))} that the points have not"
-        )
-    return together["weights"]
+        moments = sums_by_bin(index, n, wq, wq * p, w * o, wq * o)
+    return np.concatenate([first, moments, present_and_missing(~missing)], axis=1)

@@ -11,8 +11,8 @@ from ens10.metrics._call import Score, apply
 from ens10.metrics._dispatch import backend_of
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics._tables import as_labelled
-from ens10.metrics.aggregation import NanPolicy, finish_mean, mean_state
 from ens10.metrics.extremes.frozen import FrozenEFI, Origin
+from ens10.metrics.states import NanPolicy, finish_mean, mean_state
 
 EECRPSNormalisation = Literal["mean", "weighted"]
 

@@ -193,7 +193,7 @@ def pit(
             f"{family} has point masses, at which the value is drawn",
             "Give a whole number, or take pit_interval",
         )
-    from ens10.metrics.calibration._draws import draws
+    from ens10.metrics._point_random import draws
 
     below, upto = pit_interval(family, parameters, y, check=check)
     drawn = below + draws({"pit": upto}, {}, seed) * (upto - below)

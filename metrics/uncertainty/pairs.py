@@ -7,7 +7,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.metrics.aggregation import finish_mean
+from ens10.metrics.states import finish_mean
 
 Floats = npt.NDArray[np.float64]
 Sums = Mapping[str, Floats]

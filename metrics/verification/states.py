@@ -10,8 +10,8 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import Weighting, area_weights
-from ens10.metrics.aggregation import PARTS, NanPolicy
 from ens10.metrics.extremes import FrozenEFI
+from ens10.metrics.states import PARTS, NanPolicy
 from ens10.metrics.verification import blocks
 from ens10.metrics.verification.alignment import APART, GRID, Join, Matched, left_out, matched
 from ens10.metrics.verification.distributions import case_of
@@ -72,9 +72,9 @@ def score_states(
             and warns.
         bins: of the PIT histogram.
         seed: of the random ranks among ties, and of the position within a rank.
-        bands: edges of latitude bands, as for `aggregation.latitude_bands`.
+        bands: edges of latitude bands, as for `groups.latitude_bands`.
         land: share of land on the grid, for "surface".
-        regions: boxes by name, as for `aggregation.region_boxes`.
+        regions: boxes by name, as for `groups.region_boxes`.
         scheduler: where blocks are worked on, as for `blocks.in_order`.
         progress: whether to show a progress bar.
         raw: the raw ensemble on the same dates and grid, whose extreme forecast index weights the

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics.aggregation import PARTS, finish_mean
 from ens10.metrics.calibration import hersbach_decomposition
+from ens10.metrics.states import PARTS, finish_mean
 from ens10.metrics.uncertainty import (
     REPLICATES,
     Floats,

@@ -7,8 +7,8 @@ import numpy as np
 import xarray as xr
 
 from ens10.grid import Weighting
-from ens10.metrics.aggregation import NanPolicy
 from ens10.metrics.extremes import FrozenEFI
+from ens10.metrics.states import NanPolicy
 from ens10.metrics.uncertainty import Method, check_paired_dates
 from ens10.metrics.verification.alignment import (
     Join,

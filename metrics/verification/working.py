@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.metrics._dispatch import Array
-from ens10.metrics.aggregation import PARTS, NanPolicy
+from ens10.metrics.states import PARTS, NanPolicy
 from ens10.metrics.verification.alignment import GRID, Matched
 from ens10.metrics.verification.distributions import case_of
 from ens10.metrics.verification.kinds import kind_of

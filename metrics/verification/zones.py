@@ -9,7 +9,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics.aggregation import land_sea, latitude_bands, region_boxes
+from ens10.metrics.groups import land_sea, latitude_bands, region_boxes
 from ens10.metrics.verification.alignment import GRID, check_same_grid
 
 ZONES = ("latitude_band", "surface", "region")
@@ -66,9 +66,9 @@ def zones_of(
     Args:
         grid: with the coordinates `latitude` and `longitude`.
         by: some of `ZONES`, in the order of the dimensions; None is returned for none of them.
-        bands: as for `aggregation.latitude_bands`.
-        land: share of land (latitude, longitude) for "surface", as for `aggregation.land_sea`.
-        regions: as for `aggregation.region_boxes`; `REGIONS` if None.
+        bands: as for `groups.latitude_bands`.
+        land: share of land (latitude, longitude) for "surface", as for `groups.land_sea`.
+        regions: as for `groups.region_boxes`; `REGIONS` if None.
 
     Raises:
         UnknownNameError: other zones.

@@ -7,13 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.metrics.aggregation import (
-    finish_mean,
-    mean_state,
-    merge_states,
-    skill_score,
-    total_over,
-)
+from ens10.metrics.state_merging import merge_states
+from ens10.metrics.states import finish_mean, mean_state, skill_score, total_over
 
 DAY = np.timedelta64(1, "D")
 

@@ -18,7 +18,7 @@ from ens10.metrics.events import (
     corp_diagram,
     event_sums,
 )
-from ens10.metrics.events._pav import isotonic
+from ens10.metrics.events.corp import isotonic
 
 POOLED = [{"members": 10}, {"digits": 2}, {"bins": "unique"}]
 

@@ -8,19 +8,16 @@ from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grid import area_weights
-from ens10.metrics.aggregation import (
+from ens10.metrics.groups import (
     BANDS,
     date_groups,
-    finish_mean,
     group_masks,
-    group_state,
     land_sea,
     latitude_bands,
-    mean_state,
-    merge_states,
     region_boxes,
-    total_over,
 )
+from ens10.metrics.state_merging import merge_states
+from ens10.metrics.states import finish_mean, group_state, mean_state, total_over
 
 LAT, LON = np.linspace(90, -90, 37), np.arange(0, 360, 10.0)
 ROWS = xr.DataArray(area_weights(LAT), dims="latitude", coords={"latitude": LAT})
@@ -202,7 +199,7 @@ def test_groups_that_do_not_fit_are_refused():
     score, bands = field(), latitude_bands(LAT)
     cases = {
         "by: 'latitude_band' is on another latitude": latitude_bands(LAT[::-1]),
-        "given twice": [bands, bands],
+        "duplicate grouping": [bands, bands],
         "no names": bands.drop_vars("latitude_band"),
         "outside": bands * 2,
         "is a dimension of the score": bands.rename(latitude_band="time"),

@@ -10,8 +10,8 @@ from scipy.stats import chisquare
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import RechunkWarning
+from ens10.metrics._point_random import _bits, dimension_keys, mixed, uniform
 from ens10.metrics.calibration import observation_ranks, rank_histogram
-from ens10.metrics.calibration._draws import _bits, dimension_keys, mixed, uniform
 
 RNG = np.random.default_rng(0)
 X, Y = np.round(RNG.normal(size=(6, 5, 4, 7)), 1), np.round(RNG.normal(size=(6, 4, 7)), 1)
@@ -106,7 +106,7 @@ def test_dates_alone_have_the_ties_that_they_have_among_others():
 @pytest.mark.parametrize("dim", ["all", 0, (0, 2), (1,)])
 def test_parts_that_fit_the_cache_sum_to_the_whole(monkeypatch, values, dim):
     wanted = rank_histogram(X, Y, member_dim=1, seed=0, dim=dim)
-    monkeypatch.setattr("ens10.metrics.calibration._blocks._VALUES", values)
+    monkeypatch.setattr("ens10.metrics.states._BLOCK_VALUES", values)
     xr.testing.assert_identical(rank_histogram(X, Y, member_dim=1, seed=0, dim=dim), wanted)
 
 

@@ -9,7 +9,7 @@ from scipy.stats import chi2, chisquare, kstest, norm
 
 from ens10.errors import ArgumentError
 from ens10.metrics.calibration import histogram_flatness, pit_histogram, rank_histogram
-from ens10.metrics.calibration.flatness import contrasts
+from ens10.metrics.calibration.histograms import contrasts
 
 RNG = np.random.default_rng(0)
 MANY = xr.DataArray(RNG.multinomial(900, [1 / 9] * 9, size=4000), dims=("case", "rank"))

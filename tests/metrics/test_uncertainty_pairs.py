@@ -6,7 +6,7 @@ import xarray as xr
 from scipy import stats
 
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.metrics.aggregation import mean_state
+from ens10.metrics.states import mean_state
 from ens10.metrics.uncertainty import (
     benjamini_hochberg,
     daily_differences,

@@ -1,10 +1,13 @@
-"""Mean, median and variance of members on tensors, members first, by traced gradients."""
+"""Moments of members and the CRPS of quantiles on tensors, core axis first."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from ens10.errors import ArgumentError
+from ens10.metrics.calibration.quantiles import crps_weights
 
 Tensor = torch.Tensor
 
@@ -64,3 +67,25 @@ def inflated(members: Tensor, y: Tensor, skip: bool) -> Tensor:
         count = (~members.isnan()).sum(dim=0).clamp(min=1).to(members.dtype)
     found: Tensor = variance(members, skip) * ((count + 1) / count) + 0 * y
     return found
+
+
+class _QuantileCRPS(torch.autograd.Function):
+    """From quantiles less the observation, first axis, to their sum times their derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, levels: Sequence[float], rule: str) -> Tensor:
+        by_x = torch.stack(crps_weights(torch, x, levels, rule))
+        ctx.save_for_backward(by_x.nan_to_num(nan=0.0))  # or points left out spoil the rest
+        return (by_x * x).sum(dim=0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (by_x,) = ctx.saved_tensors
+        return grad * by_x, None, None
+
+
+def crps(values: Tensor, y: Tensor, levels: Sequence[float], rule: str) -> Tensor:
+    """See `ens10.metrics.calibration.crps_quantiles`."""
+    score: Tensor = _QuantileCRPS.apply(values - y, levels, rule)  # type: ignore[no-untyped-call]
+    return score

@@ -8,8 +8,13 @@ import math
 
 import torch
 
-from ens10.metrics.events._checks import check_estimator, check_event, check_probability
-from ens10.metrics.events._kernels import check_categories, check_rising
+from ens10.metrics.events._kernels import (
+    check_categories,
+    check_estimator,
+    check_event,
+    check_probability,
+    check_rising,
+)
 
 Tensor = torch.Tensor
 

@@ -1,0 +1,413 @@
+"""Scores of quantile forecasts: the quantile (pinball) score, its decomposition, and the CRPS."""
+
+import itertools
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._call import Dim, Score, apply, checked_axes, loop_shape, on_tensors
+from ens10.metrics._dispatch import Array, backend_of
+from ens10.metrics._labels import checked_core
+from ens10.metrics._reduce import Over, mean_over
+from ens10.metrics.states import (
+    Floats,
+    Part,
+    Statistic,
+    checked_edges,
+    checked_sums,
+    edges_of,
+    edges_to_text,
+    present_and_missing,
+    sums_by_bin,
+)
+
+Levels = npt.NDArray[np.float64]
+_QUANTILE = "quantile"
+_TORCH = "ens10.metrics.calibration._torch"
+
+
+def checked_levels(levels: Sequence[float] | npt.NDArray[Any] | float) -> Levels:
+    """Levels of quantiles as float64, shape (K,).
+
+    Raises:
+        ArgumentError: none, some outside (0, 1), or not rising.
+    """
+    found = np.atleast_1d(np.asarray(levels, dtype=np.float64))
+    if found.ndim != 1 or not found.size:
+        raise ArgumentError("levels", f"expected one for each quantile, got shape {found.shape}")
+    outside = found[~((found > 0) & (found < 1))]
+    if outside.size:
+        raise ArgumentError("levels", f"{outside[0]:g} is not between 0 and 1")
+    if (np.diff(found) <= 0).any():
+        raise ArgumentError(
+            "levels", f"they do not rise: {found.tolist()}", "Sort levels and quantiles alike"
+        )
+    return found
+
+
+def levels_of(values: Any, levels: Any, quantile_dim: Dim) -> Levels:
+    """Checked levels that are as many as the quantiles, and what their coordinate says.
+
+    Raises:
+        ArgumentError: no such dimension, another number of levels, other levels than the
+            coordinate of the dimension.
+    """
+    found = checked_levels(levels)
+    if isinstance(values, xr.DataArray):
+        checked_core({"values": values}, {"values": [quantile_dim]})
+        size, index = values.sizes[quantile_dim], values.indexes.get(quantile_dim)
+    else:
+        axis = checked_axes("values", values, [quantile_dim])[0]
+        size, index = values.shape[axis], None
+    if size != found.size:
+        raise ArgumentError("levels", f"{found.size} levels for {size} quantiles")
+    # stored levels may be float32
+    if index is not None and not np.allclose(index.to_numpy().astype(float), found, atol=1e-6):
+        raise ArgumentError(
+            "levels", f"{found.tolist()}, but {quantile_dim} has {index.tolist()}", "Give the same"
+        )
+    return found
+
+
+def along(values: Any, y: Any, levels: Levels, quantile_dim: Dim) -> tuple[Any, Any]:
+    """Observations and levels that broadcast to quantiles, elementwise.
+
+    Raises:
+        ArgumentError: observations that do not fit, or with a quantile dimension of their own.
+    """
+    if isinstance(values, xr.DataArray):
+        checked_core({"values": values, "y": y}, {"values": [quantile_dim]})
+        dtype = values.dtype if values.dtype.kind == "f" else np.float64
+        return y, xr.DataArray(levels.astype(dtype), dims=[quantile_dim])
+    axis = checked_axes("values", values, [quantile_dim])[0]
+    ones = (1,) * axis + (-1,) + (1,) * (values.ndim - 1 - axis)
+    loops = tuple(n for i, n in enumerate(values.shape) if i != axis)
+    observed = y if hasattr(y, "shape") else np.asarray(y)
+    loop_shape({"values": loops, "y": tuple(observed.shape)}, {"values": (axis,)})
+    if observed.ndim:
+        shape = (1,) * (len(loops) - observed.ndim) + tuple(observed.shape)
+        y = observed.reshape((*shape[:axis], 1, *shape[axis:]))
+    if backend_of({"values": values}) == "torch":
+        floating = values if values.dtype.is_floating_point else values.double()
+        return y, floating.new_tensor(levels.tolist()).reshape(ones)
+    dtype = values.dtype if values.dtype.kind == "f" else np.float64
+    return y, levels.astype(dtype).reshape(ones)
+
+
+Rule = Literal["linear", "mean"]
+
+
+def quantile_score(
+    values: Any,
+    y: Any,
+    *,
+    levels: Sequence[float],
+    quantile_dim: Dim,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+) -> Any:
+    """Quantile (pinball) score of each level p: (p - 1{y < q}) (y - q).
+
+    It is proper for the quantile (Gneiting 2011, doi:10.1198/jasa.2011.r10138). Half of the
+    absolute error for the median.
+
+    Args:
+        values: quantiles q.
+        y: observations, without the quantile axis.
+        levels: of the quantiles, rising, inside (0, 1).
+        quantile_dim: their axis: a number for arrays, a dimension name for DataArrays.
+        dim: of the mean: axes of `values` or names; "all" means all but `quantile_dim`. None for
+            the scores of the points.
+        weights: of the mean, what broadcasts to `values`.
+        nan: "propagate" or "omit", in the mean.
+
+    Returns:
+        Scores in the unit of the quantiles, with the axes of `values` that were not averaged, as
+        the kind of array that was given; tensors are differentiable.
+
+    Raises:
+        ArgumentError: levels that do not rise, lie outside (0, 1), are not as many as the
+            quantiles or not what their coordinate says; observations with a quantile axis; arrays
+            that do not fit.
+    """
+    found = levels_of(values, levels, quantile_dim)
+    observed, shaped = along(values, y, found, quantile_dim)
+    score = Score("quantile_score", "quantile score", _pinball, _pinball_torch)
+    arrays = {"values": values, "y": observed, "levels": shaped}
+    scores = apply(score, arrays, unlike=["levels"])
+    if isinstance(scores, xr.DataArray):
+        dims = [*values.dims, *(d for d in scores.dims if d not in values.dims)]
+        scores = scores.transpose(*dims)
+    return mean_over(scores, _all_but(scores, dim, quantile_dim), weights, nan)
+
+
+def _all_but(scores: Any, dim: Over, quantile_dim: Dim) -> Over:
+    if dim != "all":
+        return dim
+    if isinstance(scores, xr.DataArray):
+        return [str(d) for d in scores.dims if d != quantile_dim]
+    axis = checked_axes("values", scores, [quantile_dim])[0]
+    return [i for i in range(scores.ndim) if i != axis]
+
+
+def _pinball(values: Any, y: Any, levels: Any) -> Any:
+    d = y - values
+    return np.maximum(levels * d, (levels - 1) * d)
+
+
+def _pinball_torch(values: Any, y: Any, levels: Any) -> Any:
+    d = y - values
+    return levels * d + (-d).clamp(min=0)
+
+
+def crps_quantiles(
+    values: Any,
+    y: Any,
+    *,
+    levels: Sequence[float],
+    quantile_dim: Dim,
+    rule: str,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+) -> Any:
+    """CRPS of a quantile forecast, 2 int_0^1 QS_p(q(p), y) dp with the quantile score QS.
+
+    Args:
+        values: quantiles q_1 .. q_K. Where they cross the integral below is still what is given,
+            but no CRPS of a distribution.
+        y: observations, without the quantile axis.
+        levels: p_1 .. p_K of the quantiles, rising, inside (0, 1).
+        quantile_dim: their axis: a number for arrays, a dimension name for DataArrays.
+        rule: what stands for the integral; there is no default. "linear": exact for the quantile
+            function that is linear between the levels and constant beyond them (so the
+            distribution has the atoms p_1 at q_1 and 1 - p_K at q_K). "mean": twice the plain
+            mean of the K quantile scores, whatever the levels; with p_k = (k - 1/2) / K it is the
+            plain CRPS of the ensemble of the quantiles (Brocker 2012, doi:10.1002/qj.1891).
+        dim: of the mean; None for the scores of the points.
+        weights: of the mean.
+        nan: "propagate" or "omit", in the mean.
+
+    Returns:
+        Scores in the unit of the quantiles, as the kind of array that was given; tensors are
+        differentiable, with finite gradients also where quantiles are equal.
+
+    Raises:
+        ArgumentError: as for `quantile_score`.
+        UnknownNameError: another rule.
+    """
+    if rule not in get_args(Rule):
+        raise UnknownNameError("rule", rule, get_args(Rule))
+    found = tuple(levels_of(values, levels, quantile_dim).tolist())
+    score = Score(
+        "crps",
+        "continuous ranked probability score of quantiles",
+        partial(_crps, levels=found, rule=rule),
+        on_tensors(_TORCH, "crps", levels=found, rule=rule),
+    )
+    arrays = {"values": values, "y": y}
+    scores = apply(score, arrays, {"values": [quantile_dim]}, attrs={"rule": rule})
+    return mean_over(scores, dim, weights, nan)
+
+
+def _crps(values: Any, y: Any, levels: Sequence[float], rule: str) -> Any:
+    x = values - y
+    total = np.zeros_like(x[0])
+    for weight, member in zip(crps_weights(np, x, levels, rule), x, strict=True):
+        total += weight * member
+    return total
+
+
+def crps_weights(xp: Any, x: Any, levels: Sequence[float], rule: str) -> list[Any]:
+    """The derivatives of the CRPS by each quantile.
+
+    The CRPS is homogeneous of degree 1 in the quantiles less the observation, so it is the sum of
+    the quantiles times their derivatives 2 int (1{y < q(p)} - p) h_k(p) dp, with the share h_k
+    that quantile k has in q(p).
+
+    Args:
+        xp: numpy or torch.
+        x: quantiles less the observation, quantiles first.
+        levels: of the quantiles.
+        rule: "linear" or "mean".
+    """
+    K = len(levels)
+    if rule == "mean":
+        return [(2 / K) * (_above(xp, q) - p) for q, p in zip(x, levels, strict=True)]
+    first, last = levels[0], 1 - levels[-1]
+    found: list[Any] = [0.0] * K
+    found[0] = 2 * first * _above(xp, x[0]) - first**2
+    found[-1] = found[-1] + 2 * last * _above(xp, x[-1]) - (1 - levels[-1] ** 2)
+    for j, (p, next_p) in enumerate(itertools.pairwise(levels)):
+        width = next_p - p
+        left, right = _shares(xp, x[j], x[j + 1])
+        found[j] = found[j] + width * (2 * left - p - width / 3)
+        found[j + 1] = found[j + 1] + width * (2 * right - p - 2 * width / 3)
+    return found
+
+
+def _above(xp: Any, x: Any) -> Any:
+    """1 above the observation, 0 below, NaN where missing."""
+    return xp.where(x > 0, xp.ones_like(x), 0 * x)
+
+
+def _shares(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """Integrals of 1{q(s) > 0} times 1 - s and s over a segment q(s) = a + s (b - a), s in [0, 1].
+
+    They are those from the crossing on where q rises, and those up to it where q falls.
+    """
+    apart = a != b
+    crossing = xp.clip(-a / xp.where(apart, b - a, xp.ones_like(a)), 0, 1)
+    before = crossing - crossing**2 / 2, crossing**2 / 2
+    after = (1 - crossing) ** 2 / 2, (1 - crossing**2) / 2
+    above = _above(xp, a) / 2
+    falling, rising = (
+        xp.where(apart, xp.where(b > a, up, down), above)
+        for up, down in zip(after, before, strict=True)
+    )
+    return falling, rising
+
+
+_SUMS = ("observed_weight", "observed_sum", "score_sum")
+
+
+def quantile_score_sums(
+    values: Any,
+    y: Any,
+    *,
+    levels: Sequence[float],
+    quantile_dim: Dim,
+    edges: Sequence[float] | Floats,
+    dim: Over = "all",
+    weights: Any = None,
+    nan: str = "propagate",
+) -> xr.Dataset:
+    """Sums from which `quantile_score_decomposition` is made; those of blocks add.
+
+    Args:
+        values: quantiles.
+        y: observations, without the quantile axis.
+        levels: of the quantiles, rising, inside (0, 1).
+        quantile_dim: their axis: a number for arrays, a dimension name for DataArrays.
+        edges: n edges between n + 1 bins, open at both ends, of quantiles and observations alike,
+            in their unit. Fine ones find the best constant quantile well; 20 to 100 will do.
+        dim: what is summed over (axes of `y`, or names); other dimensions are kept.
+        weights: of points, such as area weights.
+        nan: "propagate" makes the sums NaN where a point has one; "omit" leaves it out.
+
+    Returns:
+        `observed_weight` and `observed_sum` (of observations less the middle of the edges) over
+        `quantile`, `forecast_bin` and `observed_bin`; `score_sum`, `count` and `missing` over
+        `quantile`. Lazy if an array is.
+
+    Raises:
+        ArgumentError: levels as for `quantile_score`, edges that do not rise, arrays that do not
+            fit.
+        UnknownNameError: another policy.
+    """
+    known, of_bins = levels_of(values, levels, quantile_dim), checked_edges(edges)
+    places = np.arange(of_bins.size + 1)
+    both = {"forecast_bin": places, "observed_bin": places}
+    units = {"units": y.attrs["units"]} if "units" in getattr(y, "attrs", {}) else {}
+    statistic = Statistic(
+        "quantile_score_sums",
+        partial(_kernel, edges=of_bins),
+        (
+            Part("observed_weight", both, {"units": "1"}),
+            Part("observed_sum", both, units),
+            Part("score_sum", attrs=units),
+        ),
+    )
+    arrays, core = {"values": values, "y": y}, {"values": {_QUANTILE: quantile_dim}}
+    level = xr.DataArray(known, dims=[_QUANTILE])
+    sums = statistic.sums(arrays, core, dim=dim, weights=weights, nan=nan, extra=[level])
+    return sums.assign_attrs(edges=edges_to_text(of_bins)).assign_coords({_QUANTILE: known})
+
+
+def _kernel(q: Array, y: Array, w: Array, level: Array, *, edges: Floats) -> Floats:
+    bins = edges.size + 1
+    there = ~np.isnan(q) & ~np.isnan(y) & ~np.isnan(w)
+    used = np.where(there, w, 0.0)
+    d = np.where(there, (y - q).astype(np.float64), 0.0)
+    from_middle = np.where(there, y.astype(np.float64) - _middle(edges), 0.0)
+    index = np.searchsorted(edges, q, side="right") * bins
+    index += np.searchsorted(edges, y, side="right")
+    score = (used * np.maximum(level * d, (level - 1) * d)).sum(axis=1)
+    tables = sums_by_bin(index, bins**2, used, used * from_middle)
+    return np.concatenate([tables, score[:, None], present_and_missing(there)], axis=1)
+
+
+def _middle(edges: Floats) -> float:
+    return float(edges[0] / 2 + edges[-1] / 2)
+
+
+def quantile_score_decomposition(sums: xr.Dataset) -> xr.Dataset:
+    """Quantile score = reliability - resolution + uncertainty, for each level.
+
+    Uncertainty is the score of the best constant quantile, resolution what is gained by the best
+    constant of each forecast bin, reliability what the forecast loses against those (Bentzien
+    and Friederichs 2014, doi:10.1002/qj.2284; here the spread of forecasts within a bin is part
+    of reliability, so that the identity is exact). The best constants are sought among the edges:
+    their scores there are exact, and a constant between two edges is better than both by little
+    if these are close.
+
+    Args:
+        sums: of `quantile_score_sums`, added over blocks.
+
+    Returns:
+        `quantile_score`, `reliability`, `resolution` and `uncertainty` over `quantile`, and over
+        `forecast_bin` too the `conditional_quantile` of the observations, an edge, and `weight`;
+        NaN where there is none.
+
+    Raises:
+        ArgumentError: other sums.
+    """
+    checked_sums(sums, _SUMS, "quantile_score_sums")
+    edges = edges_of(sums)
+    n, total = sums["observed_weight"], sums["observed_sum"]
+    scores = _scores_at(n, total, edges - _middle(edges))
+    weight = n.sum("observed_bin", skipna=False)
+    whole = weight.sum("forecast_bin", skipna=False)
+    whole = whole.where(whole > 0)
+    best = scores.min("edge", skipna=False).sum("forecast_bin", skipna=False) / whole
+    uncertainty = scores.sum("forecast_bin", skipna=False).min("edge", skipna=False) / whole
+    score = sums["score_sum"] / whole
+    place = scores.fillna(0.0).argmin("edge")
+    there = weight.where(weight > 0).notnull()
+    conditional = xr.apply_ufunc(
+        partial(np.take, edges), place, dask="parallelized", output_dtypes=[np.float64]
+    ).where(there)
+    unit = {k: v for k, v in sums["score_sum"].attrs.items() if k == "units"}
+    found = {
+        "quantile_score": (score, "mean quantile score"),
+        "reliability": (score - best, "reliability part of the quantile score"),
+        "resolution": (uncertainty - best, "resolution part of the quantile score"),
+        "uncertainty": (uncertainty, "score of the best constant quantile"),
+        "conditional_quantile": (conditional, "best constant quantile of the bin"),
+    }
+    made = {name: v.assign_attrs(long_name=text, **unit) for name, (v, text) in found.items()}
+    return xr.Dataset(made | {"weight": weight.assign_attrs(units="1")})
+
+
+def _scores_at(n: xr.DataArray, total: xr.DataArray, edges: Floats) -> xr.DataArray:
+    """Summed scores of the edges as constant quantiles, over `edge`."""
+    level = n[_QUANTILE]
+    at = xr.DataArray(edges, dims="edge")
+    inside = {"observed_bin": slice(None, -1)}  # bins up to edge e: those below it
+    low_n, low = (
+        a.cumsum("observed_bin")
+        .isel(inside)
+        .rename(observed_bin="edge")
+        .drop_vars("edge", errors="ignore")
+        for a in (n, total)
+    )
+    high_n, high = (
+        a.sum("observed_bin", skipna=False) - below for a, below in ((n, low_n), (total, low))
+    )
+    return (1 - level) * (low_n * at - low) + level * (high - high_n * at)

@@ -1,0 +1,392 @@
+"""From sums per forecast probability to the Brier decomposition, reliability, ROC and value."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._labels import rechunked
+from ens10.metrics.events.sums import PARTS
+
+
+def brier_decomposition(sums: xr.Dataset, *, bias_corrected: bool = False) -> xr.Dataset:
+    """Murphy's decomposition of the Brier score, with the terms of forecasts that differ in a bin.
+
+    brier = reliability - resolution + uncertainty + within_bin_variance - within_bin_covariance
+    holds for every choice of bins (Murphy 1973; Stephenson et al. 2008,
+    doi:10.1175/2007WAF2006116.1). The last two terms are 0 where all probabilities of a bin are
+    equal, as with `members`, `digits` or "unique" bins.
+
+    The corrected terms (Ferro and Fricker 2012, doi:10.1002/qj.1924; Broecker 2012,
+    doi:10.1007/s00382-011-1191-1) take out what the scatter of the observed frequencies of n_k
+    points adds to reliability and resolution: the sum over the bins of their estimated variance
+    o_k (1 - o_k) / (n_k - 1). Bins of one point have no such estimate and are left as they are.
+    With weights n_k is the effective number (sum w)^2 / sum w^2. Points are taken to be
+    independent: neighbours on a grid are not, so there the correction is too small.
+
+    Args:
+        sums: of `event_sums`, merged at will.
+        bias_corrected: whether the corrected terms are given; the identity holds all the same.
+
+    Returns:
+        A Dataset of `brier`, the five terms, and `generalised_resolution` (resolution -
+        within_bin_variance + within_bin_covariance), over the dimensions of `sums` without `bin`.
+
+    Raises:
+        ArgumentError: not the sums of `event_sums`.
+    """
+    check_sums(sums)
+    w = sums["weight"]
+    there, total = w.where(w > 0), whole(w)
+    mean, rate = sums["probability"] / there, sums["event"] / there
+    base = whole(sums["event"]) / total
+    terms = {
+        "brier": brier_of_sums(sums),
+        "reliability": _sum(w * (mean - rate) ** 2) / total,
+        "resolution": _sum(w * (rate - base) ** 2) / total,
+        "uncertainty": base * (1 - base),
+    }
+    if bias_corrected:
+        scatter = _sum(w * _variance_of_rate(rate, w, sums["weight_square"])) / total
+        of_base = _variance_of_rate(base, whole(w), whole(sums["weight_square"]))
+        terms["reliability"] = terms["reliability"] - scatter
+        terms["resolution"] = terms["resolution"] - scatter + of_base
+        terms["uncertainty"] = terms["uncertainty"] + of_base
+    variance = _sum(sums["probability_square"] - sums["probability"] * mean) / total
+    covariance = 2 * _sum(sums["product"] - sums["probability"] * rate) / total
+    terms["within_bin_variance"], terms["within_bin_covariance"] = variance, covariance
+    terms["generalised_resolution"] = terms["resolution"] - variance + covariance
+    attrs = {"bins": sums.attrs["bins"], "bias_corrected": int(bias_corrected)}
+    lost = whole(w).isnull()  # a sum over bins leaves out NaN, which empty bins have too
+    return table({k: v.where(~lost) for k, v in terms.items()}, attrs)
+
+
+def brier_of_sums(sums: xr.Dataset) -> xr.DataArray:
+    """The Brier score of all points."""
+    squares = sums["probability_square"] - 2 * sums["product"] + sums["event"]
+    return whole(squares) / whole(sums["weight"])
+
+
+def check_sums(sums: Any) -> None:
+    """Refuse what `event_sums` has not made.
+
+    Raises:
+        ArgumentError: parts or the dimension of bins are missing.
+    """
+    missing = sorted(set(PARTS) - set(map(str, getattr(sums, "data_vars", {}))))
+    if missing or "bin" not in sums.dims or "bins" not in sums.attrs:
+        told = ", ".join(missing) or "bins"
+        raise ArgumentError("sums", f"no sums of events, without {told}", "Make with event_sums")
+
+
+def check_pooled(sums: xr.Dataset) -> None:
+    """Refuse sums of bins that hold different probabilities.
+
+    Raises:
+        ArgumentError: such bins.
+    """
+    check_sums(sums)
+    if not np.array_equal(sums["bin"], sums["bin_upper"]):
+        raise ArgumentError(
+            "sums",
+            f"their bins ({sums.attrs['bins']}) hold different probabilities",
+            'Sum with members, digits or bins="unique"',
+        )
+
+
+def table(found: Mapping[str, xr.DataArray], attrs: Mapping[str, Any]) -> xr.Dataset:
+    """What was found, each said by its name and without the attributes of sums."""
+    named = {
+        name: values.drop_attrs().assign_attrs(long_name=name.replace("_", " "), units="1")
+        for name, values in found.items()
+    }
+    return xr.Dataset(named, attrs=attrs)
+
+
+def whole(part: xr.DataArray) -> xr.DataArray:
+    """The sum over all bins; NaN where one is missing."""
+    return part.sum("bin", skipna=False)
+
+
+def _sum(part: xr.DataArray) -> xr.DataArray:
+    return part.sum("bin")
+
+
+def _variance_of_rate(rate: xr.DataArray, w: xr.DataArray, squares: xr.DataArray) -> xr.DataArray:
+    """Estimated variance of an observed frequency; 0 where there is but one point."""
+    share = squares / (w * w).where(w > 0)  # 1 / n of equal weights
+    several = share < 1 - 1e-9
+    return (rate * (1 - rate) * share / (1 - share).where(several)).where(several, 0.0)
+
+
+Array = npt.NDArray[Any]
+Band = Literal["binomial", "resampling"]
+
+
+def reliability_diagram(
+    sums: xr.Dataset,
+    *,
+    band: str = "binomial",
+    level: float = 0.9,
+    independent: float = 1.0,
+    resamples: int = 1000,
+    seed: int | None = None,
+) -> xr.Dataset:
+    """Mean forecast and observed frequency of each bin, with bands of consistency.
+
+    In the band lies the observed frequency of a bin with the probability `level` if the forecast
+    is reliable (Broecker and Smith 2007, doi:10.1175/WAF993.1). "binomial" takes the quantiles of
+    the binomial distribution of n_k points with the bin's mean probability; "resampling" draws
+    the number of points of the bin as well, as those authors do (their frequencies depend on the
+    forecasts through the sums alone, so nothing else is needed).
+
+    Args:
+        sums: of `event_sums`, merged at will.
+        band: "binomial" or "resampling".
+        level: of the bands, in (0, 1).
+        independent: how many independent points there are for each point; below 1 where
+            neighbours or following dates are alike, which makes the bands wider.
+        resamples: draws of "resampling".
+        seed: of the draws; needed for "resampling".
+
+    Returns:
+        A Dataset of `forecast_mean`, `observed_frequency`, `band_lower`, `band_upper` (NaN for
+        empty bins), `count` and `share` (of the weight) over the dimensions of `sums`.
+
+    Raises:
+        UnknownNameError: another band.
+        ArgumentError: not the sums of `event_sums`; numbers out of range; no seed.
+    """
+    check_sums(sums)
+    if band not in get_args(Band):
+        raise UnknownNameError("band", band, get_args(Band))
+    check_band(level, independent, resamples)
+    w = sums["weight"]
+    there = w.where(w > 0)
+    mean, rate = sums["probability"] / there, sums["event"] / there
+    tails = ((1 - level) / 2, (1 + level) / 2)
+    if band == "binomial":
+        n = (w * there / sums["weight_square"] * independent).round()
+        bounds = partial(_binomial, tails=tails)
+        lower, upper = _on_bins(bounds, n, mean)
+    else:
+        draw = partial(_resampled, tails=tails, resamples=resamples, seed=checked_seed(seed))
+        lower, upper = _on_bins(draw, effective_number(sums, independent), w / whole(w), mean)
+    found = {
+        "forecast_mean": mean,
+        "observed_frequency": rate,
+        "band_lower": lower,
+        "band_upper": upper,
+        "count": sums["count"],
+        "share": w / whole(w),
+    }
+    attrs = {"bins": sums.attrs["bins"], "band": band, "level": level, "independent": independent}
+    return table(found, attrs)
+
+
+def effective_number(sums: xr.Dataset, independent: float) -> xr.DataArray:
+    """(sum w)^2 / sum w^2 of all points, times the share of independent ones, whole."""
+    squares = whole(sums["weight_square"])
+    return (whole(sums["weight"]) ** 2 / squares.where(squares > 0) * independent).round()
+
+
+def check_band(level: float, independent: float, resamples: int) -> None:
+    """Refuse numbers that make no band.
+
+    Raises:
+        ArgumentError: such numbers.
+    """
+    if not 0 < level < 1:
+        raise ArgumentError("level", f"expected a number between 0 and 1, got {level}")
+    if not independent > 0:
+        raise ArgumentError("independent", f"expected a number above 0, got {independent}")
+    if resamples < 1:
+        raise ArgumentError("resamples", f"expected one or more, got {resamples}")
+
+
+def checked_seed(seed: int | None) -> int:
+    """The seed that was given.
+
+    Raises:
+        ArgumentError: none was.
+    """
+    if seed is None:
+        raise ArgumentError("seed", "resampling needs one", "Give a whole number, such as seed=0")
+    return seed
+
+
+def _on_bins(kernel: Any, *arrays: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+    """Two bounds of each bin, of arrays with or without the axis of bins."""
+    ready = [
+        rechunked(a, {"bin": -1}) if a.chunks is not None and "bin" in a.dims else a for a in arrays
+    ]
+    lower, upper = xr.apply_ufunc(
+        kernel,
+        *ready,
+        input_core_dims=[["bin"] if "bin" in a.dims else [] for a in ready],
+        output_core_dims=[["bin"], ["bin"]],
+        dask="parallelized",
+        output_dtypes=[np.float64, np.float64],
+    )
+    return lower, upper
+
+
+def _binomial(n: Array, p: Array, *, tails: tuple[float, float]) -> tuple[Array, ...]:
+    stats: Any = import_module("scipy.stats")
+
+    known = np.where(n > 0, n, np.nan)
+    p = np.clip(p, 0, 1)  # a mean may be above 1 by a rounding
+    return tuple(stats.binom.ppf(tail, known, p) / known for tail in tails)
+
+
+def _resampled(
+    n: Array, share: Array, mean: Array, *, tails: tuple[float, float], resamples: int, seed: int
+) -> tuple[Array, ...]:
+    bounds = np.full((2, *share.shape), np.nan)
+    for place in np.ndindex(share.shape[:-1]):
+        rng = np.random.default_rng(seed)  # one for each diagram: chunks make no difference
+        if np.isnan(n[place]) or np.isnan(share[place]).any():
+            continue
+        for k in np.flatnonzero(share[place] > 0):
+            size = rng.binomial(int(n[place]), min(share[(*place, k)], 1.0), resamples)
+            drawn = rng.binomial(size, np.clip(mean[(*place, k)], 0, 1))
+            if (size > 0).any():
+                rates = drawn[size > 0] / size[size > 0]
+                bounds[(slice(None), *place, k)] = np.quantile(rates, tails, method="inverted_cdf")
+    return bounds[0], bounds[1]
+
+
+def contingency_tables(sums: xr.Dataset) -> xr.Dataset:
+    """Hits, misses, false alarms and correct negatives, if one warns from each probability on.
+
+    For yes-or-no forecasts (sums with `members=1` of probabilities 0 and 1) the table is the one
+    at the threshold 1.
+
+    Args:
+        sums: of `event_sums`, merged at will.
+
+    Returns:
+        A Dataset of the four sums of weights over `threshold` and the dimensions of `sums`
+        without `bin`. A threshold is the lower edge of a bin or a probability: one warns where
+        the forecast is that or more; at the last one, infinity, never.
+
+    Raises:
+        ArgumentError: not the sums of `event_sums`.
+    """
+    check_sums(sums)
+    events, others = sums["event"], sums["weight"] - sums["event"]
+    tables = {
+        "hits": _from_each_on(events),
+        "misses": _before_each(events),
+        "false_alarms": _from_each_on(others),
+        "correct_negatives": _before_each(others),
+    }
+    return table(tables, {"bins": sums.attrs["bins"]})
+
+
+def roc_curve(sums: xr.Dataset) -> xr.Dataset:
+    """Hit rate against false alarm rate, and the area below (Mason 1982).
+
+    The area is by trapezoids. It equals the probability that an event had a higher forecast than
+    a non-event, ties counting half (Mann and Whitney), if all probabilities of a bin are equal:
+    with `members`, `digits` or "unique" bins. Wider bins make it smaller.
+
+    Args:
+        sums: of `event_sums`, merged at will.
+
+    Returns:
+        A Dataset of `hit_rate` and `false_alarm_rate` over `threshold` (see
+        `contingency_tables`) and the dimensions of `sums` without `bin`, and `area` without
+        `threshold`; NaN where the event happened always or never.
+
+    Raises:
+        ArgumentError: not the sums of `event_sums`.
+    """
+    tables = contingency_tables(sums)
+    hit_rate, false_alarm_rate = rates(tables)
+    first, second = slice(None, -1), slice(1, None)
+    width = _at(false_alarm_rate, first) - _at(false_alarm_rate, second)
+    height = (_at(hit_rate, first) + _at(hit_rate, second)) / 2
+    found = {
+        "hit_rate": hit_rate,
+        "false_alarm_rate": false_alarm_rate,
+        "area": (width * height).sum("threshold", skipna=False),
+    }
+    return table(found, tables.attrs)
+
+
+def rates(tables: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
+    """Hit rate and false alarm rate of `contingency_tables`; NaN where 0 is divided by 0."""
+    events = tables["hits"] + tables["misses"]
+    others = tables["false_alarms"] + tables["correct_negatives"]
+    hit_rate = tables["hits"] / events.where(events > 0)
+    return hit_rate, tables["false_alarms"] / others.where(others > 0)
+
+
+def _from_each_on(part: xr.DataArray) -> xr.DataArray:
+    """Sums from each bin to the last, and 0 at the end, over thresholds."""
+    back = slice(None, None, -1)
+    sums = part.isel(bin=back).cumsum("bin", skipna=False).isel(bin=back)
+    return _over_thresholds(sums.pad(bin=(0, 1), constant_values=0.0), part)
+
+
+def _before_each(part: xr.DataArray) -> xr.DataArray:
+    """Sums of the bins before each one, and of all at the end, over thresholds."""
+    sums = part.cumsum("bin", skipna=False)
+    return _over_thresholds(sums.pad(bin=(1, 0), constant_values=0.0), part)
+
+
+def _over_thresholds(sums: xr.DataArray, part: xr.DataArray) -> xr.DataArray:
+    edges = np.append(part["bin"].to_numpy(), np.inf)
+    bare = sums.drop_vars(["bin", "bin_upper"], errors="ignore").rename(bin="threshold")
+    return bare.assign_coords(threshold=edges)
+
+
+def _at(array: xr.DataArray, part: slice) -> xr.DataArray:
+    return array.isel(threshold=part).drop_vars("threshold")
+
+
+def relative_economic_value(
+    sums: xr.Dataset, *, cost_loss: float | Sequence[float] | None = None
+) -> xr.Dataset:
+    """Relative economic value of warnings at every threshold, and its envelope.
+
+    A user with the ratio a of the cost of protection to the loss saves, as a share of what a
+    perfect forecast would save beyond the knowledge of the observed frequency s,
+    V = [min(a, s) - F a (1 - s) + H s (1 - a) - s] / [min(a, s) - s a], with the hit rate H and
+    the false alarm rate F (Richardson 2000, doi:10.1002/qj.49712656313). The envelope is the value
+    if each user takes the best threshold. It is 0 or more, since to protect always and never
+    are among them, and its largest value is that of H - F, at a = s.
+
+    Args:
+        sums: of `event_sums`, merged at will.
+        cost_loss: ratios a in (0, 1); 0.01, 0.02, ... 0.99 if None.
+
+    Returns:
+        A Dataset of `value` over `cost_loss`, `threshold` (see `contingency_tables`) and the
+        dimensions of `sums` without `bin`, and `envelope` without `threshold`; NaN where the
+        event happened always or never.
+
+    Raises:
+        ArgumentError: ratios outside (0, 1); not the sums of `event_sums`.
+    """
+    given = np.arange(1, 100) / 100 if cost_loss is None else cost_loss
+    ratios = np.atleast_1d(np.asarray(given, dtype=np.float64))
+    if ratios.ndim != 1 or not bool(((ratios > 0) & (ratios < 1)).all()):
+        raise ArgumentError("cost_loss", f"expected ratios between 0 and 1, got {cost_loss}")
+    tables = contingency_tables(sums)
+    hit_rate, false_alarm_rate = rates(tables)
+    events = tables["hits"] + tables["misses"]
+    total = events + tables["false_alarms"] + tables["correct_negatives"]
+    s = (events / total.where(total > 0)).isel(threshold=0, drop=True)
+    a = xr.DataArray(ratios, dims="cost_loss", coords={"cost_loss": ratios})
+    least = a.where(a < s, s)
+    saved = least - false_alarm_rate * a * (1 - s) + hit_rate * s * (1 - a) - s
+    value = saved / (least - s * a)
+    found = {"value": value, "envelope": value.max("threshold", skipna=False)}
+    return table(found, tables.attrs)

@@ -1,0 +1,697 @@
+"""Additive states: sums over points that add over dates, blocks, processes, files and groups.
+
+A `Statistic` turns arrays of points into sums; a `Metric` is a pure function of sums. Sums over
+disjoint sets of points add (`ens10.metrics.state_merging.merge_states`); only a metric divides.
+
+A state is a Dataset whose variables are sums. The state of a weighted mean called `crps` is three
+variables over the dimensions that are kept: `crps_sum` (sum of weight times score), `crps_weight`
+(sum of weights) and `crps_count` (number of points). A dimension of a state is one that was kept
+(`time`, `step`, `level`, `latitude`, ...), one of groups (`latitude_band`, `surface`, `season`,
+...), whose coordinate holds their names, or one of bins (`rank`, `bin`, ...).
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from math import prod
+from operator import mul
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
+from ens10.metrics._call import Dim, RechunkWarning, checked_axes
+from ens10.metrics._dispatch import dask_array
+from ens10.metrics._labels import joined_message
+from ens10.metrics._reduce import Nan, Over
+from ens10.metrics._tables import as_labelled, names_of
+from ens10.metrics.groups import By, crossed_shares, sums_by_group
+
+Floats = npt.NDArray[np.float64]
+Kernel = Callable[..., Floats]
+Units = Literal["truth", "truth2", "1"]
+NanPolicy = Literal["omit", "propagate"]
+PARTS = ("sum", "weight", "count")  # of the state of a mean
+MEMBER = "__core__"  # the dimension of members in arrays that are given to `block_sums`
+SUM = "__sum__"  # the dimension of sums in its result
+_BLOCK_VALUES = 2**19  # values of the largest array in a block: 2 MiB in float32
+
+
+@dataclass(frozen=True)
+class Part:
+    """A variable of a state: consecutive values of what a statistic's kernel returns.
+
+    Attributes:
+        name: of the variable.
+        axes: coordinates of its values by dimension; none for a single value.
+        attrs: of the variable, such as its units.
+    """
+
+    name: str
+    axes: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    attrs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return tuple(len(labels) for labels in self.axes.values())
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """Sums over points, which add over disjoint sets of points.
+
+    Attributes:
+        name: of the public function that returns the sums; warnings contain it.
+        kernel: from arrays of shape (kept, points), those with the dimension `MEMBER` with that
+            first, followed by their weights, to sums of shape (kept, values of all parts + 2) in
+            float64. Its last two are the numbers of points with and without a value.
+        parts: the variables that the other sums are, in their order.
+    """
+
+    name: str
+    kernel: Kernel
+    parts: tuple[Part, ...]
+
+    def sums(
+        self,
+        arrays: Mapping[str, Any],
+        core: Mapping[str, Mapping[str, Dim]] | None = None,
+        *,
+        dim: Over,
+        weights: Any = None,
+        nan: str = "propagate",
+        unlike: Sequence[str] = (),
+        extra: Sequence[xr.DataArray] = (),
+    ) -> xr.Dataset:
+        """The state of some points.
+
+        Args:
+            arrays: of any library, by the names that the caller uses; all dimensions of the
+                first but its core dimensions belong to points.
+            core: dimensions of arrays that points lack; one that is not `MEMBER` is kept.
+            dim: dimensions that are summed over; the others are kept.
+            weights: of the points, at least 0; 1 if None.
+            nan: "propagate" makes the sums NaN where a point has no value; "omit" leaves it out.
+            unlike: arrays whose units may differ from those of the others.
+            extra: further arrays for the kernel, aligned by dimension names.
+
+        Returns:
+            The parts, `count` (points with a value) and `missing` (points without), over the
+            kept dimensions and their own; lazy if an array is.
+
+        Raises:
+            ArgumentError: arrays that do not fit, an unknown dimension, or negative weights.
+            UnknownNameError: an unknown policy.
+        """
+        if nan not in get_args(Nan):
+            raise UnknownNameError("nan", nan, get_args(Nan))
+        core = dict(core or {})
+        given = dict(arrays) | ({} if weights is None else {"weights": weights})
+        labelled = as_labelled(given, core, unlike=[*unlike, "weights"])
+        named = {name for dims in core.values() for name in dims}
+        points = {
+            key: array.isel({d: 0 for d in named if d in array.dims}, drop=True)
+            for key, array in labelled.items()
+        }
+        check_sizes(points)
+        if weights is not None:
+            _check_point_weights(labelled, as_labelled(arrays, core, unlike=unlike))
+        first = next((a for a in arrays.values() if not np.isscalar(a)), None)
+        names = names_of(points, dim, first)
+        w = labelled.pop("weights", xr.DataArray(1.0))
+        ready = [*labelled.values(), w, *extra]
+        size = sum(prod(part.shape) for part in self.parts)
+        total = block_sums(self.name, self.kernel, ready, names, size + 2)
+        count, missing = (total.isel({SUM: place}).astype(np.int64) for place in (-2, -1))
+        if nan == "propagate":
+            total = total.where(missing == 0)
+        found: dict[str, xr.DataArray] = {}
+        start = 0
+        for part in self.parts:
+            stop = start + prod(part.shape)
+            found[part.name] = _unfolded(total.isel({SUM: slice(start, stop)}), part)
+            start = stop
+        found["count"] = count.assign_attrs(long_name="number of points", units="1")
+        found["missing"] = missing.assign_attrs(long_name="points left out", units="1")
+        return xr.Dataset(found)
+
+
+def _unfolded(sums: xr.DataArray, part: Part) -> xr.DataArray:
+    kept = [d for d in sums.dims if d != SUM]
+    shape = (*(sums.sizes[d] for d in kept), *part.shape)
+    values = sums.data.reshape(shape)
+    coords = {d: sums.indexes[d] for d in sums.indexes if d in kept}
+    return xr.DataArray(
+        values, dims=[*kept, *part.axes], coords=coords | dict(part.axes), attrs=dict(part.attrs)
+    )
+
+
+@dataclass(frozen=True)
+class PointStatistic:
+    """A quantity of points of a forecast whose weighted mean is kept as sums.
+
+    Attributes:
+        name: of the mean.
+        values: from a case (a forecast and the truth of one date) and, where the score has one,
+            its number (a threshold, a level) to the values of the points, NaN where missing.
+        units: of the values: the truth's, their square, or none.
+        on_map: True if sums over dates are kept at every grid point too.
+        requires: fields that the forecast's kind must offer; None for the one of this name.
+        extra: "efi" or "climatology" if that is needed beside forecast and truth.
+    """
+
+    name: str
+    values: Callable[..., npt.NDArray[Any]]
+    units: Units = "truth"
+    on_map: bool = False
+    requires: tuple[str, ...] | None = None
+    extra: Literal["", "efi", "climatology"] = ""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Fields that the forecast's kind must offer."""
+        return (self.name,) if self.requires is None else self.requires
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score: a pure function of weighted means, which are made of sums.
+
+    Attributes:
+        name: of the score.
+        long_name: in words; {} stands for the number that belongs to the name.
+        means: names of the means that it is a function of.
+        units: of the score: the truth's, their square, or none.
+        finish: from the means, in that order, and the number of members (None for a
+            distribution) to the score.
+        skill: name of the skill score against a reference, from the first mean; "" for none.
+        number: what the number behind the name is, such as a threshold; "" for none.
+        least_members: ensembles with fewer members have no such score.
+        usual: True for scores that are computed when none are named.
+    """
+
+    name: str
+    long_name: str
+    means: tuple[str, ...]
+    units: Units = "truth"
+    finish: Callable[[Sequence[Floats], int | None], Floats] = lambda means, _: means[0]
+    skill: str = ""
+    number: str = ""
+    least_members: int = 1
+    usual: bool = False
+
+
+def mean_state(
+    name: str,
+    score: xr.DataArray,
+    *,
+    keep: str | Sequence[str] = (),
+    weights: xr.DataArray | None = None,
+    nan: NanPolicy = "omit",
+    by: By = None,
+) -> xr.Dataset:
+    """The additive state of a weighted mean; lazy where the score is.
+
+    Args:
+        name: of the mean; begins the names of the three variables.
+        score: the values of the points.
+        keep: a dimension, or several, that stay; the others are summed over. To group dates, keep
+            `time` and call `group_state` when all dates are there.
+        weights: over some of the dimensions of `score`, at least 0; 1 everywhere if None.
+        nan: "omit" leaves missing points and their weights out; "propagate" lets one missing
+            point make its sum NaN.
+        by: groups of points that are summed apart, such as `latitude_bands` or `land_sea`, or
+            several of them, crossed; each is a further dimension. A point's weight is multiplied
+            by its share in the group.
+
+    Returns:
+        `{name}_sum`, `{name}_weight` (float64) and `{name}_count` (int64) over `keep` and the
+        groups. A point counts in every group that it has a share in.
+
+    Raises:
+        UnknownNameError: another policy.
+        ArgumentError: weights or groups on other coordinates than the score's or with dimensions
+            that it lacks; negative or missing weights; a kept dimension that is not there.
+    """
+    if nan not in get_args(NanPolicy):
+        raise UnknownNameError("nan", nan, get_args(NanPolicy))
+    keep = [keep] if isinstance(keep, str) else keep
+    for dim in keep:
+        if dim not in score.dims:
+            raise ArgumentError("keep", f"{name} has no dimension {dim!r}, only {score.dims}")
+    dims = [str(d) for d in score.dims if d not in keep]
+    if weights is not None:
+        check_fits("weights", weights, score)
+        _check_weights(weights)
+    share = crossed_shares(by, score)
+    total, weight, count = _complete(score, weights, share, dims) or _parts(
+        score, weights, share, dims, nan
+    )
+    total.attrs = {k: v for k, v in score.attrs.items() if k in ("units", "estimator")}
+    named = (total, weight.drop_attrs(), count.drop_attrs().astype(np.int64))
+    return xr.Dataset({f"{name}_{part}": f for part, f in zip(PARTS, named, strict=True)})
+
+
+Parts = tuple[xr.DataArray, xr.DataArray, xr.DataArray]
+
+
+def _complete(
+    score: xr.DataArray,
+    weights: xr.DataArray | None,
+    share: xr.DataArray | None,
+    dims: list[str],
+) -> Parts | None:
+    """The parts where no point is missing or infinite, which is seen from the first sums.
+
+    What neither weights nor groups depend on is summed before all else, in one pass.
+    """
+    if score.chunks is not None:
+        return None
+    given = [array.drop_attrs() for array in (weights, share) if array is not None]
+    w = reduce(mul, given, xr.DataArray(1.0))
+    loose = [d for d in dims if d not in w.dims]
+    rest = [d for d in dims if d in w.dims]
+    rows = score.drop_attrs()
+    rows = rows.sum(loose, skipna=False, dtype=np.float64) if loose else rows.astype(np.float64)
+    if w.chunks is not None or not bool(np.isfinite(rows).all()):
+        return None
+    n = prod(score.sizes[d] for d in loose)
+    total = xr.dot(rows, w, dim=rest, optimize=True) if w.dims else rows
+    there = xr.ones_like(w) if share is None else (share > 0).broadcast_like(w).astype(np.float64)
+    weight, count = (n * part.sum(rest).broadcast_like(total) for part in (w, there))
+    return total, weight.transpose(*total.dims).copy(), count.transpose(*total.dims).copy()
+
+
+def _parts(
+    score: xr.DataArray,
+    weights: xr.DataArray | None,
+    share: xr.DataArray | None,
+    dims: list[str],
+    nan: NanPolicy,
+) -> Parts:
+    """The parts of lazy scores, or of those with missing points."""
+    present = score.notnull()
+    w = present.astype(np.float64)
+    w = w if weights is None else w * weights
+    values = score.astype(np.float64)
+    if share is None:
+        return _product_sum(values, w, dims, nan), w.sum(dims), present.sum(dims)
+    weighted = (values.where(present, 0.0) if nan == "omit" else values) * w
+    count = sums_by_group(present.astype(np.float64), share > 0, dims).round()
+    return sums_by_group(weighted, share, dims), sums_by_group(w, share, dims), count
+
+
+def _product_sum(
+    values: xr.DataArray, w: xr.DataArray, dims: list[str], nan: NanPolicy
+) -> xr.DataArray:
+    if nan == "propagate":
+        return (values * w).sum(dims, skipna=False)
+    total: xr.DataArray = xr.dot(values.where(values.notnull(), 0.0), w, dim=dims)
+    return total
+
+
+def check_fits(argument: str, array: xr.DataArray, score: xr.DataArray) -> None:
+    """Refuse what xarray would align in silence, leaving points out.
+
+    Raises:
+        ArgumentError: dimensions that the score lacks, or other coordinates.
+    """
+    extra = sorted(set(map(str, array.dims)) - set(map(str, score.dims)))
+    if extra:
+        raise ArgumentError(argument, f"dimensions {extra} that the score has not")
+    for dim in array.dims:
+        ours, other = score.indexes.get(dim), array.indexes.get(dim)
+        same_size = array.sizes[dim] == score.sizes[dim]
+        if not same_size or (ours is not None and other is not None and not ours.equals(other)):
+            raise ArgumentError(
+                argument,
+                f"its {dim} ({array.sizes[dim]}) is not that of the score ({score.sizes[dim]})",
+                "Make it for the score's own coordinates, in their order",
+            )
+
+
+def _check_weights(weights: xr.DataArray) -> None:
+    if weights.chunks is None and not bool((weights >= 0).all()):
+        raise ArgumentError("weights", "negative or missing values", "Give 0 to leave a point out")
+
+
+def group_state(state: xr.Dataset, by: By, *, over: Sequence[str] | None = None) -> xr.Dataset:
+    """The state with points of kept dimensions brought together in groups.
+
+    Seasons are made of merged states in this way: `group_state(s, date_groups(s, "season"))`.
+
+    Args:
+        state: that kept the dimensions of the groups.
+        by: groups, such as `date_groups`, `latitude_bands` or `group_masks`, or several of them,
+            crossed. Their shares must be 0 or 1: counts stay whole numbers.
+        over: dimensions that are summed over; None for all that the groups have.
+
+    Returns:
+        The state with dimensions of groups in their place. Variables without any of the
+        dimensions in `over`, such as the maps of all dates, belong to no group and are left out.
+
+    Raises:
+        ArgumentError: a state without the dimensions, groups on other coordinates, shares
+            between 0 and 1.
+    """
+    share = crossed_shares(by, None)
+    if share is None:
+        raise ArgumentError("by", "no groups are given")
+    names = [str(share.dims[i]) for i in range(share.attrs["groups"])]
+    within = [str(d) for d in share.dims if d not in names]
+    if not bool(((share == 0) | (share == 1)).all()):
+        raise ArgumentError("by", "shares between 0 and 1", "Give them to mean_state, with `by`")
+    wanted = within if over is None else list(over)
+    grouped = {}
+    for name, sums in state.items():
+        dims = [d for d in wanted if d in sums.dims]
+        if dims:
+            absent = [d for d in within if d not in sums.dims]
+            if absent:
+                raise ArgumentError("by", f"{name} has not kept {absent}, on which groups depend")
+            check_fits("by", share.isel(dict.fromkeys(names, 0), drop=True), sums)
+            grouped_sums = sums_by_group(sums.astype(np.float64), share, dims)
+            grouped_sums = grouped_sums.round() if sums.dtype.kind in "iu" else grouped_sums
+            grouped[name] = grouped_sums.astype(sums.dtype).assign_attrs(sums.attrs)
+    if not grouped:
+        raise ArgumentError("state", f"no variable has kept {wanted}, only {dict(state.sizes)}")
+    return xr.Dataset(grouped, attrs=state.attrs)
+
+
+def finish_mean(state: xr.Dataset, name: str) -> xr.DataArray:
+    """The mean called `name` over the dimensions that its state kept; NaN where no weight is.
+
+    Raises:
+        UnknownNameError: the state has no such mean.
+    """
+    known = [str(k).removesuffix("_weight") for k in state if str(k).endswith("_weight")]
+    if name not in known:
+        raise UnknownNameError("name", name, known)
+    weight = state[f"{name}_weight"]
+    mean = state[f"{name}_sum"] / weight.where(weight > 0)
+    return mean.assign_attrs(state[f"{name}_sum"].attrs).rename(name)
+
+
+def total_over(state: xr.Dataset, dim: str | Sequence[str]) -> xr.Dataset:
+    """The state with one dimension, or several, summed away.
+
+    Raises:
+        ArgumentError: the state has not kept it.
+    """
+    for name in [dim] if isinstance(dim, str) else dim:
+        if name not in state.dims:
+            raise ArgumentError(
+                "dim", f"the state has no dimension {name!r}, only {set(state.dims)}"
+            )
+    return state.sum(dim, skipna=False, keep_attrs=True)
+
+
+def skill_score(state: xr.Dataset, reference: xr.Dataset, name: str) -> xr.DataArray:
+    """The skill score 1 - mean / reference's mean of means that are finished first.
+
+    The mean of the skill scores of dates or points is another number, and no function of the mean
+    scores: an easy date weighs as much as a hard one, and one on which the reference is nearly
+    perfect can outweigh all others. So sum dates and points first (`total_over`, `group_state`)
+    and call this last. On the limits of skill scores: Wheatcroft 2019,
+    doi:10.1016/j.ijforecast.2018.11.010.
+
+    Args:
+        state: of the forecast, over whatever is to have a skill score of its own.
+        reference: of the other, over the same.
+        name: of the mean, such as "crps".
+
+    Returns:
+        1 is perfect, 0 no better than the reference; NaN where either has no weight or the
+        reference's mean is 0.
+
+    Raises:
+        MissingDataError: coordinates (dates, steps, groups) that only one of the two has.
+        ArgumentError: the two were scored on different points, in other units, or by another
+            estimator.
+    """
+    parts = [f"{name}_{part}" for part in ("sum", "weight", "count")]
+    ours, other = state[parts], reference[parts]
+    for key in ("units", "estimator"):
+        a, b = (s[parts[0]].attrs.get(key) for s in (ours, other))
+        if a is not None and b is not None and a != b:
+            raise ArgumentError("reference", f"its {name} has other {key} ({b}) than {a}")
+    other = _ordered_like(ours, other)
+    for part in parts[1:]:
+        a, b = np.broadcast_arrays(ours[part].to_numpy(), other[part].to_numpy())
+        if not np.allclose(a, b, rtol=1e-9):
+            raise ArgumentError(
+                "reference",
+                f"its {name} has other points than the forecast's (their {part} differ)",
+                "Mask the truth where either is missing, and weight both alike",
+            )
+    mean, of_reference = finish_mean(ours, name), finish_mean(other, name)
+    skill = 1.0 - mean / of_reference.where(of_reference != 0)
+    attrs = {"units": "1", "long_name": f"skill score of the mean {name}"}
+    return skill.drop_attrs().assign_attrs(attrs).rename(f"{name}_skill")
+
+
+def _ordered_like(state: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
+    """The other state in the order of the first."""
+    unpaired = []
+    for dim, index in state.indexes.items():
+        if dim not in other.indexes:
+            unpaired.append(f"{dim} (only in the forecast)")
+            continue
+        for side, only in (
+            ("forecast", index.difference(other.indexes[dim])),
+            ("reference", other.indexes[dim].difference(index)),
+        ):
+            unpaired += [f"{dim} {str(v)[:19]} (only in the {side})" for v in only]
+    unpaired += [f"{d} (only in the reference)" for d in set(other.dims) - set(state.dims)]
+    if unpaired:
+        raise MissingDataError("skill score", unpaired, "Score both on the same dates and points")
+    return other.sel(dict(state.indexes.items())).transpose(*state.dims)
+
+
+def block_sums(
+    name: str, kernel: Kernel, arrays: Sequence[xr.DataArray], dims: Sequence[str], size: int
+) -> xr.DataArray:
+    """Sums of a kernel over points, block by block: lazy arrays stay lazy, caches are kept.
+
+    Args:
+        name: of the caller, for the warning that chunks of members are joined.
+        kernel: takes the arrays with shape (kept, reduced), those with the dimension `MEMBER` with
+            that first, and returns float64 (kept, size): sums over the reduced points.
+        arrays: DataArrays that fit by dimension names; all or none of them lazy or not.
+        dims: what is summed over.
+        size: number of sums.
+
+    Returns:
+        float64 over the other dimensions and `SUM`; lazy if an array is.
+    """
+    every = dict.fromkeys(d for a in arrays for d in a.dims if d != MEMBER)
+    kept, reduced = [d for d in every if d not in dims], [d for d in every if d in dims]
+    points = [*kept, *reduced]
+    labels = [[d for d in (MEMBER, *kept, *reduced) if d in a.dims] for a in arrays]
+    ordered = [a.transpose(*own) for a, own in zip(arrays, labels, strict=True)]
+    block = partial(_block, kernel, labels, kept, reduced, size)
+    chunks = [len(a.variable.chunksizes[MEMBER]) for a in arrays if a.chunks and MEMBER in a.dims]
+    if max(chunks, default=1) > 1:
+        text = joined_message(name, "members", chunks)
+        warnings.warn(text, RechunkWarning, stacklevel=5)
+    axes = tuple(range(len(kept), len(points)))
+    if any(a.chunks is not None for a in arrays):
+        total = _blocks_on_dask(block, ordered, labels, points, axes, size)
+    else:
+        total = block(*(a.to_numpy() for a in ordered)).sum(axis=axes)
+    coords = {d: a.indexes[d] for a in arrays for d in a.indexes if d in kept}
+    return xr.DataArray(total, dims=[*kept, SUM], coords=coords)
+
+
+def _blocks_on_dask(
+    block: Callable[..., Floats],
+    arrays: Sequence[xr.DataArray],
+    labels: Sequence[Sequence[Any]],
+    points: Sequence[Any],
+    axes: tuple[int, ...],
+    size: int,
+) -> Any:
+    da = dask_array()
+    pairs: list[Any] = []
+    for array, own in zip(arrays, labels, strict=True):
+        lazy = da.asarray(array.data)
+        pairs += [lazy.rechunk({own.index(MEMBER): -1}) if MEMBER in own else lazy, tuple(own)]
+    parts = da.blockwise(
+        block,
+        (*points, SUM),
+        *pairs,
+        new_axes={SUM: size},
+        adjust_chunks={points[axis]: 1 for axis in axes},
+        concatenate=True,
+        dtype=np.float64,
+        meta=np.empty((0,) * (len(points) + 1)),
+    )
+    return parts.sum(axis=axes)
+
+
+def _block(
+    kernel: Kernel,
+    labels: Sequence[Sequence[Any]],
+    kept: Sequence[Any],
+    reduced: Sequence[Any],
+    size: int,
+    *blocks: npt.NDArray[Any],
+) -> Floats:
+    """The sums of one block, with axes of length 1 where it was summed."""
+    sizes: dict[Any, int] = {}
+    for own, block in zip(labels, blocks, strict=True):
+        sizes |= dict(zip(own, block.shape, strict=True))
+    points = [*kept, *reduced]
+    out = np.zeros([*(sizes[d] for d in kept), *(1 for _ in reduced), size])
+    core = sizes.get(MEMBER, 1)
+    for box in _boxes([sizes[d] for d in points], max(1, _BLOCK_VALUES // core)):
+        chosen = dict(zip(points, box, strict=True))
+        ready = [
+            _flat(b[tuple(chosen.get(d, slice(None)) for d in own)], own, kept, reduced, chosen)
+            for own, b in zip(labels, blocks, strict=True)
+        ]
+        place = (*box[: len(kept)], *(slice(None) for _ in reduced))
+        out[place] += kernel(*ready).reshape(out[place].shape)
+    return out
+
+
+def _boxes(sizes: Sequence[int], most: int) -> list[tuple[slice, ...]]:
+    """Boxes of up to `most` points, as long as they can be along the last dimensions."""
+    lengths, left = [], most
+    for n in reversed(sizes):
+        lengths.append(max(1, min(n, left)))
+        left = max(1, left // max(1, n))
+    steps = list(reversed(lengths))
+    if 0 in sizes:
+        return []
+    starts = np.ndindex(*(-(-n // step) for n, step in zip(sizes, steps, strict=True)))
+    return [
+        tuple(slice(i * s, min((i + 1) * s, n)) for i, s, n in zip(at, steps, sizes, strict=True))
+        for at in starts
+    ]
+
+
+def _flat(
+    array: npt.NDArray[Any],
+    own: Sequence[Any],
+    kept: Sequence[Any],
+    reduced: Sequence[Any],
+    chosen: dict[Any, slice],
+) -> npt.NDArray[Any]:
+    """Shape ([members,] kept, reduced) of a part whose axes are `own`."""
+    front = [array.shape[0]] if MEMBER in own else []
+    lengths = {d: s.stop - s.start for d, s in chosen.items()}
+    have = [array.shape[list(own).index(d)] if d in own else 1 for d in (*kept, *reduced)]
+    full = [*front, *(lengths[d] for d in (*kept, *reduced))]
+    flat = (*front, prod(full[len(front) : len(front) + len(kept)]), -1)
+    if not reduced:
+        flat = (*flat[:-1], 1)
+    return np.broadcast_to(np.reshape(array, (*front, *have)), full).reshape(flat)
+
+
+def sums_by_bin(index: npt.NDArray[np.int64], bins: int, *values: npt.NDArray[Any]) -> Floats:
+    """Sums of values in each bin.
+
+    Args:
+        index: bins of points, (rows, points).
+        bins: number of bins.
+        *values: (rows, points), 0 where a point does not count.
+
+    Returns:
+        Float64, (rows, number of values * bins), the bins of the first values first.
+    """
+    rows = index.shape[0]
+    flat = (index + np.arange(rows)[:, None] * bins).ravel()
+    sums = [np.bincount(flat, v.ravel(), minlength=rows * bins).reshape(rows, bins) for v in values]
+    return np.concatenate(sums, axis=1, dtype=np.float64)  # bincount of no points has integers
+
+
+def present_and_missing(there: npt.NDArray[np.bool_]) -> Floats:
+    """The number of points with and without a value, shape (rows, 2)."""
+    present = there.sum(axis=1)
+    return np.stack([present, there.shape[1] - present], axis=1).astype(np.float64)
+
+
+def check_sizes(arrays: Mapping[str, xr.DataArray]) -> None:
+    """Refuse a dimension of several lengths, which nothing else sees without coordinates.
+
+    Raises:
+        ArgumentError: there is one.
+    """
+    known: dict[str, tuple[str, int]] = {}
+    for name, array in arrays.items():
+        for dim, size in array.sizes.items():
+            first, other = known.setdefault(str(dim), (name, size))
+            if size != other:
+                reason = f"{str(dim).lstrip('_')} is {size} long, and {other} in {first}"
+                raise ArgumentError(name, reason)
+
+
+def _check_point_weights(
+    labelled: Mapping[str, xr.DataArray], points: Mapping[str, xr.DataArray]
+) -> None:
+    """Refuse weights below 0, or of more points than there are.
+
+    Raises:
+        ArgumentError: such weights.
+    """
+    w = labelled["weights"]
+    if any(labelled[name].sizes != array.sizes for name, array in points.items()):
+        raise ArgumentError("weights", "a shape that does not broadcast to the points")
+    extra = sorted({str(d) for d in w.dims} - {str(d) for a in points.values() for d in a.dims})
+    if extra:
+        raise ArgumentError("weights", f"dimensions {extra} that the points have not")
+    if w.chunks is None and bool((w < 0).any()):
+        raise ArgumentError("weights", "some are negative")
+
+
+def core_size(name: str, array: Any, dim: Dim) -> int:
+    """The length of a core dimension; 1 if a DataArray lacks it, which is refused later.
+
+    Raises:
+        ArgumentError: an array has no such axis, or a Dataset in its place.
+    """
+    if isinstance(array, xr.DataArray):
+        return int(array.sizes.get(dim, 1))
+    axis = checked_axes(name, array, [dim])[0]
+    return int(array.shape[axis])
+
+
+def checked_edges(edges: Sequence[float] | npt.NDArray[Any], least: int = 1) -> Floats:
+    """Edges of bins as float64.
+
+    Raises:
+        ArgumentError: fewer than `least`, not finite, or not rising.
+    """
+    checked = np.asarray(edges, dtype=np.float64)
+    if checked.ndim != 1 or checked.size < least:
+        raise ArgumentError("edges", f"expected {least} or more, got shape {checked.shape}")
+    if not np.isfinite(checked).all() or (np.diff(checked) <= 0).any():
+        raise ArgumentError("edges", "they are not finite, or do not rise")
+    return checked
+
+
+def edges_to_text(edges: Floats) -> str:
+    """Edges as a text attribute, which compares, merges and goes to netCDF exactly."""
+    return " ".join(repr(float(e)) for e in edges)
+
+
+def edges_of(sums: xr.Dataset) -> Floats:
+    """The edges in the attributes of a state; the inverse of `edges_to_text`."""
+    return np.array([float(e) for e in str(sums.attrs["edges"]).split()])
+
+
+def checked_sums(sums: Any, names: Sequence[str], maker: str) -> xr.Dataset:
+    """A Dataset that has these variables.
+
+    Raises:
+        ArgumentError: it is no Dataset, or lacks one.
+    """
+    lacking = [n for n in names if n not in getattr(sums, "data_vars", ())]
+    if not isinstance(sums, xr.Dataset) or lacking:
+        raise ArgumentError("sums", f"they lack {', '.join(lacking)}", f"Give those of {maker}")
+    return sums
