@@ -63,8 +63,8 @@ class RunCheckpoints(Checkpoint):
     A checkpoint holds what a resumed training needs to equal an uninterrupted one: besides what
     Lightning saves the rows of the log, the sums of the training loss so far, (of a single process)
     the state of torch's random numbers, and at the end of an epoch the values by which schedules
-    still have to step. Methods that collect all batches before they solve are saved after their
-    epoch only.
+    still have to step. Methods that collect all batches before they solve, and trainings whose
+    schedule follows a value from step to step, are saved after an epoch only.
 
     Args:
         folder: RUN/checkpoints.
@@ -171,7 +171,7 @@ class RunCheckpoints(Checkpoint):
         """Save within an epoch if it is time to, or if a signal asks to end."""
         stepped, self._step = trainer.global_step != self._step, trainer.global_step
         number, due = self._agreed(trainer)
-        if not pl_module.automatic_optimization:
+        if not _resumes_within_epochs(trainer, pl_module):
             self._end(number)  # nothing of its epoch can be saved
             return
         validates = trainer.is_last_batch or (batch_idx + 1) % (trainer.val_check_batch or 1) == 0
@@ -198,7 +198,7 @@ class RunCheckpoints(Checkpoint):
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
         number, _ = self._agreed(trainer)
-        if number and pl_module.automatic_optimization:
+        if number and _resumes_within_epochs(trainer, pl_module):
             self._save_last(trainer)
         self._end(number)
 
@@ -341,6 +341,17 @@ def _training_sums(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str,
         if sums[1] > 0:  # or nothing of it was logged in this epoch
             found[name] = sums.tolist()
     return found
+
+
+def _resumes_within_epochs(trainer: pl.Trainer, module: pl.LightningModule) -> bool:
+    """Whether a checkpoint from within an epoch holds all that it takes to go on.
+
+    Lightning steps a schedule that follows a value, at `interval="step"`, after the callbacks of
+    the batch, with values of the epoch so far that no checkpoint holds.
+    """
+    schedules = trainer.lr_scheduler_configs
+    followed = any(it.reduce_on_plateau and it.interval == "step" for it in schedules)
+    return module.automatic_optimization and not followed
 
 
 def _plateau_values(trainer: pl.Trainer) -> list[Tensor | None]:

@@ -5,6 +5,8 @@ import signal
 import pytest
 from stops import assert_same_run, fit, resume, saved, stop_at
 
+from ens10.models import PostProcessor
+
 PLATEAU = ("--model.init_args.scheduler", "torch.optim.lr_scheduler.ReduceLROnPlateau")
 # each epoch counts as a bad one, and the next has a tenth of the rate
 OPTIONS = (
@@ -41,3 +43,34 @@ def test_a_resumed_fit_takes_every_step_of_a_plateau_schedule(
     assert_same_run(run, plateau)
     mine, its = (saved(r)["optimizer_states"][0]["param_groups"] for r in (run, plateau))
     assert mine == its
+
+
+class StepByStep(PostProcessor):
+    """Its schedule follows the loss of each batch."""
+
+    def _step(self, batch, stage):
+        loss = super()._step(batch, stage)
+        if stage == "train":
+            self.log("batch_loss", loss, on_step=True, on_epoch=False)
+        return loss
+
+    def configure_optimizers(self):
+        both = super().configure_optimizers()
+        both["lr_scheduler"] |= {"monitor": "batch_loss", "interval": "step"}
+        return both
+
+
+STEPWISE = ("--model", "test_plateau.StepByStep", *OPTIONS)
+
+
+def test_a_schedule_that_follows_each_batch_resumes_from_the_end_of_an_epoch(store, tmp_path):
+    """Lightning steps it after the callbacks of a batch: a checkpoint there would lack the step."""
+    whole = fit(store, tmp_path / "whole", *STEPWISE)
+    (state,) = saved(whole)["lr_schedulers"]
+    assert state["_last_lr"][0] < 1e-5  # it stepped more often than there are epochs
+    run = tmp_path / "mlp"
+    stop = stop_at("on_train_batch_end", 1, 1, signal.SIGTERM)
+    fit(store, run, *STEPWISE, *stop, status=143)
+    assert saved(run)["epoch"] == 0
+    resume(run)
+    assert_same_run(run, whole)
