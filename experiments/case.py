@@ -22,6 +22,7 @@ from ens10.errors import ArgumentError, Ens10Error
 from ens10.experiments import provenance
 from ens10.experiments.case_inputs import Source, open_sources, place_of
 from ens10.experiments.case_regions import part_of_grid
+from ens10.experiments.reading import reading
 from ens10.grid import area_weights
 from ens10.metrics import efi
 from ens10.metrics.families import FAMILIES, registry
@@ -145,7 +146,8 @@ def _truth(
     found: list[tuple[str, xr.DataArray]] = []
     for source in sources:
         if source.truth is not None:
-            field = source.truth.isel(time=places[source.name], **part).load()
+            with reading(source.path):
+                field = source.truth.isel(time=places[source.name], **part).load()
             found.append((source.name, field.reset_coords(drop=True)))
     first, truth = found[0]
     for name, field in found[1:]:
@@ -158,7 +160,8 @@ def _truth(
 
 
 def _shown(source: Source, place: int, part: Mapping[str, Any], truth: xr.DataArray) -> Shown:
-    field = source.forecast.isel(time=place, **part).load()
+    with reading(source.path):
+        field = source.forecast.isel(time=place, **part).load()
     kind = kind_of(source.forecast)
     arrays = {str(name): values.to_numpy() for name, values in field.data_vars.items()}
     levels = field["quantile"].to_numpy() if "quantile" in field.dims else None

@@ -33,6 +33,7 @@ class Source:
         truth: over time, latitude, longitude; None of a prepared store.
         known: its provenance; empty without one.
         store: the prepared store that it was made from, if its configuration tells one.
+        path: of the run or store, for errors.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Source:
     truth: xr.DataArray | None
     known: Mapping[str, Any]
     store: Path | None
+    path: Path
 
     @property
     def valid(self) -> npt.NDArray[np.datetime64]:
@@ -118,7 +120,7 @@ def open_run(path: Path | str, step: float | None = None) -> Source:
     name = str(known.get("name") or path.resolve().name)
     chosen = checked_forecast(_single(forecast, step, path), name).assign_attrs(forecast.attrs)
     observed = _single(truth, step, path).transpose("time", "latitude", "longitude")
-    return Source(name, chosen, observed, known, _store_of(folder))
+    return Source(name, chosen, observed, known, _store_of(folder), path)
 
 
 def _raw_beside(
@@ -132,7 +134,7 @@ def _raw_beside(
             raise
     members = open_raw(path, known.get("target"), like)
     chosen = checked_forecast(_single(members, step, path), RAW).assign_attrs(members.attrs)
-    return Source(RAW, chosen, None, {}, path)
+    return Source(RAW, chosen, None, {}, path, path)
 
 
 def _single(data: Any, step: float | None, path: Path) -> Any:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ens10.errors import ArgumentError
 from ens10.experiments.case_inputs import Source, open_run
 from ens10.experiments.case_regions import REGIONS, part_of_grid
+from ens10.experiments.reading import reading
 from ens10.grid import area_weights
 
 Floats = npt.NDArray[np.float64]
@@ -61,7 +62,9 @@ def most_extreme(
     source = open_run(run, step)
     if source.truth is None or source.truth.sizes["time"] < 3:
         raise ArgumentError("worst", f"{source.name} has fewer than 3 dates", "Name a date")
-    size = standardised(source.truth.to_numpy().astype(np.float64), source.valid)
+    with reading(source.path):
+        truth = source.truth.to_numpy().astype(np.float64)
+    size = standardised(truth, source.valid)
     found = [e for name in _regions(source, region) for e in _of_region(source, size, name)]
     return sorted(found, key=lambda extreme: -extreme.size)[:number]
 

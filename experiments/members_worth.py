@@ -27,7 +27,7 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.experiments.commands import tells_errors
 from ens10.experiments.finished import FinishedRun, read_runs
 from ens10.experiments.members import expected_crps
-from ens10.experiments.reading import open_predictions
+from ens10.experiments.reading import open_predictions, reading
 from ens10.experiments.tables import FEW_DATES
 from ens10.metrics import Interval, interval, score_states
 from ens10.metrics.uncertainty import Floats, Method, Sums, mean_of, mean_sums, paired_sums
@@ -220,7 +220,9 @@ def _measured(folder: Path, raw: FinishedRun, size: int, held: int) -> float:
         raise ArgumentError("measure", f"{size} members of {held}", f"Give 2 to {held}")
     forecast, truth = open_predictions(folder)
     few = forecast.isel(number=slice(size)).assign_attrs(forecast.attrs)
-    states = score_states(few, truth, ["crps"], weights=raw.states.attrs.get("weights", "cell"))
+    weights = raw.states.attrs.get("weights", "cell")
+    with reading(folder):
+        states = score_states(few, truth, ["crps"], weights=weights)
     return float(states["crps_sum"].sum() / states["crps_weight"].sum())
 
 

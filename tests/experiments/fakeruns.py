@@ -1,6 +1,7 @@
 """Small run folders whose scores are made by score_states from forecasts of known quality."""
 
 import json
+import shutil
 
 import numpy as np
 import xarray as xr
@@ -80,6 +81,20 @@ def provenance_of(name, seed=0):
         "commit": "abc123",
         "data": {"store": "world.zarr", "checksum": "0011aabb"},
     }
+
+
+def with_damaged_chunks(run, copy, name):
+    """A copy whose predictions have a chunk a date and no manifest; a variable is damaged but for
+    its first date, which is read when the store is opened."""
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("predictions.zarr"))
+    store = copy / "predictions.zarr"
+    with xr.open_zarr(run / "predictions.zarr", consolidated=False) as whole:
+        parts = whole.load().drop_encoding().chunk(time=1)
+    parts.to_zarr(store, consolidated=False)
+    for chunk in (store / name / "c").rglob("*"):
+        if chunk.is_file() and chunk.relative_to(store / name / "c").parts[0] != "0":
+            chunk.write_bytes(b"damaged")
+    return copy
 
 
 def training_log(epochs=6, best=4):

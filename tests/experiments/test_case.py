@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
-from fakeruns import world
+from fakeruns import with_damaged_chunks, world
 from matplotlib.image import imread
 from realruns import command
 from scipy.special import ndtri
@@ -92,6 +92,18 @@ def test_points_without_truth_leave_the_means(runs, made, tmp_path):
     assert numbers_of(event)[1].crps == pytest.approx(area_mean(there, whole.weights))
     assert np.isnan(area_mean(there * np.nan, whole.weights))
     assert case_figure(event).axes
+
+
+@pytest.mark.parametrize("name", ["members", "truth"])
+def test_a_damaged_chunk_without_a_manifest_is_one_line(runs, tmp_path, capsys, name):
+    damaged = with_damaged_chunks(runs["raw"], tmp_path / "raw", name)
+    words = (damaged, runs["emos"], "--region", BOX, "--out", tmp_path / "out")
+    command("case", *words, "--date", DATE, status=1)
+    if name == "truth":
+        command("case", damaged, "--worst", 1, status=1)
+    said = capsys.readouterr().err
+    assert said.count(f"{damaged}: a chunk cannot be read") == 1 + (name == "truth")
+    assert all(line.startswith("ens10: ") for line in said.splitlines())
 
 
 def test_the_index_is_of_the_raw_ensemble_against_its_climate(store, tmp_path):

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 import xarray as xr
-from fakeruns import coordinates, provenance_of, write_run
+from fakeruns import coordinates, provenance_of, with_damaged_chunks, write_run
 from scipy.stats import norm
 
 from ens10.errors import ArgumentError, UnknownNameError
@@ -109,6 +109,13 @@ def test_scored_runs_are_worth_what_the_formulas_say(folders):
     assert worth["middling"].crps == pytest.approx(normal(SIGMAS["middling"]), rel=0.01)
     itself = worth_of(raw, raw).members
     assert (itself.value, itself.lower, itself.upper) == pytest.approx((HELD,) * 3)
+
+
+def test_a_damaged_chunk_without_a_manifest_is_one_line(folders, tmp_path, capsys):
+    damaged = with_damaged_chunks(folders["raw"], tmp_path / "raw", "members")
+    assert members_worth.main([str(damaged), str(folders["good"]), "--measure", "2"]) == 1
+    *_, said = capsys.readouterr().err.splitlines()  # before it, that there is no manifest
+    assert f"{damaged}: a chunk cannot be read" in said
 
 
 def test_bounds_may_hold_infinity(folders):
