@@ -241,6 +241,7 @@ def _score(options: argparse.Namespace) -> int:
                 channel=options.channel,
                 efi_method=options.efi_method,
                 scores_raw=options.scores_raw,
+                climatology=options.climatology,
             )
         for told in caught:
             print(f"ens10: {told.message}", file=sys.stderr)

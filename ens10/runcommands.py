@@ -18,8 +18,9 @@ def add_score(commands: "Commands[Any]", run: Run) -> None:
         description="Scores a forecast in one pass and writes scores.nc (sums that add), "
         "scores.csv and, with --by, groups.csv beside it.",
         epilog="Scores: crps, crps_fair, rmse, bias, spread_error, log_score, histogram, and with "
-        "a number brier_273.15 (threshold), quantile_score_0.9, coverage_0.8, width_0.8; "
-        "eecrps with --raw and --climate. "
+        "a number brier_273.15 (threshold), quantile_score_0.9, coverage_0.8, width_0.8, "
+        "interval_score_0.8; pod, far, frequency_bias, csi, ets, hss and sedi with a threshold, "
+        "such as csi_273.15; acc with --climatology; eecrps with --raw and --climate. "
         "Groups: season, month, year, step, level, latitude_band, surface, region.",
     )
     parser.add_argument(
@@ -34,6 +35,11 @@ def add_score(commands: "Commands[Any]", run: Run) -> None:
     parser.add_argument("--reference", metavar="OTHER", help="run or store to compare with")
     _add_extremes(parser)
     parser.add_argument("--land", metavar="FILE", help="share of land, for --by surface")
+    parser.add_argument(
+        "--climatology", metavar="STORE_OR_FILE",
+        help="for acc: mean state by month or day of the year, or a prepared store, whose truth "
+        "in other years is averaged by month",
+    )  # fmt: skip
     parser.add_argument(
         "--join", choices=("exact", "inner"), default="exact",
         help="inner leaves out dates that are not everywhere (default: exact, which refuses them)",

@@ -5,7 +5,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from ens10.experiments.reading import open_forecast, open_truth, reading, store_
 from ens10.experiments.statefile import load_states, save_states
 from ens10.grid import Weighting
 from ens10.machine_errors import writing_netcdf
-from ens10.metrics import Interval, summarise
+from ens10.metrics import Interval, ScoringOptions, monthly_climatology, summarise
+from ens10.metrics.scores.registry import METRICS
 from ens10.metrics.uncertainty import blocks_in_words
 from ens10.metrics.verification import available_scores, paired_states
-from ens10.metrics.verification.alignment import Join
+from ens10.metrics.verification.alignment import Join, moments
 from ens10.metrics.verification.crosscheck import CrossCheck, cross_check
-from ens10.metrics.verification.table import SCORES
 
 STATES, TABLE, GROUPS = "scores.nc", "scores.csv", "groups.csv"
 LOCK = "score.lock"
@@ -94,24 +94,16 @@ def score_forecast(
     truth: Path | str | None = None,
     variable: str | None = None,
     scores: Sequence[str] | None = None,
-    by: Sequence[str] = (),
-    weights: Weighting | None = None,
     reference: Path | str | None = None,
-    land: Path | str | None = None,
-    join: Join = "exact",
     out: Path | str | None = None,
     points: int | None = None,
-    scheduler: Any = None,
-    progress: bool = False,
-    raw: Path | str | None = None,
-    climate: Path | str | None = None,
     channel: str | None = None,
-    efi_method: str = "exact",
-    scores_raw: bool = False,
+    options: ScoringOptions | None = None,
+    **settings: Any,
 ) -> Scored:
     """Scores a forecast and writes `scores.nc`, `scores.csv` and, with groups, `groups.csv`.
 
-    The files are replaced when all of them are made: one that fails leaves the old ones.
+    The files are replaced when all of them are complete: a call that fails leaves the old ones.
 
     Args:
         path: a run folder, or a forecast store of any kind.
@@ -119,21 +111,17 @@ def score_forecast(
         variable: its name there; the run's target if None and it is there.
         scores: as for `score_states`; if None, without the fair CRPS where the run's protocol
             does without it.
-        by: groups, as for `verify`.
-        weights: None for those of the run's protocol ("cell" without a run).
         reference: run folder or forecast store to compare with.
-        land: store or file with the share of land, for groups by surface.
-        join: as for `score_states`.
         out: folder to write into; that of the run, or of the store, if None.
-        points: how many to cross-check; none if None.
-        scheduler: as for `score_states`.
-        progress: whether to show a progress bar.
-        raw: where the raw ensemble is, for the EECRPS: a prepared store, or a run folder or
-            forecast store of an ensemble.
-        climate: prepared store with the model climate.
-        channel: in these prepared stores; None for the run's target, or the truth's name.
-        efi_method: as for `score_states`.
-        scores_raw: the forecast is the raw ensemble itself.
+        points: number of points to cross-check; none if None.
+        channel: variable of the raw ensemble and the climate in prepared stores; None for the
+            run's target, or the truth's name.
+        options: settings of scoring; those of the run's protocol if None.
+        **settings: single settings of `ScoringOptions`, which replace those of `options`; None
+            leaves them. `land`, `climatology`, `raw` and `climate` may be paths: of a file with
+            the share of land; of a climatology, or of a prepared store, whose truth in the years
+            that are not scored is averaged by month; of the raw ensemble (a prepared store, or a
+            run folder or forecast store of an ensemble); of a prepared store with a climate.
 
     Raises:
         FileError: no forecast, no truth, or no climate.
@@ -144,37 +132,53 @@ def score_forecast(
     forecast, beside = open_forecast(path)
     folder = path if (path / provenance.FILE).exists() else path.parent
     known = provenance.read(folder) if (folder / provenance.FILE).exists() else {}
-    observed = beside if truth is None else open_truth(truth, variable or known.get("target"))
+    target = known.get("target")
+    observed = beside if truth is None else open_truth(truth, variable or target)
     if observed is None:
         raise FileError(path, "holds no truth", "Give it with --truth STORE")
-    name = channel or known.get("target") or variable or _own_name(observed)
     if scores is None and not _tells_fair(known):
         scores = [score for score in available_scores(forecast) if score != "crps_fair"]
+    options = options or ScoringOptions(weights=known.get("weights", "cell"))
+    options = options.updated({k: v for k, v in settings.items() if v is not None})
     with reading(path):
-        checked = None if points is None else cross_check(forecast, observed, points, join=join)
+        checked = (
+            None if points is None else cross_check(forecast, observed, points, join=options.join)
+        )
         states, other = paired_states(
             with_name(forecast, path),
             observed,
             scores,
             reference=open_forecast(reference)[0] if reference is not None else None,
-            weights=weights or known.get("weights", "cell"),
-            by=by,
-            join=join,
-            land=open_truth(land) if land is not None else None,
-            scheduler=scheduler,
-            progress=progress,
-            raw=open_raw(raw, name, forecast) if raw is not None else None,
-            climate=open_climate(climate, name, forecast) if climate is not None else None,
-            efi_method=efi_method,
-            scores_raw=scores_raw,
+            options=_with_opened(
+                options, forecast, channel or target or variable or _own_name(observed), target
+            ),
         )
     _check_same(path, before)
-    for made in (states, other):
-        if made is not None and "efi_source" in made.attrs:  # no machine's paths in a result
-            made.attrs["efi_source"] = Path(made.attrs["efi_source"]).name
-    target = folder if out is None else Path(out)
-    states = write_states(states, target, other, by)
-    return Scored(target, states, other, tuple(by), checked)
+    for each in (states, other):
+        if each is not None and "efi_source" in each.attrs:  # no machine's paths in a result
+            each.attrs["efi_source"] = Path(each.attrs["efi_source"]).name
+    place = folder if out is None else Path(out)
+    states = write_states(states, place, other, options.by)
+    return Scored(place, states, other, tuple(options.by), checked)
+
+
+def _with_opened(
+    options: ScoringOptions, forecast: xr.Dataset, channel: str | None, target: str | None
+) -> ScoringOptions:
+    """The options with what they name by paths opened."""
+    land, climatology, efi = options.land, options.climatology, options.efi
+    if isinstance(land, Path | str):
+        land = open_truth(land)
+    if isinstance(climatology, Path | str):
+        climatology = open_truth(climatology, target)
+        if "time" in climatology.dims:
+            years = np.unique(moments(forecast).astype("datetime64[Y]").astype(int) + 1970)
+            climatology = monthly_climatology(climatology, without_years=years.tolist())
+    if isinstance(efi.raw, Path | str):
+        efi = replace(efi, raw=open_raw(efi.raw, channel, forecast))
+    if isinstance(efi.climate, Path | str):
+        efi = replace(efi, climate=open_climate(efi.climate, channel, forecast))
+    return replace(options, land=land, climatology=climatology, efi=efi)
 
 
 def _check_same(path: Path, before: os.stat_result | None) -> None:
@@ -249,9 +253,11 @@ def _with_block_lengths(states: xr.Dataset, scores: xr.Dataset) -> xr.Dataset:
     """The states with the block length of each score's interval on the sum it is made of."""
     states = states.copy()
     for name in _names(scores):
-        base = next((b for b in (name.removesuffix("_difference"), name[:-1]) if b in SCORES), name)
-        if base in SCORES and "block_length" in scores[name].attrs:
-            of = f"{SCORES[base].means[0]}_sum"
+        base = next(
+            (b for b in (name.removesuffix("_difference"), name[:-1]) if b in METRICS), name
+        )
+        if base in METRICS and "block_length" in scores[name].attrs:
+            of = f"{METRICS[base].means[0]}_sum"
             if of in states:
                 length = scores[name].attrs["block_length"]
                 states[of].attrs = states[of].attrs | {f"block_length_{name}": length}

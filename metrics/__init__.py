@@ -104,6 +104,8 @@ from ens10.metrics.parametric_skewed import (
     crps_lognormal,
     crps_student_t,
 )
+from ens10.metrics.scores.anomaly_correlation import anomaly_correlation
+from ens10.metrics.scores.contingency import contingency_scores
 from ens10.metrics.state_merging import merge_states
 from ens10.metrics.states import finish_mean, group_state, mean_state, skill_score, total_over
 from ens10.metrics.uncertainty import (
@@ -116,21 +118,27 @@ from ens10.metrics.uncertainty import (
     paired_differences,
 )
 from ens10.metrics.verification import (
+    EFIOptions,
+    ScoringOptions,
     available_scores,
+    monthly_climatology,
     register_score,
     score_states,
     summarise,
+    verify,
 )
-from ens10.metrics.verification.verify import verify
 from ens10.metrics.weighted import owcrps_ensemble, twcrps_ensemble, twcrps_normal
 
 __all__ = [
     "BANDS",
     "FAMILIES",
+    "EFIOptions",
     "Estimator",
     "FrozenEFI",
     "Interval",
     "Origin",
+    "ScoringOptions",
+    "anomaly_correlation",
     "area_weights",
     "automatic_block_length",
     "available_scores",
@@ -139,6 +147,7 @@ __all__ = [
     "brier_decomposition",
     "brier_ensemble",
     "brier_score",
+    "contingency_scores",
     "contingency_tables",
     "corp_decomposition",
     "corp_diagram",
@@ -196,6 +205,7 @@ __all__ = [
     "mae_median",
     "mean_state",
     "merge_states",
+    "monthly_climatology",
     "nominal_coverage",
     "origin",
     "owcrps_ensemble",

@@ -14,7 +14,7 @@ ON_DATA = [
     "ens10.convert.verifying:verify",
     "ens10.store.opening:open_store",
     "ens10.loader",
-    "ens10.metrics.verification.verify:verify",
+    "ens10.metrics.verification.scoring:verify",
 ]
 ALONE = [
     "ens10.places:is_url",
@@ -22,6 +22,8 @@ ALONE = [
     "ens10.metrics.crps:crps_normal",
     "ens10.metrics.crps:crps_ensemble",
     "ens10.metrics.extremes.efi:efi",
+    "ens10.metrics.scores.contingency:contingency_scores",
+    "ens10.metrics.scores.anomaly_correlation:anomaly_correlation",
     "ens10.models.postprocessor:PostProcessor",
     "ens10.models.layers.smoe",
 ]

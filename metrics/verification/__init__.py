@@ -1,20 +1,28 @@
 """Forecast stores against truth: aligned, scored in blocks, kept as states, summarised."""
 
+from ens10.metrics.scores.registry import METRICS, register_score
 from ens10.metrics.verification.alignment import LeftOutWarning, checked_forecast, matched
-from ens10.metrics.verification.own import register_score
-from ens10.metrics.verification.states import available_scores, score_states
+from ens10.metrics.verification.climatology import monthly_climatology
+from ens10.metrics.verification.options import EFIOptions, ScoringOptions
+from ens10.metrics.verification.scoring import (
+    available_scores,
+    paired_states,
+    score_states,
+    verify,
+)
 from ens10.metrics.verification.summary import summarise
-from ens10.metrics.verification.table import SCORES
-from ens10.metrics.verification.verify import paired_states, verify
 from ens10.metrics.verification.zones import REGIONS
 
 __all__ = [
+    "METRICS",
     "REGIONS",
-    "SCORES",
+    "EFIOptions",
     "LeftOutWarning",
+    "ScoringOptions",
     "available_scores",
     "checked_forecast",
     "matched",
+    "monthly_climatology",
     "paired_states",
     "register_score",
     "score_states",

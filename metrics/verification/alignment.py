@@ -180,18 +180,18 @@ def _check_units(forecast: xr.Dataset, truth: xr.DataArray, name: str) -> None:
 
 def _valid_dates(forecast: xr.Dataset) -> npt.NDArray[np.datetime64]:
     """The moment that each date is named by in messages: what it is valid for, if that is one."""
-    moments = _moments(forecast)
-    return moments[:, 0] if moments.shape[1] == 1 else forecast["time"].to_numpy()
+    valid = moments(forecast)
+    return valid[:, 0] if valid.shape[1] == 1 else forecast["time"].to_numpy()
 
 
-def _moments(data: xr.Dataset | xr.DataArray) -> npt.NDArray[np.datetime64]:
+def moments(data: xr.Dataset | xr.DataArray) -> npt.NDArray[np.datetime64]:
     """Valid moments, shape (dates, steps), to the nanosecond."""
     steps = data.sizes.get("step", 1)
     when = data["valid_time" if "valid_time" in data.coords else "time"]
     if "step" in data.dims and "valid_time" not in data.coords:
         when = when + _as_time(data["step"])
-    moments = when.transpose("time", ...).to_numpy().astype("datetime64[ns]")
-    rows = moments if moments.ndim == 2 else moments[:, None]
+    valid = when.transpose("time", ...).to_numpy().astype("datetime64[ns]")
+    rows = valid if valid.ndim == 2 else valid[:, None]
     return np.broadcast_to(rows, (len(rows), steps))
 
 
@@ -203,10 +203,10 @@ def _as_time(step: xr.DataArray) -> xr.DataArray:
 
 
 def _places(forecast: xr.Dataset, truth: xr.DataArray) -> npt.NDArray[np.int64]:
-    there = _moments(truth)
+    there = moments(truth)
     steps = there.shape[1]
     known = {moment: divmod(i, steps) for i, moment in enumerate(there.ravel())}
-    wanted = _moments(forecast)
+    wanted = moments(forecast)
     found = [known.get(moment, (-1, -1)) for moment in wanted.ravel()]
     return np.array(found, dtype=np.int64).reshape(*wanted.shape, 2)
 

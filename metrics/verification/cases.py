@@ -5,7 +5,7 @@ observation is missing.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +20,6 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 BY_EFI = frozenset({"eecrps", "abs_efi"})
 OF_ALL = BY_EFI | {"brier", "coverage", "quantile_score", "width", "histogram"}
-OWN: "dict[str, Callable[[Case], Floats]]" = {}  # fields that `own.register_score` added
 
 
 class Case:
@@ -32,6 +31,7 @@ class Case:
         key: see `sums.date_key`.
         levels: of the core dimension (quantiles), or None.
         efi: the raw ensemble's extreme forecast index, shape (H, W), or None.
+        climatology: mean state that anomalies refer to, shape (H, W), or None.
     """
 
     offers: ClassVar[frozenset[str]] = OF_ALL
@@ -44,8 +44,10 @@ class Case:
         key: np.uint64,
         levels: Floats | None = None,
         efi: Array | None = None,
+        climatology: Array | None = None,
     ) -> None:
         self.arrays, self.y, self.key = arrays, y, key
+        self.climatology = np.full_like(y, np.nan) if climatology is None else climatology
         self.efi = np.full_like(y, np.nan) if efi is None else efi
         self.made: dict[tuple[str, float | None], Array] = {}
         self.levels = np.empty(0) if levels is None else levels
@@ -53,8 +55,7 @@ class Case:
     def field(self, name: str, number: float | None = None) -> Array:
         """The field called `name`, such as "crps", or "brier" with its threshold."""
         if (name, number) not in self.made:
-            own = OWN.get(name)
-            method: Callable[..., Array] = partial(own, self) if own else getattr(self, name)
+            method: Callable[..., Array] = getattr(self, name)
             self.made[name, number] = method() if number is None else method(number)
         return self.made[name, number]
 

@@ -8,6 +8,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.metrics.extremes import EFIMethod, FrozenEFI, Origin, origin
+from ens10.metrics.scores.registry import extras
 from ens10.metrics.verification.alignment import (
     APART,
     GRID,
@@ -18,69 +19,59 @@ from ens10.metrics.verification.alignment import (
     left_out,
 )
 from ens10.metrics.verification.kinds import kind_of
+from ens10.metrics.verification.options import EFIOptions
 from ens10.metrics.verification.raw import RawIndex, Role, another, improper
-from ens10.metrics.verification.table import MEANS, TABLES, named
 
 NAME = "forecast_name"  # attribute by which a forecast is known again
 _REMEDY = 'Give those of the same dates; join="inner" leaves out the dates that they do not have'
 
 
 def with_raw(
-    forecasts: list[Matched],
-    scores: Sequence[str] | None,
-    *,
-    raw: xr.Dataset | xr.DataArray | FrozenEFI | None,
-    climate: xr.DataArray | None,
-    method: str,
-    scores_raw: bool,
-    join: Join,
+    forecasts: list[Matched], scores: Sequence[str] | None, efi: EFIOptions, join: Join
 ) -> tuple[list[Matched], RawIndex | None]:
-    """The forecasts on the dates that the raw ensemble has, and its index.
+    """Validate and align the raw ensemble that supplies the EFI weights.
 
     Args:
         forecasts: the scored one and its reference, which may be the raw ensemble itself.
-        scores: what is asked of the first.
-        raw: as for `score_states`, like what follows.
-        climate: of each date.
-        method: of `efi`.
-        scores_raw: whether the scored forecast is the raw ensemble.
+        scores: names of the scores of the first.
+        efi: the raw ensemble and its climate.
         join: of the dates.
+
+    Returns:
+        The forecasts on the dates that the raw ensemble has, and its index; None if no score
+        needs it.
 
     Raises:
         ArgumentError, MissingDataError, UnknownNameError: as `score_states`.
     """
-    if not _asked(scores, raw, climate):
+    if not _needed(scores, efi):
         return forecasts, None
-    if method not in get_args(EFIMethod):
-        raise UnknownNameError("efi_method", method, get_args(EFIMethod))
-    fields, made, method = _fields(raw, climate, method)
+    if efi.method not in get_args(EFIMethod):
+        raise UnknownNameError("efi_method", efi.method, get_args(EFIMethod))
+    fields, made, method = _fields(efi.raw, efi.climate, efi.method)
     forecasts = _common_dates(forecasts, fields, join)
     first = forecasts[0].forecast
     units = forecasts[0].truth.attrs.get("units")
     placed = {name: _placed(name, field, first, units) for name, field in fields.items()}
     apart = (first.sizes.get("step", 1), first.sizes.get("level", 1))
     roles: list[Role] = ["any"] * len(forecasts)
-    roles[0] = _role(first, made, scores_raw)
+    roles[0] = _role(first, made, efi.scores_raw)
     return forecasts, RawIndex(placed, apart, made, method, tuple(roles))
 
 
-def _asked(scores: Sequence[str] | None, raw: Any, climate: Any) -> bool:
-    bases = [mean for name in scores or () for mean in _means(name)]
-    asked = any(MEANS[mean].by_efi for mean in bases)
-    if asked and raw is None:
+def _needed(scores: Sequence[str] | None, efi: EFIOptions) -> bool:
+    needed = "efi" in extras(scores)
+    if needed and efi.raw is None:
         raise ArgumentError(
             "scores", "eecrps weights with the raw ensemble's EFI", "Give raw and climate"
         )
-    if not asked and (raw is not None or climate is not None):
+    if not needed and (efi.raw is not None or efi.climate is not None):
         raise ArgumentError(
-            "climate" if raw is None else "raw", "no score that is asked for needs it",
+            "climate" if efi.raw is None else "raw",
+            "no score that is asked for needs it",
             "Add eecrps to the scores",
-        )  # fmt: skip
-    return asked
-
-
-def _means(name: str) -> tuple[str, ...]:
-    return () if name in TABLES else named(name).score.means
+        )
+    return needed
 
 
 def _fields(

@@ -11,6 +11,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics.calibration import hersbach_decomposition
+from ens10.metrics.scores.registry import METRICS, STATISTICS, NamedMetric, statistic_of
 from ens10.metrics.states import PARTS, finish_mean
 from ens10.metrics.uncertainty import (
     REPLICATES,
@@ -24,7 +25,6 @@ from ens10.metrics.uncertainty import (
     skill_of,
 )
 from ens10.metrics.verification.alignment import APART
-from ens10.metrics.verification.table import MEANS, SCORES, Named, mean_of_name
 from ens10.metrics.verification.zones import ZONES
 
 DATES = ("season", "month", "year")
@@ -63,11 +63,11 @@ def summarise(
         maps: False leaves out the maps.
 
     Returns:
-        Each score that the states hold all means of (see `table.SCORES`), with `_lower` and
-        `_upper`; `count` (points scored) and `dates`; the maps `crps_map`, `crps_fair_map`; the
-        histograms as they were. With a reference `crps_difference` and the skill score `crpss`
-        (and likewise for the other scores that both have), paired and with bounds, and
-        `crpss_map`, `crpss_fair_map`.
+        Each score that the states hold all means of (see `scores.registry.METRICS`), with
+        `_lower` and `_upper`; `count` (points scored) and `dates`; the maps `crps_map` and
+        `crps_fair_map`; the histograms unchanged. With a reference `crps_difference` and the
+        skill score `crpss` (and likewise for the other scores that both have), paired and with
+        bounds, and `crpss_map`, `crpss_fair_map`.
 
     Raises:
         UnknownNameError: another method or group.
@@ -154,18 +154,18 @@ class _Held:
         return summed
 
     @property
-    def scores(self) -> list[Named]:
+    def scores(self) -> list[NamedMetric]:
         """The scores whose means the states hold, in the order of the table."""
         others = ("_map_sum", "_zone_sum")
         held = [str(v) for v in self.states if str(v).endswith("_sum")]
-        numbers: dict[str, list[float | None]] = {base: [] for base in MEANS}
+        numbers: dict[str, list[float | None]] = {base: [] for base in STATISTICS}
         for name in held:
             if not name.endswith(others):
-                base, number = mean_of_name(name.removesuffix("_sum"))
-                numbers[base].append(number)
+                statistic, number = statistic_of(name.removesuffix("_sum"))
+                numbers[statistic.name].append(number)
         return [
-            Named(name if n is None else f"{name}_{n:g}", score, n)
-            for name, score in SCORES.items()
+            NamedMetric(name if n is None else f"{name}_{n:g}", score, n)
+            for name, score in METRICS.items()
             for n in numbers[score.means[0]]
             if all(n in numbers[mean] for mean in score.means)
         ]
@@ -236,7 +236,7 @@ def _scores(
     return found
 
 
-def _own(held: _Held, one: Named, sums: Sequence[dict[str, Floats]]) -> _Statistic:
+def _own(held: _Held, one: NamedMetric, sums: Sequence[dict[str, Floats]]) -> _Statistic:
     """A score from the sums of its means."""
     members = held.states.attrs.get("members")
     together = {"weight": sums[0]["weight"]}
@@ -252,13 +252,13 @@ def _own(held: _Held, one: Named, sums: Sequence[dict[str, Floats]]) -> _Statist
     attrs = dict(held.states[f"{one.means[0]}_sum"].attrs)
     if one.score.units == "1":
         attrs["units"] = "1"
-    elif one.score.units == "truth" and MEANS[one.score.means[0]].units == "truth2" and attrs:
+    elif one.score.units == "truth" and STATISTICS[one.score.means[0]].units == "truth2" and attrs:
         attrs["units"] = str(attrs["units"]).removeprefix("(").removesuffix(")2")
     return _Statistic(together, of, attrs | {"long_name": one.long_name})
 
 
 def _paired(
-    held: _Held, other: _Held | None, one: Named, chosen: Mapping[str, Any]
+    held: _Held, other: _Held | None, one: NamedMetric, chosen: Mapping[str, Any]
 ) -> dict[str, Floats] | None:
     """The sums of a mean of two forecasts, date by date."""
     mean = one.means[0]
@@ -279,7 +279,7 @@ def _paired(
 
 def _maps(states: xr.Dataset, reference: xr.Dataset | None) -> xr.Dataset:
     maps = xr.Dataset()
-    for name, mean in MEANS.items():
+    for name, mean in STATISTICS.items():
         parts = [f"{name}_map_{part}" for part in PARTS]
         if not mean.on_map or parts[0] not in states:
             continue
@@ -287,7 +287,7 @@ def _maps(states: xr.Dataset, reference: xr.Dataset | None) -> xr.Dataset:
         if reference is not None and parts[0] in reference:
             other = finish_mean(reference, f"{name}_map")
             other = other.assign_coords(states[parts[0]].coords)
-            skill = SCORES[name].skill
+            skill = METRICS[name].skill
             told = f"skill score of {name} against the reference"
             maps[f"{skill}_map"] = (
                 1.0 - maps[f"{name}_map"] / other.where(other > 0)

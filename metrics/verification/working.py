@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.metrics._dispatch import Array
+from ens10.metrics.scores.registry import HERSBACH, HISTOGRAM, statistic_of
 from ens10.metrics.states import PARTS, NanPolicy
 from ens10.metrics.verification.alignment import GRID, Matched
+from ens10.metrics.verification.climatology import Climatology
 from ens10.metrics.verification.distributions import case_of
 from ens10.metrics.verification.kinds import kind_of
 from ens10.metrics.verification.raw import LoadedRaw, RawIndex
-from ens10.metrics.verification.table import HERSBACH, HISTOGRAM, MEANS, mean_of_name
 from ens10.metrics.verification.zones import Zones
 
 Numbers = npt.NDArray[Any]
@@ -54,6 +55,7 @@ class Loaded:
         labels: whole numbers (dates, steps, levels, 3) that tell the cases apart.
         quantiles: the levels of each forecast of quantiles.
         raw: what the extreme forecast index is made of, if a score needs it.
+        climatology: (dates, steps, levels, H, W), if a score needs it.
     """
 
     kinds: tuple[str, ...]
@@ -62,6 +64,7 @@ class Loaded:
     labels: npt.NDArray[np.int64]
     quantiles: tuple[Any, ...]
     raw: LoadedRaw | None = None
+    climatology: Array | None = None
 
 
 @dataclass
@@ -83,8 +86,12 @@ class Part:
     empty: Numbers = field(default_factory=lambda: np.zeros((0, 1, 1), np.int64))
 
 
-def load(block: Sequence[Matched], raw: RawIndex | None = None) -> Loaded:
-    """Reads a block: forecasts of the same dates, their truth, and the raw ensemble."""
+def load(
+    block: Sequence[Matched],
+    raw: RawIndex | None = None,
+    climatology: Climatology | None = None,
+) -> Loaded:
+    """Read a block: forecasts of the same dates, their truth, raw ensemble and climatology."""
     first = block[0]
     dates = slice(0, first.forecast.sizes["time"])
     arrays = []
@@ -105,11 +112,12 @@ def load(block: Sequence[Matched], raw: RawIndex | None = None) -> Loaded:
             for one in block
         ),
         None if raw is None else raw.load(),
+        None if climatology is None else climatology.load(),
     )
 
 
-def load_both(block: tuple[Sequence[Matched], RawIndex | None]) -> Loaded:
-    """`load`, of one argument."""
+def load_block(block: tuple[Sequence[Matched], RawIndex | None, Climatology | None]) -> Loaded:
+    """`load` with one argument."""
     return load(*block)
 
 
@@ -164,13 +172,14 @@ def _part(plan: Plan, block: Loaded, n: int, truth: Array, index: Array | None) 
         y = truth[case].astype(next(iter(arrays.values())).dtype, copy=False)
         key = date_key(plan.seed, *block.labels[case])
         efi = None if index is None else index[case]
-        one = case_of(block.kinds[n])(arrays, y, key, block.quantiles[n], efi)
+        climatology = None if block.climatology is None else block.climatology[case]
+        one = case_of(block.kinds[n])(arrays, y, key, block.quantiles[n], efi, climatology)
         found = 0
         for name in plan.means[n]:
-            base, number = mean_of_name(name)
-            values = one.field(base, number)
+            statistic, number = statistic_of(name)
+            values = statistic.values(one, number)
             found = max(found, _add_sums(plan, part, name, values, case))
-            if MEANS[base].on_map:
+            if statistic.on_map:
                 part.maps.setdefault(name, []).append(values)
         if HISTOGRAM in plan.tables[n]:
             counted = one.histograms(plan.bins)
@@ -180,7 +189,7 @@ def _part(plan: Plan, block: Loaded, n: int, truth: Array, index: Array | None) 
             sums = one.hersbach(plan.rows)
             found = max(found, int(sums["hersbach_count"]))
             part.tables.append(sums)
-        if not found:
+        if not found and (plan.means[n] or plan.tables[n]):
             part.empty[case] = TRUTH if np.isnan(block.truth[case]).all() else FORECAST
     return part
 

@@ -122,6 +122,29 @@ def test_truth_of_a_prepared_store(store, runs, tmp_path):
     np.testing.assert_allclose(apart["crps_sum"], beside["crps_sum"], rtol=1e-5)
 
 
+def test_anomalies_events_and_intervals(store, runs, tmp_path, capsys):
+    names = ["acc", "csi_280", "interval_score_0.9"]
+    out = ("--out", tmp_path)
+    command("score", runs["mlp"], "--scores", *names, "--climatology", store, *out)
+    forecast, truth = open_forecast(runs["mlp"])
+    scored = np.unique(forecast["valid_time"].dt.year)
+    observed = open_truth(store, "t2m")
+    years = observed["valid_time"].dt.year
+    valid = observed["valid_time"].dt.month.where(~years.isin(scored))
+    means = observed.isel(step=0).groupby(valid.isel(step=0).rename("month")).mean("time")
+    expected = verify(forecast, truth, names, climatology=means)
+    got = {row["score"]: row for row in rows(tmp_path / "scores.csv")}
+    for name in names:
+        assert float(got[name]["value"]) == pytest.approx(float(expected[name]), rel=1e-6)
+    assert 0 < float(got["acc"]["value"]) < 1
+    means.rename("t2m").to_netcdf(tmp_path / "means.nc")
+    command("score", runs["mlp"], "--scores", "acc", "--climatology", tmp_path / "means.nc", *out)
+    again = {row["score"]: row for row in rows(tmp_path / "scores.csv")}
+    assert float(again["acc"]["value"]) == pytest.approx(float(got["acc"]["value"]), rel=1e-6)
+    command("score", runs["mlp"], "--scores", "acc", *out, status=1)
+    assert "--climatology" in capsys.readouterr().err
+
+
 def test_a_cross_check_without_properscoring_says_what_to_install(folder, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "properscoring", None)
     options = ("--truth", folder / "truth.nc", "--cross-check")

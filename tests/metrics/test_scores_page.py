@@ -14,10 +14,10 @@ PAGE = (Path(__file__).parents[2] / "docs" / "scores.md").read_text()
 NAMED = set(re.findall(r"`(\w+)(?:\([^`]*\))?`", PAGE))
 # types and constants, small helpers, and states that `ens10 score` uses, which have pages of theirs
 ELSEWHERE = {
-    "BANDS", "FAMILIES", "Estimator", "FrozenEFI", "Interval", "Origin",
+    "BANDS", "EFIOptions", "FAMILIES", "Estimator", "FrozenEFI", "Interval", "Origin",
     "available_scores", "daily_differences", "ensemble_error", "ensemble_variance", "finish_eecrps",
     "group_state", "interval_ensemble", "interval_normal", "interval_quantiles", "nominal_coverage",
-    "origin", "paired_differences", "pit_counts", "pit_interval", "score_states", "spread_bin_sums",
+    "origin", "paired_differences", "pit_counts", "pit_interval", "spread_bin_sums",
     "spread_edges", "summarise", "total_over",
 }  # fmt: skip
 

@@ -8,9 +8,8 @@ from scipy import stats
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import area_weights
 from ens10.metrics import score_states, summarise, verify
-from ens10.metrics.verification import SCORES
+from ens10.metrics.scores.registry import METRICS, STATISTICS
 from ens10.metrics.verification.distributions import case_of
-from ens10.metrics.verification.table import MEANS
 
 N, M, H, W = 30, 5, 6, 8
 FIELD = ("time", "latitude", "longitude")
@@ -242,9 +241,8 @@ def test_scores_that_cannot_be_made(name, told, world):
 
 
 def test_the_table_is_whole():
-    for name, score in SCORES.items():
-        assert set(score.means) <= set(MEANS), name
-        kinds = [
-            k for k in ("normal", "ensemble", "quantiles") if {*score.means} <= case_of(k).offers
-        ]
+    for name, score in METRICS.items():
+        assert set(score.means) <= set(STATISTICS), name
+        needed = {field for mean in score.means for field in STATISTICS[mean].needs}
+        kinds = [k for k in ("normal", "ensemble", "quantiles") if needed <= case_of(k).offers]
         assert kinds, name

@@ -1,0 +1,208 @@
+"""Which scores there are: those of this package's modules, and those that users register."""
+
+import pkgutil
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, get_args
+
+import numpy as np
+
+import ens10.metrics.scores as package
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics.scores import standard
+from ens10.metrics.states import Floats, Metric, PointStatistic, Units
+
+HISTOGRAM = "histogram"  # counts of ranks and PIT values, which are no mean
+HERSBACH = "hersbach"  # sums from which the CRPS of ensembles is decomposed
+TABLES = (HISTOGRAM, HERSBACH)
+_CUSTOM: set[str] = set()  # names that `register_score` added
+_CUSTOM_NAME = re.compile(r"[a-z][a-z0-9_]*[a-z]")  # a name that ends in a number has a number
+
+
+def _modules() -> list[Any]:
+    """The modules of this package that hold scores, the usual ones first."""
+    names = sorted(one.name for one in pkgutil.iter_modules(package.__path__))
+    found = [import_module(f"{package.__name__}.{n}") for n in names if n != "registry"]
+    return [standard, *(m for m in found if m is not standard and hasattr(m, "METRICS"))]
+
+
+STATISTICS: dict[str, PointStatistic] = {
+    one.name: one for module in _modules() for one in module.STATISTICS
+}
+METRICS: dict[str, Metric] = {one.name: one for module in _modules() for one in module.METRICS}
+
+
+@dataclass(frozen=True)
+class NamedMetric:
+    """A score as a user writes it, such as "brier_273.15".
+
+    Attributes:
+        name: of the score, with its number.
+        score: its entry in `METRICS`.
+        number: the number that belongs to the name, or None.
+    """
+
+    name: str
+    score: Metric
+    number: float | None = None
+
+    @property
+    def means(self) -> tuple[str, ...]:
+        """Names of its means, with the number."""
+        if self.number is None:
+            return self.score.means
+        return tuple(f"{mean}_{self.number:g}" for mean in self.score.means)
+
+    @property
+    def skill(self) -> str:
+        """Name of its skill score, with the number; "" if it has none."""
+        if not self.score.skill or self.number is None:
+            return self.score.skill
+        return f"{self.score.skill}_{self.number:g}"
+
+    @property
+    def long_name(self) -> str:
+        """In words."""
+        return self.score.long_name.format(self.number)
+
+
+def statistic_of(mean: str) -> tuple[PointStatistic, float | None]:
+    """The statistic of a mean, and its number, from a name such as "brier_273.15"."""
+    if mean in STATISTICS:
+        return STATISTICS[mean], None
+    base, _, number = mean.rpartition("_")
+    return STATISTICS[base], float(number)
+
+
+def metric_of(name: str) -> NamedMetric:
+    """A score by its name.
+
+    Raises:
+        UnknownNameError: no such score.
+        ArgumentError: a number that is missing, or not within (0, 1) where it is a probability.
+    """
+    if name in METRICS:
+        if METRICS[name].number:
+            what = METRICS[name].number
+            raise ArgumentError("scores", f"{name} needs a {what}", f"Write it as {name}_0.9")
+        return NamedMetric(name, METRICS[name])
+    base, _, number = name.rpartition("_")
+    if base not in METRICS or not METRICS[base].number:
+        known = [k + (f"_{v.number.upper()}" if v.number else "") for k, v in METRICS.items()]
+        raise UnknownNameError("scores", name, [*known, *TABLES])
+    try:
+        value = float(number)
+    except ValueError:
+        value = np.nan
+    probability = METRICS[base].number in ("level", "share")
+    if not np.isfinite(value) or (probability and not 0 < value < 1):
+        wanted = "a probability between 0 and 1" if probability else "a number"
+        raise ArgumentError("scores", f"{name}: {number!r} is not {wanted}")
+    return NamedMetric(f"{base}_{value:g}", METRICS[base], value)
+
+
+def undefined(score: str, kind: str, members: int | None) -> str:
+    """Why a score is undefined for a forecast, or "" if it is defined."""
+    from ens10.metrics.verification.distributions import case_of  # it imports this module
+
+    offered = case_of(kind).offers
+    entry = METRICS.get(score)
+    means = () if entry is None else (STATISTICS[mean] for mean in entry.means)
+    needed = {score} if entry is None else {name for mean in means for name in mean.needs}
+    if not needed <= offered:
+        what = {"normal": "a normal forecast", "ensemble": "an ensemble"}.get(
+            kind, f"forecasts of kind {kind!r}"
+        )
+        return f"{score} is undefined for {what}"
+    if entry is not None and members is not None and members < entry.least_members:
+        return f"{score} is undefined for an ensemble of {members} member"
+    return ""
+
+
+def available(kind: str, members: int | None) -> tuple[str, ...]:
+    """The names of the scores that are computed of a forecast when none are named."""
+    usual = [name for name, score in METRICS.items() if score.usual]
+    return tuple(s for s in (*usual, HISTOGRAM) if not undefined(s, kind, members))
+
+
+def selected(
+    scores: Sequence[str] | None, kind: str, members: int | None
+) -> tuple[list[NamedMetric], tuple[str, ...]]:
+    """The scores and the tables by their names; the usual ones for None.
+
+    Raises:
+        UnknownNameError: no such score.
+        ArgumentError: a score that is undefined for the forecast.
+    """
+    names = available(kind, members) if scores is None else scores
+    metrics = []
+    for name in names:
+        one = None if name in TABLES else metric_of(name)
+        base = name if one is None else one.score.name
+        if reason := undefined(base, kind, members):
+            raise ArgumentError("scores", reason)
+        if one is not None:
+            metrics.append(one)
+    return metrics, tuple(name for name in TABLES if name in names)
+
+
+def extras(scores: Sequence[str] | None) -> set[str]:
+    """What scores need beside forecast and truth: "efi", "climatology"."""
+    metrics = [metric_of(name) for name in scores or () if name not in TABLES]
+    needed = {str(STATISTICS[mean].extra) for one in metrics for mean in one.score.means}
+    return needed - {""}
+
+
+def register_score(
+    name: str, field: Callable[[Any], Any], long_name: str, *, units: str = "truth"
+) -> None:
+    """Add a score of one's own to `verify` and `score_states`.
+
+    The score is the weighted mean of a value at each point, with all that others have: confidence
+    bounds, groups (`by`), and against a reference its difference and the skill score NAME_skill,
+    which is positive where the forecast's mean is the lower one.
+
+    The score exists in this process alone: the command `ens10 score` lacks it, and worker
+    processes (`scheduler="processes"`, dask.distributed) have it only if they import the module
+    that registers it. Registering the same name again replaces a score of one's own.
+
+    Args:
+        name: small letters, digits and underscores, with a letter at the end.
+        field: from a case, one forecast of one date, to values of shape (H, W). A case has `y`,
+            the observations (H, W), and methods that return fields: `crps()`, `error()` (mean less
+            observation), `variance()`, `quantile(level)`, `above(threshold)` (a probability), as
+            far as its kind of forecast has them, and `arrays`, the forecast's variables with
+            (H, W) as their last axes. Points where observation or forecast is missing do not
+            count, whatever the function returns there.
+        long_name: in words.
+        units: of the values: "truth" (those of the truth), "truth2" (their square) or "1".
+
+    Raises:
+        ArgumentError: an invalid name, or that of a score of the package. When it is scored:
+            values of another shape.
+        UnknownNameError: other units.
+    """
+    if not _CUSTOM_NAME.fullmatch(name):
+        remedy = "Use small letters, digits and underscores, with a letter at the end"
+        raise ArgumentError("name", f"{name!r} cannot be the name of a score", remedy)
+    taken = {*METRICS, *STATISTICS, *TABLES} | {s.skill for s in METRICS.values()}
+    if name in taken and name not in _CUSTOM:
+        raise ArgumentError("name", f"{name!r} is taken", "Choose another one")
+    if units not in get_args(Units):
+        raise UnknownNameError("units", units, get_args(Units))
+
+    def checked(case: Any, number: float | None = None) -> Floats:  # noqa: ARG001
+        values = np.asarray(field(case), dtype=np.float64)
+        if values.shape != case.y.shape:
+            reason = f"{name} gives values of shape {values.shape} for a grid of {case.y.shape}"
+            raise ArgumentError("scores", reason, "Give one value at each point")
+        # a comparison makes False of a gap
+        present: Floats = np.where(np.isnan(case.field("crps")), np.nan, values)
+        return present
+
+    _CUSTOM.add(name)
+    unit: Any = units
+    STATISTICS[name] = PointStatistic(name, checked, unit, requires=())
+    METRICS[name] = Metric(name, long_name, (name,), unit, skill=f"{name}_skill")

@@ -1,0 +1,163 @@
+"""The mean state that anomalies refer to, on the dates of a forecast, block by block."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.climate import Sums
+from ens10.errors import ArgumentError, MissingDataError
+from ens10.metrics._dispatch import Array
+from ens10.metrics.verification.alignment import APART, GRID, Matched, check_same_grid, moments
+
+_PERIODS = ("time", "month", "dayofyear")  # at most one of them is a dimension of a climatology
+_LEAP_DAY = 366
+
+
+@dataclass(frozen=True)
+class Climatology:
+    """A climatology, and the place of each date of a forecast in it.
+
+    Attributes:
+        field: over (period, step, level, latitude, longitude), each of the first three of length
+            1 where the climatology does not depend on it.
+        places: positions along its first dimension, shape (dates, steps).
+        levels: number of levels of the forecast.
+    """
+
+    field: xr.DataArray
+    places: npt.NDArray[np.int64]
+    levels: int
+
+    @property
+    def size(self) -> int:
+        """Number of values that the dates have of their own."""
+        return self.field.size if self.field.dims[0] == "time" else 0
+
+    def part(self, dates: slice) -> "Climatology":
+        """Some of the dates, with what belongs to them."""
+        used, places = np.unique(self.places[dates], return_inverse=True)
+        field = self.field.isel({self.field.dims[0]: used})
+        return replace(self, field=field, places=places.reshape(self.places[dates].shape))
+
+    def load(self) -> Array:
+        """The values, (dates, steps, levels, latitude, longitude)."""
+        values = self.field.to_numpy()
+        dates, steps = self.places.shape
+        loaded: Array = np.empty((dates, steps, self.levels, *values.shape[3:]), values.dtype)
+        for step in range(steps):
+            loaded[:, step] = values[self.places[:, step], min(step, values.shape[1] - 1)]
+        return loaded
+
+
+def aligned_climatology(one: Matched, climatology: Any) -> Climatology:
+    """Validate a climatology and align it with a forecast.
+
+    Args:
+        one: the forecast and its truth.
+        climatology: a DataArray over latitude, longitude and any of step, level and one of time
+            (the forecast's start), month (1 to 12) and dayofyear (1 to 366) of the valid date.
+
+    Raises:
+        ArgumentError: no DataArray, other dimensions, or other units than the truth's.
+        MissingDataError: dates, months, steps, levels or grid points that it lacks.
+    """
+    if not isinstance(climatology, xr.DataArray):
+        reason = f"a DataArray is wanted, not a {type(climatology).__name__}"
+        raise ArgumentError("climatology", reason, "Give the mean state over the grid")
+    periods = [dim for dim in _PERIODS if dim in climatology.dims]
+    extra = set(climatology.dims) - {*_PERIODS, *APART, *GRID}
+    if extra or len(periods) > 1 or not set(GRID) <= set(climatology.dims):
+        raise ArgumentError(
+            "climatology",
+            f"dimensions {climatology.dims}",
+            "Give latitude, longitude and any of step, level and one of time, month, dayofyear",
+        )
+    forecast = one.forecast
+    check_same_grid("climatology", forecast, climatology)
+    units, own = (array.attrs.get("units") for array in (one.truth, climatology))
+    if units and own and units != own:
+        reason = f"in {own}, the truth in {units}"
+        raise ArgumentError("climatology", reason, "Convert both to one unit")
+    for dim in APART:
+        if dim in climatology.dims:
+            climatology = _selected(climatology, dim, forecast)
+    period = periods[0] if periods else "month"
+    places = np.zeros((forecast.sizes["time"], forecast.sizes.get("step", 1)), np.int64)
+    if periods:
+        known = climatology[period].to_numpy()
+        known = known.astype("M8[ns]") if period == "time" else known
+        places += _places(known, _labels(forecast, period))
+    order = (period, *APART, *GRID)
+    field = climatology.expand_dims([dim for dim in order if dim not in climatology.dims])
+    return Climatology(field.transpose(*order), places, forecast.sizes.get("level", 1))
+
+
+def _selected(climatology: xr.DataArray, dim: str, forecast: xr.Dataset) -> xr.DataArray:
+    """The steps or levels of the forecast."""
+    needed = np.atleast_1d(forecast[dim].to_numpy()) if dim in forecast.coords else np.empty(0)
+    lacking = np.setdiff1d(needed, climatology[dim].to_numpy())
+    if lacking.size or not needed.size:
+        raise MissingDataError("climatology", [f"{dim} {value}" for value in lacking] or [dim])
+    return climatology.sel({dim: needed})
+
+
+def _labels(forecast: xr.Dataset, period: str) -> npt.NDArray[Any]:
+    """The time, month or day of the year of each date and step."""
+    if period == "time":
+        return forecast["time"].to_numpy().astype("M8[ns]")[:, None]
+    valid = moments(forecast)
+    labels = getattr(xr.DataArray(valid).dt, period).to_numpy()
+    return np.asarray(labels, dtype=np.int64)
+
+
+def _places(known: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    at = {label: place for place, label in enumerate(known.tolist())}
+    at.setdefault(_LEAP_DAY, at.get(_LEAP_DAY - 1, -1))
+    wanted: Sequence[Any] = labels.ravel().tolist()
+    lacking = sorted({str(label) for label in wanted if at.get(label, -1) < 0})
+    if lacking:
+        raise MissingDataError("climatology", lacking, "Give one that covers all dates")
+    return np.array([at[label] for label in wanted], np.int64).reshape(labels.shape)
+
+
+def monthly_climatology(truth: xr.DataArray, *, without_years: Iterable[int] = ()) -> xr.DataArray:
+    """Means of the truth at each grid point in each calendar month of its valid dates.
+
+    Dates are read one by one. Leave out the years that are scored: anomalies from a climatology
+    that contains them are too small.
+
+    Args:
+        truth: over time [, step], latitude, longitude.
+        without_years: years of the valid date that do not count.
+
+    Returns:
+        Over (month, latitude, longitude), months 1 to 12 that have dates; NaN at points without
+        a value.
+
+    Raises:
+        MissingDataError: no date is left.
+    """
+    valid = moments(truth)
+    months = xr.DataArray(valid).dt.month.to_numpy()
+    years = xr.DataArray(valid).dt.year.to_numpy()
+    counts = ~np.isin(years, list(without_years))
+    grid = [dim for dim in truth.dims if dim not in ("time", "step")]
+    sums: dict[int, Sums] = {}
+    for date, step in np.argwhere(counts):
+        place = {"time": int(date)} | ({"step": int(step)} if "step" in truth.dims else {})
+        sample = truth.isel(place).transpose(*grid).to_numpy()
+        sums.setdefault(int(months[date, step]), Sums(sample.shape)).add(sample)
+    if not sums:
+        raise MissingDataError("truth", ["dates in other years than those that are scored"])
+    names = sorted(sums)
+    with np.errstate(invalid="ignore"):
+        means = np.stack([sums[month].total / sums[month].count for month in names])
+    coords = {dim: truth[dim] for dim in grid if dim in truth.coords}
+    attrs = {k: v for k, v in truth.attrs.items() if k == "units"}
+    return xr.DataArray(
+        means, dims=("month", *grid), coords={"month": names, **coords}, attrs=attrs
+    )

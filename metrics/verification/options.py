@@ -1,0 +1,117 @@
+"""The settings of scoring, which travel together from the command to the blocks of dates."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, get_args
+
+from ens10.errors import UnknownNameError
+from ens10.grid import Weighting
+from ens10.metrics.states import NanPolicy
+from ens10.metrics.verification.alignment import Join
+
+PIT_BINS = 20
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class EFIOptions:
+    """The raw ensemble whose extreme forecast index (EFI) weights the CRPS to the EECRPS.
+
+    Attributes:
+        raw: the raw ensemble on the dates and grid of the forecast: a forecast of members, or an
+            index that `extremes.frozen_efi` returned (a `FrozenEFI` of DataArrays, or the result
+            of its `to_dataarray`). It must not be the forecast that is scored, which is checked
+            by its values date by date and by the attribute `forecast_name` of both.
+        climate: quantiles of the model climate by date, over time [, step] [, level], quantile,
+            latitude, longitude, such as those of `ens10.quantiles.stored_climate`.
+        method: "exact", "ecmwf" or "ens10-paper", as for `extremes.efi`.
+        scores_raw: True if the scored forecast is the raw ensemble itself.
+    """
+
+    raw: Any = None
+    climate: Any = None
+    method: str = "exact"
+    scores_raw: bool = False
+
+
+@dataclass(frozen=True)
+class ScoringOptions:
+    """How a forecast is scored.
+
+    Functions that take `options` also accept each of these settings as a keyword, and the settings
+    of `EFIOptions` as `raw`, `climate`, `efi_method` and `scores_raw`.
+
+    Attributes:
+        weights: weights of the rows of the grid: "cell" areas, "cos" or "none".
+        by: zones that are summed apart beside the whole ("latitude_band", "surface", "region");
+            `verify` also takes the groups of `summarise`.
+        nan: "omit" leaves out points where truth or forecast is missing (they are not counted);
+            "propagate" makes the sums of the date NaN. Maps and histograms always omit.
+        join: "exact" refuses dates without truth, or without any value; "inner" leaves them out
+            and warns.
+        bins: number of bins of the PIT histogram.
+        seed: seed of the random ranks among ties, of the position within a rank, and of the
+            bootstrap of `verify`.
+        bands: edges of latitude bands, as for `groups.latitude_bands`.
+        land: share of land on the grid, for "surface".
+        regions: boxes by name, as for `groups.region_boxes`.
+        climatology: mean state that anomalies of the anomaly correlation refer to, over latitude,
+            longitude and any of time, step, level, month and dayofyear (of the valid date).
+        scheduler: where blocks are processed, as for `block_scoring.in_order`.
+        progress: True to show a progress bar.
+        efi: the raw ensemble and the climate that the EECRPS needs.
+
+    Raises:
+        UnknownNameError: an unknown weighting, policy or join.
+    """
+
+    weights: Weighting = "cell"
+    by: Sequence[str] = ()
+    nan: NanPolicy = "omit"
+    join: Join = "exact"
+    bins: int = PIT_BINS
+    seed: int = 0
+    bands: Any = None
+    land: Any = None
+    regions: Mapping[str, Box] | None = None
+    climatology: Any = None
+    scheduler: Any = None
+    progress: bool = False
+    efi: EFIOptions = field(default_factory=EFIOptions)
+
+    def __post_init__(self) -> None:
+        for name, value, kind in (
+            ("weights", self.weights, Weighting),
+            ("nan", self.nan, NanPolicy),
+            ("join", self.join, Join),
+        ):
+            if value not in get_args(kind):
+                raise UnknownNameError(name, value, get_args(kind))
+
+    def updated(self, settings: Mapping[str, Any]) -> "ScoringOptions":
+        """These options with some settings replaced.
+
+        Args:
+            settings: by the names of the attributes, or `raw`, `climate`, `efi_method` and
+                `scores_raw` of the EFI.
+
+        Raises:
+            UnknownNameError: no such setting, or an unknown value.
+        """
+        own = {one.name for one in fields(self)}
+        for name in settings:
+            if name not in own and name not in _EFI_KEYWORDS:
+                raise UnknownNameError("options", name, sorted({*own, *_EFI_KEYWORDS}))
+        efi = {_EFI_KEYWORDS[k]: v for k, v in settings.items() if k in _EFI_KEYWORDS}
+        rest = {k: v for k, v in settings.items() if k in own}
+        if efi:
+            rest["efi"] = replace(rest.get("efi", self.efi), **efi)
+        return replace(self, **rest)
+
+
+_EFI_KEYWORDS = {
+    "raw": "raw",
+    "climate": "climate",
+    "efi_method": "method",
+    "scores_raw": "scores_raw",
+}

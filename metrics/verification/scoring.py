@@ -1,0 +1,395 @@
+"""Forecasts against truth: additive states, date by date, and the scores made of them."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
+from ens10.grid import area_weights
+from ens10.metrics.scores.registry import (
+    METRICS,
+    available,
+    extras,
+    metric_of,
+    selected,
+    statistic_of,
+    undefined,
+)
+from ens10.metrics.states import PARTS, NanPolicy
+from ens10.metrics.uncertainty import Method, check_paired_dates
+from ens10.metrics.verification import blocks
+from ens10.metrics.verification.alignment import (
+    APART,
+    GRID,
+    Join,
+    Matched,
+    check_same_grid,
+    checked_forecast,
+    left_out,
+    matched,
+)
+from ens10.metrics.verification.climatology import Climatology, aligned_climatology
+from ens10.metrics.verification.distributions import case_of
+from ens10.metrics.verification.kinds import kind_of
+from ens10.metrics.verification.options import ScoringOptions
+from ens10.metrics.verification.raw_input import with_raw
+from ens10.metrics.verification.summary import summarise
+from ens10.metrics.verification.working import TRUTH, Part, Plan, joined, load_block, work
+from ens10.metrics.verification.zones import ZONES, zones_of
+from ens10.progress import track
+
+_TABLE_DIMS = {"rank_count": ("rank",), "pit_count": ("pit_bin",)}
+
+
+def verify(
+    forecast: xr.Dataset,
+    truth: xr.DataArray,
+    scores: Sequence[str] | None = None,
+    *,
+    reference: xr.Dataset | None = None,
+    options: ScoringOptions | None = None,
+    confidence: float = 0.95,
+    method: Method = "bootstrap",
+    block_length: int | None = None,
+    **settings: Any,
+) -> xr.Dataset:
+    """Scores of a forecast, with confidence bounds over dates: `summarise(score_states(...))`.
+
+    With a reference, points where either forecast is missing are left out of both.
+
+    Args:
+        forecast: as for `score_states`.
+        truth: as for `score_states`.
+        scores: as for `score_states`.
+        reference: a forecast of the same dates, often the raw ensemble, for skill scores; it may
+            be the ensemble whose EFI weights the EECRPS.
+        options: settings of scoring; `by` takes the groups of `summarise` too.
+        confidence: probability that a pair of bounds is meant to cover the truth.
+        method: "bootstrap" or "student" (for few dates).
+        block_length: dates in a block of the bootstrap; None as for `summarise`.
+        **settings: single settings of `ScoringOptions`, such as weights="cos", by=["season"] or
+            join="inner", which replace those of `options`.
+
+    Returns:
+        The Dataset of `summarise`.
+
+    Examples:
+        >>> import ens10, xarray
+        >>> from ens10.metrics import verify
+        >>> members = ens10.open_store("store.zarr", "sfc")["t2m"].isel(step=0)
+        >>> raw = xarray.Dataset({"members": members}, attrs={"forecast_kind": "ensemble"})
+        >>> truth = ens10.open_store("store.zarr", "truth")["t2m"].isel(step=0)
+        >>> scores = verify(raw, truth, ["crps"], method="student")
+        >>> bool(scores["crps_lower"] < scores["crps"] < scores["crps_upper"])
+        True
+
+    Raises:
+        ArgumentError, UnknownNameError, MissingDataError: as `score_states` and `summarise`.
+    """
+    options = (options or ScoringOptions()).updated(settings)
+    states, other = paired_states(forecast, truth, scores, reference=reference, options=options)
+    return summarise(
+        states,
+        other,
+        by=options.by,
+        confidence=confidence,
+        method=method,
+        seed=options.seed,
+        block_length=block_length,
+    )
+
+
+def score_states(
+    forecast: xr.Dataset,
+    truth: xr.DataArray,
+    scores: Sequence[str] | None = None,
+    *,
+    options: ScoringOptions | None = None,
+    **settings: Any,
+) -> xr.Dataset:
+    """The additive states of scores of a forecast, date by date.
+
+    Lazy input is read once, in blocks of dates (whole chunks of its own), so memory does not grow
+    with them. Every number is a sum over one date, or is added date by date: the result is the
+    same to the last bit whatever the blocks, and wherever they are processed.
+
+    Args:
+        forecast: dimensions time [, step] [, level], latitude, longitude and those of its
+            `attrs["forecast_kind"]`: "normal" with `mu` and `sigma`; "ensemble" with `members`
+            over `number`; "quantiles" with `values` over `quantile`, whose coordinate is their
+            probabilities; or a family of `ens10.metrics.FAMILIES` with its parameters.
+        truth: matched to it by `alignment.matched`.
+        scores: some of `scores.registry.METRICS` ("crps", "crps_fair", "rmse", "bias",
+            "spread_error", "log_score"; with a threshold T "brier_T", "csi_T", "hss_T", "sedi_T",
+            ...; with a probability P "quantile_score_P", "coverage_P", "width_P",
+            "interval_score_P"), "acc" (with `climatology`), "eecrps" (with `raw`), "histogram",
+            and of ensembles "hersbach"; None for the usual ones that the forecast has.
+        options: settings of scoring.
+        **settings: single settings of `ScoringOptions`, which replace those of `options`.
+
+    Returns:
+        For each mean that the scores are functions of (`crps`, `error2`, ...) its `_sum`,
+        `_weight` and `_count` over time [, step] [, level], and `_zone_sum`, ... with the
+        dimensions of `by`; `crps_map_sum`, `_weight` and `_count` over latitude and longitude,
+        unweighted; `pit_count(pit_bin)` and, of ensembles, `rank_count(rank)`, unweighted counts;
+        `hersbach_alpha(bin)`, ... of all dates.
+
+    Raises:
+        UnknownNameError: an unknown kind of forecast, score, setting, zone or scheduler.
+        ArgumentError: a score that this forecast does not have; a negative sigma; other
+            dimensions; units that differ; a forecast weighted by its own index; an address at
+            which no scheduler answers.
+        MissingDataError: variables, dates or grid points that are missing.
+    """
+    options = (options or ScoringOptions()).updated(settings)
+    groups = [name for name in options.by if name not in ZONES]
+    if groups:
+        raise UnknownNameError("by", groups[0], ZONES)
+    return paired_states(forecast, truth, scores, options=options)[0]
+
+
+def paired_states(
+    forecast: xr.Dataset,
+    truth: xr.DataArray,
+    scores: Sequence[str] | None = None,
+    *,
+    reference: xr.Dataset | None = None,
+    options: ScoringOptions,
+) -> tuple[xr.Dataset, xr.Dataset | None]:
+    """The states of a forecast and of its reference, on the points that both have.
+
+    Arguments and errors as for `verify`; of the groups in `by`, only zones have sums of their own.
+    """
+    if options.bins < 1:
+        raise ArgumentError("bins", f"expected one or more, got {options.bins}")
+    names = [scores]
+    if reference is None:
+        forecasts = [matched(forecast, truth, options.join)]
+    else:
+        forecast, reference = _same_dates(forecast, reference, options.join)
+        forecasts = [
+            matched(forecast, truth, options.join),
+            matched(reference, truth, options.join, "reference"),
+        ]
+        names.append(_compared(scores, forecasts[1].forecast))
+    forecasts, index = with_raw(forecasts, scores, options.efi, options.join)
+    first = forecasts[0].forecast
+    metrics = [
+        selected(each, kind_of(one.forecast).name, one.forecast.sizes.get("number"))
+        for each, one in zip(names, forecasts, strict=True)
+    ]
+    plan = Plan(
+        tuple(tuple(dict.fromkeys(m for s in named for m in s.means)) for named, _ in metrics),
+        tuple(tables for _, tables in metrics),
+        area_weights(first["latitude"].to_numpy(), options.weights),
+        zones_of(
+            first,
+            [name for name in options.by if name in ZONES],
+            bands=options.bands,
+            land=options.land,
+            regions=options.regions,
+        ),
+        options.nan,
+        options.bins,
+        options.seed,
+    )
+    attrs: dict[str, Any] = {"weights": options.weights, "nan": options.nan}
+    if index is not None:
+        attrs |= {"efi_source": index.made.source, "efi_method": index.method}
+    climatology = _climatology(scores, forecasts[0], options)
+    collected = _scored_blocks(forecasts, plan, index, climatology, options)
+    states = [one.states(plan, attrs) for one in collected]
+    empty = np.max([one.empty() for one in collected], axis=0)
+    states = _checked_dates(states, empty, options.nan, options.join)
+    return states[0], states[1] if reference is not None else None
+
+
+def _climatology(
+    scores: Sequence[str] | None, one: Matched, options: ScoringOptions
+) -> Climatology | None:
+    needed = "climatology" in extras(scores)
+    if not needed:
+        return None
+    if options.climatology is None:
+        reason = "acc is the correlation of anomalies from a climatology"
+        raise ArgumentError("scores", reason, "Give climatology (--climatology STORE)")
+    return aligned_climatology(one, options.climatology)
+
+
+def _scored_blocks(
+    forecasts: Sequence[Matched],
+    plan: Plan,
+    index: Any,
+    climatology: Climatology | None,
+    options: ScoringOptions,
+) -> "list[_Collected]":
+    """The sums of all blocks of dates; each date is read once."""
+    beside = sum(extra.size for extra in (index, climatology) if extra is not None)
+    slices = list(blocks.blocks_of(forecasts[0].forecast, beside=beside))
+    # One by one: a part keeps what was read of it.
+    todo = (
+        (
+            [one.part(dates) for one in forecasts],
+            None if index is None else index.part(dates),
+            None if climatology is None else climatology.part(dates),
+        )
+        for dates in slices
+    )
+    collected = [_Collected(one, plan, n) for n, one in enumerate(forecasts)]
+    results = blocks.in_order(load_block, partial(work, plan), todo, options.scheduler)
+    for parts in track(results, "blocks", len(slices), options.progress):
+        for one, part in zip(collected, parts, strict=True):
+            one.add(part)
+    return collected
+
+
+class _Collected:
+    """The sums of one forecast, block after block."""
+
+    def __init__(self, one: Matched, plan: Plan, n: int) -> None:
+        self.forecast, self.truth, self.means = one.forecast, one.truth, plan.means[n]
+        self.parts: list[Part] = []
+        self.counts: dict[str, npt.NDArray[np.int64]] = {}
+        shape = tuple(one.forecast.sizes[d] for d in GRID)
+        on_map = [name for name in self.means if statistic_of(name)[0].on_map]
+        self.maps = {name: (np.zeros(shape), np.zeros(shape, np.int64)) for name in on_map}
+
+    def add(self, part: Part) -> None:
+        from ens10.metrics.verification.sums import add_map
+
+        for name, fields in part.maps.items():
+            for field in fields:
+                add_map(field, *self.maps[name])
+        for table in part.tables:
+            for name, counts in table.items():
+                self.counts[name] = self.counts.get(name, 0) + counts
+        part.maps, part.tables = {}, []
+        self.parts.append(part)
+
+    def empty(self) -> npt.NDArray[np.int64]:
+        """What each date lacks altogether, shape (dates,): TRUTH or FORECAST, or 0."""
+        empty = np.concatenate([part.empty for part in self.parts])
+        return np.where((empty > 0).all(axis=(1, 2)), empty.max(axis=(1, 2)), 0)
+
+    def states(self, plan: Plan, settings: dict[str, Any]) -> xr.Dataset:
+        dims = ("time", *(d for d in APART if d in self.forecast.dims))
+        sizes = tuple(self.forecast.sizes[d] for d in dims)
+        found: dict[str, Any] = {}
+        for name in self.means:
+            attrs = self._attributes(name)
+            for part, values in joined([p.sums for p in self.parts], name).items():
+                found[f"{name}_{part}"] = (dims, values.reshape(sizes), _only(part, attrs))
+            if plan.zones is not None:
+                over = tuple(plan.zones.labels)
+                for part, values in joined([p.zones for p in self.parts], name).items():
+                    shaped = plan.zones.sums(values)
+                    shaped = shaped.reshape(*sizes, *shaped.shape[3:])
+                    found[f"{name}_zone_{part}"] = ((*dims, *over), shaped, _only(part, attrs))
+            if name in self.maps:
+                total, count = self.maps[name]
+                for part, grid in zip(PARTS, (total, count.astype(float), count), strict=True):
+                    found[f"{name}_map_{part}"] = (GRID, grid, _only(part, attrs))
+        for name, counts in self.counts.items():
+            dims = _TABLE_DIMS.get(name, ("bin",) if np.ndim(counts) else ())
+            found[name] = (dims, counts)
+        states = xr.Dataset(found).assign_coords(self._coordinates(plan))
+        kind = {"forecast_kind": kind_of(self.forecast).name, **settings}
+        members = self.forecast.sizes.get("number")
+        return states.assign_attrs(kind | ({"members": members} if members else {}))
+
+    def _attributes(self, name: str) -> dict[str, str]:
+        kind, statistic = kind_of(self.forecast), statistic_of(name)[0]
+        like = self.forecast[kind.united[0]] if kind.united else self.truth
+        units = like.attrs.get("units")
+        attrs = {"truth": units, "truth2": f"({units})2" if units else None, "1": "1"}
+        units_of_mean = attrs[statistic.units]
+        found = {"units": units_of_mean} if units_of_mean else {}
+        if statistic.name in ("crps", "crps_fair"):
+            found["estimator"] = (
+                "fair" if statistic.name == "crps_fair" else case_of(kind.name).estimator
+            )
+        return {k: str(v) for k, v in found.items()}
+
+    def _coordinates(self, plan: Plan) -> dict[str, Any]:
+        kept = ("time", "valid_time", *APART, *(GRID if self.maps else ()))
+        held = self.forecast.coords  # in the order in which a store happened to list them
+        coords: dict[str, Any] = {k: _writable(held[k]) for k in kept if k in held}
+        if "rank_count" in self.counts:
+            coords["rank"] = np.arange(self.counts["rank_count"].size)
+        if "pit_count" in self.counts:
+            coords["pit_bin"] = (np.arange(plan.bins) + 0.5) / plan.bins
+        if "hersbach_alpha" in self.counts:
+            coords["bin"] = np.arange(self.counts["hersbach_alpha"].size)
+        if plan.zones is not None:
+            coords |= {name: list(labels) for name, labels in plan.zones.labels.items()}
+        return coords
+
+
+def _only(part: str, attrs: dict[str, str]) -> dict[str, str]:
+    return attrs if part == "sum" else {}
+
+
+def _checked_dates(
+    states: list[xr.Dataset], empty: npt.NDArray[np.int64], nan: NanPolicy, join: Join
+) -> list[xr.Dataset]:
+    """The states without dates that hold no value, which are named."""
+    if nan == "propagate" or not empty.any():
+        return states
+    dates = np.datetime_as_string(states[0]["time"].to_numpy(), unit="s")
+    told = [
+        f"{date} (all {'truth' if what == TRUTH else 'of the forecast'} is NaN)"
+        for date, what in zip(dates[empty > 0], empty[empty > 0], strict=True)
+    ]
+    if join == "exact":
+        raise MissingDataError("values", told, 'Leave such dates out with join="inner"')
+    if (empty > 0).all():
+        raise MissingDataError("values", told)
+    left_out(len(told), empty.size, "no values", told)
+    return [one.isel(time=empty == 0) for one in states]
+
+
+def available_scores(forecast: xr.Dataset) -> tuple[str, ...]:
+    """The names of the scores that are computed of a forecast when none are named."""
+    return available(kind_of(forecast).name, forecast.sizes.get("number"))
+
+
+def _writable(coordinate: xr.DataArray) -> xr.Variable:
+    """The coordinate as netCDF keeps it: time differences as hours."""
+    variable = coordinate.variable.compute()
+    if variable.dtype.kind != "m":
+        return variable.to_base_variable()
+    hours = variable.to_numpy() / np.timedelta64(1, "h")
+    return xr.Variable(variable.dims, hours, {"units": "hours"})
+
+
+def _same_dates(
+    forecast: xr.Dataset, reference: xr.Dataset, join: Join
+) -> tuple[xr.Dataset, xr.Dataset]:
+    checked, other = checked_forecast(forecast), checked_forecast(reference, "reference")
+    check_same_grid("reference", checked, other.to_dataarray())
+    if join == "exact":
+        check_paired_dates(checked, other)
+        return forecast, reference.sel(time=forecast["time"])
+    dates = forecast["time"].to_numpy()
+    common = dates[np.isin(dates, reference["time"].to_numpy())]
+    unpaired = np.setxor1d(dates, reference["time"].to_numpy())
+    if unpaired.size:
+        dates_of_one = [str(t)[:19] for t in unpaired]
+        left_out(unpaired.size, unpaired.size + common.size, "in one forecast only", dates_of_one)
+    return forecast.sel(time=common), reference.sel(time=common)
+
+
+def _compared(scores: Sequence[str] | None, reference: xr.Dataset) -> list[str]:
+    """The scores of the reference: those that have a skill score and that it has itself."""
+    kind, members = kind_of(reference, "reference").name, reference.sizes.get("number")
+    usual = [name for name, score in METRICS.items() if score.usual]
+    compared = []
+    for name in usual if scores is None else scores:
+        base = name if name in METRICS else name.rpartition("_")[0]
+        if base in METRICS and METRICS[base].skill and not undefined(base, kind, members):
+            compared.append(metric_of(name).name)
+    return compared
