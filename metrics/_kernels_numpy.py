@@ -11,7 +11,7 @@ from scipy.special import erf
 
 from ens10.errors import ArgumentError
 from ens10.metrics._dispatch import Array
-from ens10.metrics.ensemble._weighted import crps_weighted
+from ens10.metrics.ensemble.weighted import crps_weighted
 
 SQRT_HALF = 0.5**0.5
 INV_SQRT_PI = np.pi**-0.5
@@ -28,9 +28,9 @@ def crps_normal(mu: Array, sigma: Array, y: Array, *, check: bool = True) -> Arr
     shape = np.broadcast_shapes(mu.shape, sigma.shape, y.shape)
     mu, s, y = (np.broadcast_to(a, shape) for a in (mu, sigma, y))
     if mu.dtype in COMPILED and mu.size >= SMALL:
-        from ens10.metrics.ensemble import _normal_compiled as compiled
+        from ens10.metrics.ensemble import normal_loops
 
-        score, negative = compiled.scores(mu, s, y)
+        score, negative = normal_loops.scores(mu, s, y)
         if check and negative:
             check_sigma(sigma)
         return score
@@ -93,9 +93,9 @@ def crps_ensemble(
     if weights is not None or (skip and np.isnan(members).any()):
         return crps_weighted(members, y, weights, estimator=estimator, alpha=alpha, skip=skip)
     if members.dtype in COMPILED and members.size >= SMALL:
-        from ens10.metrics.ensemble import _compiled as compiled
+        from ens10.metrics.ensemble import loops
 
-        return compiled.scores(members, y, factor)
+        return loops.crps(members, y, factor)
     distance, spread = _plain_terms(members - y)
     with np.errstate(invalid="ignore"):
         return distance - members.dtype.type(factor) * spread
@@ -109,9 +109,9 @@ def crps_terms(x: Array) -> tuple[Array, Array]:
             cancel badly in float32.
     """
     if x.dtype in COMPILED and x.size >= SMALL:
-        from ens10.metrics.ensemble import _compiled as compiled
+        from ens10.metrics.ensemble import loops
 
-        return compiled.terms(x, np.zeros((), x.dtype))
+        return loops.terms(x, np.zeros((), x.dtype))
     return _plain_terms(x)
 
 

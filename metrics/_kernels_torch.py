@@ -16,9 +16,14 @@ from torch.autograd.function import once_differentiable
 
 from ens10.errors import ArgumentError
 from ens10.metrics._kernels_numpy import FAR, INV_SQRT_PI, SMALL, SQRT_HALF
-from ens10.metrics.ensemble._eager_torch import UNROLLED, EagerEnsemble
-from ens10.metrics.ensemble._weighted import check_weights
-from ens10.metrics.ensemble._weighted_torch import crps_weighted
+from ens10.metrics.ensemble.autograd import (
+    UNROLLED,
+    CompiledEnsemble,
+    CompiledNormal,
+    EagerEnsemble,
+    crps_weighted,
+)
+from ens10.metrics.ensemble.weighted import check_weights
 
 Tensor = torch.Tensor
 _PART = 2**15  # numbers
@@ -82,9 +87,7 @@ def crps_normal(mu: Tensor, sigma: Tensor, y: Tensor, *, check: bool) -> Tensor:
         return traced
     function: Any = EagerNormal
     if _compiled_here(shared[0]):
-        from ens10.metrics.ensemble import _autograd_torch as compiled
-
-        function = compiled.CompiledNormal
+        function = CompiledNormal
     found: Tensor = function.apply(*shared)
     return found
 
@@ -117,9 +120,7 @@ def crps_ensemble(
         return _traced(members - y, factor).to(dtype)
     function: Any = EagerEnsemble
     if _compiled_here(members):
-        from ens10.metrics.ensemble import _autograd_torch as compiled
-
-        function = compiled.CompiledEnsemble
+        function = CompiledEnsemble
     found: Tensor = function.apply(members, y, factor)
     return found.to(dtype)
 
