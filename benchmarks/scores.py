@@ -24,7 +24,7 @@ from common import Line, run
 
 from ens10.metrics import crps_ensemble, crps_normal
 from ens10.metrics._kernels_torch import EagerNormal
-from ens10.metrics.ensemble.autograd import EagerEnsemble
+from ens10.metrics.ensemble.autograd_torch import EagerEnsemble
 
 SHAPE = (4, 10, 361, 720)
 SLOW = 5  # a subject that takes this much longer than the others, in fewer rounds

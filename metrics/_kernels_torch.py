@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from ens10.errors import ArgumentError
 from ens10.metrics._kernels_numpy import FAR, INV_SQRT_PI, SMALL, SQRT_HALF
-from ens10.metrics.ensemble.autograd import (
+from ens10.metrics.ensemble.autograd_torch import (
     UNROLLED,
     CompiledEnsemble,
     CompiledNormal,

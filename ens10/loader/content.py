@@ -10,9 +10,8 @@ import numpy.typing as npt
 from ens10.climate import Normaliser
 from ens10.errors import ArgumentError
 from ens10.loader.features import EXTRA_NAMES, Extra, Input, by_step, day_of_year_cycle, labels
-from ens10.loader.kernels import pair
+from ens10.loader.kernels import pair, standardise
 from ens10.loader.samples import Field, Samples
-from ens10.streaming import copy, standardise
 
 Features = Literal["moments", "members"]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -186,7 +185,7 @@ class DateContent:
         if self._normalised:
             standardise(values, statistics.mean[n, rows], statistics.scale[n, rows], place)
         elif values is not place:
-            copy(values.reshape(-1), place.reshape(-1), True)
+            np.copyto(place, values)
 
     def _write_extras(self, i: int, features: Field, rows: slice) -> None:
         count = sum(len(EXTRA_NAMES[extra]) for extra in self._extras)

@@ -22,7 +22,7 @@ from ens10.loader.samples import (
 from ens10.source.layout import FORECAST_DIMS, tidy
 from ens10.source.names import Names
 from ens10.source.pairing import pair_truth
-from ens10.streaming import Move
+from ens10.store.chunks import Move
 
 # What lies behind a lazy array (HDF5, ecCodes, a user's function) need not bear several threads.
 _ONE_AT_A_TIME = threading.RLock()

@@ -31,6 +31,28 @@ def _turn(source, first, places, out):  # type: ignore[no-untyped-def]
                 out[places[first + point], feature] = source[feature, point]
 
 
+@numba.njit(**OPTIONS)
+def _standardise(values, mean, scale, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        value = (values[i] - mean[i]) / scale[i]
+        out[i] = value if abs(value) < np.inf else np.float32(0)  # False for NaN, too
+
+
+def standardise(values: Floats, mean: Floats, scale: Floats, out: Floats) -> None:
+    """Write (values - mean) / scale, and 0 where that is NaN or infinite.
+
+    An infinite value is a gap, as it is to masks and statistics: the largest number in its place
+    would be finite, and the loss of a network finite and senseless.
+
+    Args:
+        values: any shape, contiguous.
+        mean: of the same size, contiguous.
+        scale: like `mean`.
+        out: like `values`, which it may be.
+    """
+    _standardise(values.reshape(-1), mean.reshape(-1), scale.reshape(-1), out.reshape(-1))
+
+
 def pair(truth: Floats, raw_mean: Floats, row_weights: Floats, weights: Floats) -> None:
     """Weights of a date's points, and 0 in place of truth where there is nothing to compare.
 

@@ -19,7 +19,7 @@ from ens10.channels import (
 )
 from ens10.climate import Sums, years_of
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.streaming import Move
+from ens10.store.chunks import Move
 
 Field = npt.NDArray[np.float32]
 Moment = Literal["mean", "std"]

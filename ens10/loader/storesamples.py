@@ -27,10 +27,9 @@ from ens10.packed16.layout import DamagedChunkError
 from ens10.places import is_url
 from ens10.store import StoreKind, open_store, store_kinds
 from ens10.store.bytes import FileBytes
-from ens10.store.chunks import MEND, Reader, open_reader
+from ens10.store.chunks import MEND, Move, Reader, open_reader
 from ens10.store.record import Record, compare, open_record
 from ens10.store.strict import open_strictly
-from ens10.streaming import Move
 
 _PARTS = ("count", "sum", "square_sum")
 

@@ -15,10 +15,23 @@ import numpy.typing as npt
 
 from ens10.compiled import OPTIONS
 from ens10.packed16.layout import CONSTANT, FLOAT, MISSING
-from ens10.streaming import copy, unpack_single, unpack_with_gaps
 
 _TINY = float(np.finfo(np.float32).tiny)
 _HUGE = float(np.finfo(np.float32).max)
+
+
+@numba.njit(**OPTIONS)
+def _single(codes, scale, reference, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = np.float32(codes[i]) * scale + reference
+
+
+@numba.njit(**OPTIONS)
+def _single_with_gaps(codes, gap, scale, reference, out):  # type: ignore[no-untyped-def]
+    missing = np.float32(np.nan)
+    for i in range(out.size):
+        value = np.float32(codes[i]) * scale + reference
+        out[i] = missing if codes[i] == gap else value
 
 
 @numba.njit(**OPTIONS)
@@ -28,7 +41,7 @@ def _double(codes, scale, reference, decimal, out):  # type: ignore[no-untyped-d
 
 
 @numba.njit(**OPTIONS)
-def _with_gaps(codes, gap, scale, reference, decimal, out):  # type: ignore[no-untyped-def]
+def _double_with_gaps(codes, gap, scale, reference, decimal, out):  # type: ignore[no-untyped-def]
     missing = np.float32(np.nan)
     for i in range(out.size):
         value = np.float32((np.float64(codes[i]) * scale + reference) * decimal)
@@ -39,7 +52,6 @@ def unpack(
     record: Any,
     values: npt.NDArray[np.uint8],
     out: npt.NDArray[np.float32],
-    past_caches: bool = True,
 ) -> None:
     """Writes the values of a field, or of a part of it, as float32.
 
@@ -48,7 +60,6 @@ def unpack(
         values: the bytes of the part's values, aligned to their size; of no use where the field
             is missing or constant.
         out: shape (points,), contiguous.
-        past_caches: whether a large field is written past the caches; False if it is read next.
     """
     kind, scale, reference, decimal, gap = (
         record[name].item() for name in ("kind", "scale", "reference", "decimal", "gap")
@@ -58,15 +69,15 @@ def unpack(
     elif kind == CONSTANT:
         out.fill(np.float32(reference * decimal))
     elif kind == FLOAT:
-        copy(values.view("<f4"), out, past_caches)
+        np.copyto(out, values.view("<f4"))
     elif fits_single(scale, reference, decimal):
         single = (np.float32(scale), np.float32(reference))
         if gap < 0:
-            unpack_single(values.view(np.uint16), *single, out, past_caches)
+            _single(values.view(np.uint16), *single, out)
         else:
-            unpack_with_gaps(values.view(np.uint16), np.uint16(gap), *single, out, past_caches)
+            _single_with_gaps(values.view(np.uint16), np.uint16(gap), *single, out)
     elif gap >= 0:
-        _with_gaps(values.view(np.uint16), gap, scale, reference, decimal, out)
+        _double_with_gaps(values.view(np.uint16), gap, scale, reference, decimal, out)
     else:
         _double(values.view(np.uint16), scale, reference, decimal, out)
 

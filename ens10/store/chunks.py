@@ -7,7 +7,7 @@ the rows and fields that are wanted and no more, and unpacks them into memory th
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -24,11 +24,11 @@ from ens10.places import is_url
 from ens10.store.bytes import Buffer, FileBytes, MemoryBytes, Source
 from ens10.store.mapping import Maps
 from ens10.store.record import ArraySums, Record, compare
-from ens10.streaming import Move, copy
 from ens10.untrusted import parse_json
 
 Place = tuple[int, ...]
 Field = npt.NDArray[np.float32]
+Move = Callable[[int, Field, Field], None]  # of a field's number, from one place to another
 MEND = "Mend the store with `ens10 verify STORE --repair`"
 _FLOAT_BYTES = 4
 _FIELD_DIMS = ("number", "channel")
@@ -205,7 +205,7 @@ class ChunkReader:
                 unpack(record, part, target.reshape(-1))
             else:
                 near = self._scratch("field")(points * _FLOAT_BYTES).view("<f4")
-                unpack(record, part, near, past_caches=False)
+                unpack(record, part, near)
                 move(n, near.reshape(target.shape), target)
             count += size
         return count
@@ -230,7 +230,7 @@ class ChunkReader:
             values = part.reshape(last - first, rows[1] - rows[0], self.columns)
             for n in range(first, last):
                 if move is None:
-                    copy(values[n - first].reshape(-1), out[n].reshape(-1), True)
+                    np.copyto(out[n], values[n - first])
                 else:
                     move(n, values[n - first], out[n])
         return len(fields) * (rows[1] - rows[0]) * row
