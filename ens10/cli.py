@@ -180,7 +180,7 @@ def _add_report(commands: "Commands[_Parser]") -> None:
 
 
 def _add_reproduce(commands: "Commands[_Parser]") -> None:
-    from ens10.experiments.reproduce import arguments
+    from ens10.experiments.studies.reproduce import arguments
 
     parser = commands.add_parser(
         "reproduce",

@@ -53,10 +53,18 @@ def count(text: str) -> int:
 
 
 def add_work_options(parser: argparse.ArgumentParser) -> None:
-    """How cells are trained and shared out: `budget`, `workers`, `threads`, `keep_older`."""
+    """Add options of trained cells: `budget`, and those of `add_cell_options`."""
     parser.add_argument("--budget", metavar="NAME", help="how long to train, as five_minutes")
+    add_cell_options(parser)
+
+
+def add_cell_options(parser: argparse.ArgumentParser) -> None:
+    """Add options of computing cells: `workers`, `threads`, `keep_older`, `tables`."""
     parser.add_argument("--workers", type=count, default=1, metavar="N", help="cells at a time")
     parser.add_argument("--threads", type=count, default=1, metavar="N", help="of each cell")
     parser.add_argument(
         "--keep-older", action="store_true", help="cells made by other code or data count as well"
+    )
+    parser.add_argument(
+        "--tables", action="store_true", help="only write the tables anew, of all kept cells"
     )

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ens10.errors import FileError
-from ens10.experiments.matrix.claims import claim
+from ens10.experiments.runner.claims import claim
 
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -24,7 +24,7 @@ def locked(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock; its folder must exist.
 
     Where the file system has no locks, the file alone stands for one, with a sign of life every
-    few seconds (see `ens10.experiments.matrix.claims`).
+    few seconds (see `ens10.experiments.runner.claims`).
 
     Args:
         path: the lock file.

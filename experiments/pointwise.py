@@ -5,7 +5,7 @@ python -m ens10.experiments.pointwise WORK --seeds 3
 The truth of a synthetic world at a point is a function of the forecast at that point alone (see
 `ens10.synthetic.truth`), so that a regression of the error of the ensemble mean on what enters
 this function bounds what there is to learn from the neighbours. WORK is that of
-`python -m ens10.experiments.matrix`; a world that is not there is made.
+`python -m ens10.experiments.studies.matrix`; a world that is not there is made.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.experiments.commands import count, tells_errors
-from ens10.experiments.matrix.worlds import WorldSize, store_of
+from ens10.experiments.runner.worlds import WorldSize, store_of
 from ens10.loader.batch import Batch
 from ens10.loader.batches import Batches
 from ens10.metrics import crps_ensemble, crps_normal

@@ -129,6 +129,7 @@ from ens10.metrics.verification import (
 )
 from ens10.metrics.weighted import owcrps_ensemble, twcrps_ensemble, twcrps_normal
 
+RESULT_VERSION = 1  # raise it when results change
 __all__ = [
     "BANDS",
     "FAMILIES",

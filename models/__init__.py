@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         SplineFlow,
     )
 
+RESULT_VERSION = 1  # raise it when results change
 __all__ = [
     "Bernstein",
     "BernsteinHead",

@@ -32,7 +32,7 @@ NOT_RUN = {
         "ens10 prepare seas5_era5_t2m.nc": "its data are not in the repository",
     },
     "docs/ablations.md": {
-        "python -m ens10.experiments.ablation": "hours; tests/experiments/test_ablation.py",
+        "python -m ens10.experiments.studies.ablation": "hours; tests/experiments/test_ablation.py",
         "ens10 fit": "with a file of such a run; tests/experiments/test_ablation_configs.py",
     },
     "docs/data.md": {
@@ -44,7 +44,7 @@ NOT_RUN = {
         "python benchmarks/cuda.py": "the same",
     },
     "docs/heat.md": {
-        "python -m ens10.experiments.heat": "minutes; tests/experiments/test_heat.py",
+        "python -m ens10.experiments.studies.heat": "minutes; tests/experiments/test_heat.py",
     },
     "docs/index.md": {
         "pip install": "tests/packaging install",
@@ -64,7 +64,7 @@ NOT_RUN = {
     },
     "docs/traps.md": {
         "ens10 ": "a protocol of one's own; tests/ens10/test_protocol_files.py",
-        "python -m ens10.experiments.traps": "hours; tests/experiments/test_traps.py",
+        "python -m ens10.experiments.studies.traps": "hours; tests/experiments/test_traps.py",
     },
 }
 NOT_CODE = {  # page -> what such blocks begin with

@@ -19,6 +19,7 @@ ON_DATA = [
 ALONE = [
     "ens10.places:is_url",
     "ens10.untrusted:is_inner",
+    "ens10.experiments.runner.key:result_version",
     "ens10.metrics.crps:crps_normal",
     "ens10.metrics.crps:crps_ensemble",
     "ens10.metrics.extremes.efi:efi",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ens10.loader.datamodule import EnsembleDataModule
     from ens10.loader.tensors import SampleDataset, as_tensors
 
+RESULT_VERSION = 1  # raise it when results change
 __all__ = [
     "Batch",
     "Batches",

@@ -15,7 +15,7 @@ from ens10.experiments.full_size.log import FILE, table
 from ens10.experiments.reproduce.dryrun import DryRun, dry_run
 from ens10.experiments.reproduce.dryrun_costs import Cost
 from ens10.experiments.reproduce.dryrun_rates import kept_rates, read_rates
-from ens10.experiments.reproduce.plan import Request
+from ens10.experiments.studies.reproduce.command import Request
 from ens10.experiments.writers import filled
 from ens10.untrusted import read_mapping
 

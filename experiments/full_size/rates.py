@@ -11,7 +11,7 @@ import numpy as np
 from ens10.durable import write_whole
 from ens10.experiments.reproduce.dryrun_probe import measure_apart
 from ens10.experiments.reproduce.dryrun_rates import FILE
-from ens10.experiments.reproduce.plan import MODELS
+from ens10.experiments.studies.reproduce.command import MODELS
 from ens10.progress import track
 from ens10.quantiles.kernel import quantiles_of
 from ens10.untrusted import read_mapping

@@ -25,7 +25,7 @@ from ens10.experiments.reproduce.dryrun_data import (
     with_needs,
 )
 from ens10.experiments.reproduce.dryrun_rates import Rates
-from ens10.experiments.reproduce.plan import Request
+from ens10.experiments.studies.reproduce.command import Request
 
 _GB = 1e9
 _WIDTH = 120

@@ -8,11 +8,9 @@ from typing import Any
 
 from ens10.channels import resolve
 from ens10.errors import ArgumentError
-from ens10.experiments.matrix.budgets import load_budget
-from ens10.experiments.matrix.cells import config_of
-from ens10.experiments.matrix.tasks import Task
 from ens10.experiments.reproduce.dryrun_data import TARGET_STEP, Data, count_channels, inputs_of
 from ens10.experiments.reproduce.dryrun_rates import MEMBERS, Rates
+from ens10.experiments.runner.tasks import Task, config_of, load_budget
 from ens10.protocol import split_dates
 from ens10.quantiles.window import Climatology
 from ens10.untrusted import read_mapping

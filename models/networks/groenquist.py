@@ -12,6 +12,7 @@ from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.networks.base import Network
 from ens10.models.networks.unet import UNet
 
+RESULT_VERSION = 1  # raise it when results change
 Parts = Literal["mixed", "bias", "spread"]
 _KERNELS = (3, 5, 7)
 

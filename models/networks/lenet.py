@@ -5,6 +5,8 @@ from torch import Tensor, nn
 from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.networks.base import Network
 
+RESULT_VERSION = 1  # raise it when results change
+
 
 class LeNet(Network):
     """A small convolutional network: 62,976 parameters for 14 channels, 64,176 for 22.

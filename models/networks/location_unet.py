@@ -14,6 +14,7 @@ from ens10.models.layers.locally_connected import checked_grid
 from ens10.models.layers.padding import Poles, SameConv2d, upsample_twice
 from ens10.models.networks.base import Network
 
+RESULT_VERSION = 1  # raise it when results change
 Grid = tuple[int, int]
 ConvolutionCallable = Callable[[int, int, Grid], nn.Module]
 

@@ -10,6 +10,8 @@ from ens10.models.layers.member_encoder import MemberEncoder, Pool, deviation
 from ens10.models.layers.norm import BatchNorm2d
 from ens10.models.networks.base import Network
 
+RESULT_VERSION = 1  # raise it when results change
+
 
 class WithMembers(Network):
     """A network of fields that gets the ensemble's moments and what an encoder of its members says.

@@ -4,6 +4,8 @@ from torch import Tensor, nn
 
 from ens10.models.networks.base import Network
 
+RESULT_VERSION = 1  # raise it when results change
+
 
 class MLP(Network):
     """Linear - ReLU - Linear at each grid point, with the same weights everywhere.

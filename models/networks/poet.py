@@ -12,6 +12,8 @@ from ens10.models.layers.levels import Grid, check_levels, level_grid, through_l
 from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.networks.base import Network
 
+RESULT_VERSION = 1  # raise it when results change
+
 
 class PoET(Network):
     """Post-processing of ensembles with transformers, Ben Bouallegue et al. 2024, arXiv:2303.17195.

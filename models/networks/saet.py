@@ -7,6 +7,8 @@ from ens10.models.layers.attention import MemberAttention, each_member
 from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.networks.base import Network
 
+RESULT_VERSION = 1  # raise it when results change
+
 
 class SAET(Network):
     """The self-attentive ensemble transformer of Finn (2021), arXiv:2106.13924.

@@ -11,6 +11,8 @@ from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.networks.base import Network
 from ens10.models.networks.unet import start_at_zero
 
+RESULT_VERSION = 1  # raise it when results change
+
 
 class SMoEResNet(Network):
     """Residual blocks of `SMoE2d` layers, Dryden & Hoefler 2022, arXiv:2211.13491.

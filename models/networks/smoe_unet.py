@@ -11,6 +11,7 @@ from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.layers.smoe import SMoE2d
 from ens10.models.networks.unet import PLACES, UNetBody, start_at_zero
 
+RESULT_VERSION = 1  # raise it when results change
 BLOCKS = ("down_0", "down_1", "bottom", "up_1", "up_0")
 
 

@@ -7,6 +7,8 @@ from torch.utils.checkpoint import checkpoint
 from ens10.errors import ArgumentError
 from ens10.models.networks.base import Network
 
+RESULT_VERSION = 1  # raise it when results change
+
 
 class Transformer(Network):
     """Self-attention over the members at each grid point, with the same weights everywhere.

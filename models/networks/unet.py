@@ -12,6 +12,7 @@ from ens10.models.layers.norm import BatchNorm2d
 from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.networks.base import Network
 
+RESULT_VERSION = 1  # raise it when results change
 _SMALLEST = 8  # two halvings leave 2 x 2 points: batch statistics need more than one
 MakeLayer = Callable[[str, int, int], nn.Module]
 PLACES = {"down_0": 0, "down_1": 1, "bottom": 2, "up_1": 1, "up_0": 0, "last": 0}

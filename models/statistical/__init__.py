@@ -14,6 +14,7 @@ from ens10.models.statistical.schaake import SchaakeShuffle
 from ens10.models.statistical.seasonal_climatology import SeasonalClimatology
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
 
+RESULT_VERSION = 1  # raise it when results change
 __all__ = [
     "ECC",
     "EMOS",

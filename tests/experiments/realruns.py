@@ -10,7 +10,10 @@ from pathlib import Path
 import pytorch_lightning as pl
 
 from ens10.cli import main
+from ens10.errors import Ens10Error
 from ens10.experiments.demo import config_path
+from ens10.experiments.runner.running import compute_cell
+from ens10.experiments.runner.trainings import read_kept
 
 EPOCHS = 2
 NAMES = ("raw", "emos_global", "emos_local", "mlp", "unet")
@@ -73,3 +76,19 @@ class StopAt(pl.Callback):
         if not StopAt.stopped and (trainer.current_epoch, batch_idx) == (self.epoch, self.batch):
             StopAt.stopped = True
             raise KeyboardInterrupt
+
+
+def compute_here(cell, threads=1):
+    """Stands for `start_cell`: the cell in this process; an error's words if it fails."""
+    assert threads == 1
+    try:
+        compute_cell(cell)
+    except Ens10Error as error:
+        return f"a long way\nens10: {error}"
+    return None
+
+
+def kept_run(cell):
+    """The run of a kept cell, and the states of its EECRPS."""
+    with cell.results.unpacked([cell.place]) as folder:
+        return read_kept(folder / cell.place)

@@ -6,20 +6,18 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from realruns import compute_here, kept_run
 
 from ens10.convert import prepare
 from ens10.errors import ArgumentError
 from ens10.experiments import provenance
-from ens10.experiments.ablation import __main__ as command
-from ens10.experiments.ablation import running
-from ens10.experiments.ablation.carrying import bound_to
-from ens10.experiments.ablation.cells import Place, find_cell
-from ens10.experiments.ablation.spec import load_ablation
-from ens10.experiments.ablation.thinned import thinned_store
-from ens10.experiments.finished import read_run
-from ens10.experiments.matrix import work as works
 from ens10.experiments.reading import open_predictions
 from ens10.experiments.run import run_stage
+from ens10.experiments.runner import running
+from ens10.experiments.studies.ablation import __main__ as command
+from ens10.experiments.studies.ablation.cells import Place, find_cell
+from ens10.experiments.studies.ablation.spec import load_ablation
+from ens10.experiments.studies.ablation.transfer import bound_to, thinned_store
 from ens10.store import open_store
 from ens10.synthetic import World
 
@@ -37,13 +35,6 @@ variants:
 """
 
 
-def in_this_process(cell, threads=1):
-    try:
-        running.run_variant(cell)
-    except ArgumentError as error:
-        return f"a long way\nens10: {error}"
-
-
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     """The arguments of a call, its ablation and the place of its cells; all is done but one."""
@@ -52,10 +43,10 @@ def done(tmp_path_factory):
     source.write_text(OWN)
     arguments = [str(source), str(top / "work"), "--out", str(top / "out")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(works, "start_cell", in_this_process)
+        patch.setattr(running, "start_cell", compute_here)
         assert command.main(arguments) == 1
     ablation = load_ablation(str(source))
-    place = Place(top / "work" / ablation.size().folder, top / "out" / "own")
+    place = Place(top / "work" / ablation.size().folder, top / "out")
     return arguments, ablation, place
 
 
@@ -65,7 +56,7 @@ def cell(done, name):
 
 @pytest.mark.slow
 def test_the_table_tells_what_there_is_and_why_one_is_not(done):
-    text = (done[2].out / "table.md").read_text()
+    text = (done[2].out / "own" / "table.md").read_text()
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
     assert rows[2:] == ["mlp", "five", "five\\_used\\_with\\_all", "coarse", "local"]
     assert "9x16 points, dates: 6 train, 3 val, 6 test; 1 seed" in text
@@ -78,19 +69,21 @@ def test_the_table_tells_what_there_is_and_why_one_is_not(done):
     for name in ("five", "coarse"):
         made = cell(done, name)
         assert made.status() == "complete"
-        known = read_run(made.kept).provenance
+        known = kept_run(made)[0].provenance
         assert (known["name"], known["dates"]["test"]) == (name, 6)
 
 
 @pytest.mark.slow
 def test_what_is_complete_is_not_done_again(done, monkeypatch, capsys):
     tried = []
-    monkeypatch.setattr(works, "start_cell", lambda one, threads: tried.append(one.model))
-    shutil.copytree(cell(done, "local").kept, cell(done, "local_coarse").kept)  # of another key
+    monkeypatch.setattr(running, "start_cell", lambda one, threads: tried.append(one.model))
+    one, other = cell(done, "local"), cell(done, "local_coarse")
+    archive = one.results.path.read_bytes()
+    one.results.add(other.place, one.results.files(one.place), one.key)
     assert command.main(done[0]) == 0
     assert tried == ["local_coarse"]
     assert capsys.readouterr().out.count(": complete (") == 5
-    shutil.rmtree(cell(done, "local_coarse").kept)
+    one.results.path.write_bytes(archive)
 
 
 @pytest.mark.slow
@@ -125,20 +118,6 @@ def test_a_coarse_training_gives_the_same_where_the_points_are_the_same(done):
     assert known["trained_on"]["store"].startswith("thin2-")
     held = torch.load(used.run / "checkpoints" / "best.ckpt", weights_only=True)
     assert held["EnsembleDataModule"]["mean"].shape[1:] == (9, 16)
-
-
-@pytest.mark.slow
-def test_the_process_does_the_very_cell(done, capsys):
-    made = cell(done, "five_used_with_all")
-    before = read_run(made.kept).states["crps_sum"]
-    shutil.rmtree(made.kept)
-    assert made.process[0] == "ens10.experiments.ablation.running"
-    assert running.main(made.process[1:]) == 0
-    assert made.status() == "complete"
-    np.testing.assert_array_equal(read_run(made.kept).states["crps_sum"], before)
-    words = ["x" if word == made.model else word for word in made.process[1:]]
-    assert running.main(words) == 1
-    assert "variant: 'x' is not known" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.experiments.ablation.spec import known_ablations, laid_over, load_ablation
 from ens10.experiments.demo import config_path
-from ens10.experiments.matrix.worlds import WorldSize
+from ens10.experiments.runner.worlds import WorldSize
+from ens10.experiments.studies.ablation.spec import known_ablations, laid_over, load_ablation
 
 ASKED = {"inputs", "location", "loss", "members", "members_worth", "resolution", "smoe"}
 

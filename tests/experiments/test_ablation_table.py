@@ -8,9 +8,16 @@ import pytest
 from fakeruns import write_world
 
 from ens10.errors import MissingDataError
-from ens10.experiments.ablation.pages import _notes, difference_figure, table, write_pages
-from ens10.experiments.ablation.results import Difference, difference, read_lines
-from ens10.experiments.ablation.spec import Ablation, Variant
+from ens10.experiments.studies.ablation.spec import Ablation, Variant
+from ens10.experiments.studies.ablation.tables import (
+    Difference,
+    _notes,
+    difference,
+    difference_figure,
+    read_lines,
+    table,
+    write_pages,
+)
 from ens10.metrics import Interval
 
 NAMES = ("raw", "emos", "unet")
@@ -30,7 +37,7 @@ def out(tmp_path_factory):
     """Kept cells of two seeds, each a world of its own."""
     folder = tmp_path_factory.mktemp("ablation")
     for seed in (0, 1):
-        write_world(folder / f"seed{seed}", NAMES, seed=seed)
+        write_world(folder / "own" / f"seed{seed}", NAMES, seed=seed)
     return folder
 
 
@@ -62,8 +69,8 @@ def test_differences_are_paired_over_the_dates_of_all_seeds(out):
 
 
 def test_variants_of_fewer_seeds_are_named(out):
-    shown = {out / f"seed{seed}" / name for seed in (0, 1) for name in NAMES}
-    few = lines_of(out, shown=shown - {out / "seed1" / "unet"})
+    shown = {f"own/seed{seed}/{name}" for seed in (0, 1) for name in NAMES}
+    few = lines_of(out, shown=shown - {"own/seed1/unet"})
     assert "Of fewer seeds: unet (1 of 2)." in " ".join(_notes(list(few.values())))
     assert "Of fewer seeds" not in " ".join(_notes(list(lines_of(out).values())))
 
@@ -98,7 +105,7 @@ def test_seeds_that_disagree_make_no_clear_difference(out):
 
 
 def test_runs_of_other_dates_are_refused(out, tmp_path):
-    runs = write_world(tmp_path / "seed0", ("raw",))
+    runs = write_world(tmp_path / "own" / "seed0", ("raw",))
     write_world(tmp_path / "later" / "seed0", ("emos",), start="2010-01-01")
     (tmp_path / "later" / "seed0" / "emos").rename(runs["raw"].with_name("emos"))
     with pytest.raises(MissingDataError, match="paired dates"):
@@ -137,7 +144,7 @@ def test_what_a_table_has_nothing_of_is_no_column(out):
 
 
 def test_only_cells_that_count_are_shown(out):
-    shown = {out / f"seed{seed}" / name for seed in (0, 1) for name in ("raw", "unet")}
+    shown = {f"own/seed{seed}/{name}" for seed in (0, 1) for name in ("raw", "unet")}
     lines = lines_of(out, shown=shown)
     assert list(lines) == ["raw", "unet"]
     assert lines["unet"].differences == {}  # emos does not count

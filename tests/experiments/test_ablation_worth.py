@@ -7,11 +7,16 @@ from fakeruns import coordinates, provenance_of, write_run
 from scipy.stats import norm
 
 from ens10.errors import ArgumentError
-from ens10.experiments.ablation.given import answer, by_model, given_figure, write_given
-from ens10.experiments.ablation.results import Difference, Line, read_lines
-from ens10.experiments.ablation.spec import Ablation, Variant
 from ens10.experiments.demo import config_path
-from ens10.experiments.members_worth import equal_members, raw_curve
+from ens10.experiments.studies.ablation.member_sensitivity import (
+    answer,
+    by_model,
+    given_figure,
+    write_given,
+)
+from ens10.experiments.studies.ablation.spec import Ablation, Variant
+from ens10.experiments.studies.ablation.tables import Difference, Line, read_lines
+from ens10.experiments.studies.members_worth import equal_members, raw_curve
 from ens10.metrics import Interval, score_states
 
 GRID, DATES, HELD = (12, 24), 24, 6
@@ -58,7 +63,7 @@ def out(tmp_path_factory):
             forecasts[f"model_{given}"] = xr.Dataset(held, attrs={"forecast_kind": "normal"})
         for name, forecast in forecasts.items():
             states = score_states(forecast, truth, weights="cell")
-            write_run(folder / f"seed{seed}" / name, states, provenance_of(name, seed))
+            write_run(folder / "worth" / f"seed{seed}" / name, states, provenance_of(name, seed))
     return folder
 
 

@@ -4,11 +4,16 @@ import fakeruns
 import numpy as np
 import pytest
 
-from ens10.experiments import demo_seeds
+from ens10.catalog import names_of_kind
+from ens10.errors import MissingDataError
+from ens10.experiments.demo import DATES, YEARS
 from ens10.experiments.finished import read_runs
+from ens10.experiments.studies import demo_seeds
 from ens10.experiments.tables import score_table
+from ens10.experiments.writers import to_csv
 from ens10.metrics import score_states
 from ens10.metrics.uncertainty import blocks_in_words
+from ens10.synthetic import World
 
 
 @pytest.fixture
@@ -22,7 +27,7 @@ def folders(tmp_path, monkeypatch):
         for name, forecast in forecasts.items():
             kind = "optimum" if name == "optimum" else "model"
             facts = {"name": name, "kind": kind, "target": "t2m", "target_units": "K"}
-            run = tmp_path / f"seed{seed}" / "runs" / name
+            run = tmp_path / f"seed{seed}" / name
             fakeruns.write_run(run, score_states(forecast, truth), facts)
         made[seed] = tmp_path / f"seed{seed}"
     return made
@@ -31,7 +36,7 @@ def folders(tmp_path, monkeypatch):
 def test_summary_holds_each_seed_and_pair(folders):
     text = demo_seeds.summary(folders)
     for seed, folder in folders.items():
-        runs = read_runs([folder / "runs" / n for n in ("raw", "emos", "unet", "optimum")])
+        runs = read_runs([folder / n for n in ("raw", "emos", "unet", "optimum")])
         for row in score_table(runs):
             line = next(line for line in text.splitlines() if line.startswith(f"| {row.model} |"))
             assert f"{row.crps.value:.4f}" in line.split("|")[2 + seed]
@@ -43,9 +48,7 @@ def test_summary_tells_the_block_lengths(folders):
     shown = [
         row.crpss
         for folder in folders.values()
-        for _, row in demo_seeds.paired_differences(
-            [folder / "runs" / n for n in ("raw", "emos", "unet")]
-        )
+        for _, row in demo_seeds.paired_differences([folder / n for n in ("raw", "emos", "unet")])
     ]
     assert all(skill.block_length >= 1 for skill in shown)
     told = f"In brackets: 95 % interval, paired over the test dates ({blocks_in_words(shown)})."
@@ -53,7 +56,7 @@ def test_summary_tells_the_block_lengths(folders):
 
 
 def test_paired_skill_is_that_of_the_better_against_the_worse(folders):
-    runs = [folders[0] / "runs" / n for n in ("raw", "emos", "unet", "optimum")]
+    runs = [folders[0] / n for n in ("raw", "emos", "unet", "optimum")]
     found = {run.name: run.states for run in read_runs(runs)}
 
     def crps(name):
@@ -68,21 +71,19 @@ def test_paired_skill_is_that_of_the_better_against_the_worse(folders):
         assert 0 < skill.lower < skill.value < skill.upper
 
 
-def test_command_runs_each_seed_once_and_keeps_its_tables(tmp_path, monkeypatch, capsys):
-    called = []
-
-    def run_demo(folder, seed):
-        called.append(seed)
-        report = folder / "report"
-        report.mkdir(parents=True)
-        for name in ("table.md", "table.csv"):
-            (report / name).write_text(f"{seed}\n")
-        return report / "index.html"
-
-    monkeypatch.setattr(demo_seeds, "run_demo", run_demo)
-    monkeypatch.setattr(demo_seeds, "summary", lambda folders: f"{len(folders)} seeds\n")
+def test_the_tables_are_those_of_the_seeds(folders, tmp_path):
     out = tmp_path / "out"
-    assert demo_seeds.main([str(tmp_path / "runs"), "--seeds", "2", "--out", str(out)]) == 0
-    assert called == [0, 1]
-    assert (out / "seed1" / "table.csv").read_text() == "1\n"
-    assert (out / "table.md").read_text() == "2 seeds\n" == capsys.readouterr().out[:-1]
+    text = demo_seeds.write_tables(out, tmp_path, [0, 1])
+    assert text == (out / "table.md").read_text() == demo_seeds.summary(folders)
+    rows = score_table(read_runs([folders[1] / n for n in ("raw", "emos", "unet", "optimum")]))
+    assert (out / "seed1" / "table.csv").read_text() == to_csv(rows)
+    with pytest.raises(MissingDataError, match="seed2/raw"):
+        demo_seeds.write_tables(out, tmp_path, [0, 2])
+
+
+def test_the_worlds_are_those_of_the_demonstration():
+    names = [n for kind in demo_seeds.SIZE.kinds for n in names_of_kind(kind)]
+    size = demo_seeds.SIZE
+    mine = World(size.grid, size.years, size.dates, names, 3, levels=size.levels, steps=size.steps)
+    theirs = World("46x96", YEARS, DATES, seed=3, steps=(48,))
+    assert mine._parameters == theirs._parameters

@@ -13,7 +13,6 @@ from ens10.convert import prepare
 from ens10.errors import FileError, MissingDataError, UnknownNameError
 from ens10.experiments.demo import config_path
 from ens10.experiments.full_size.page import plan_text
-from ens10.experiments.matrix.tasks import Task
 from ens10.experiments.reproduce import dryrun_probe, dryrun_rates
 from ens10.experiments.reproduce.dryrun import content_of, dry_run, print_dry_run
 from ens10.experiments.reproduce.dryrun_costs import cost_of, plans_of
@@ -27,7 +26,8 @@ from ens10.experiments.reproduce.dryrun_data import (
     with_needs,
 )
 from ens10.experiments.reproduce.dryrun_rates import Rates, read_rates
-from ens10.experiments.reproduce.plan import MODELS, Request
+from ens10.experiments.runner.tasks import Task
+from ens10.experiments.studies.reproduce.command import MODELS, Request
 from ens10.experiments.writers import filled
 from ens10.protocol import protocol_of
 from ens10.quantiles import parse_climate

@@ -5,7 +5,7 @@ import pytest
 from ens10.errors import FileError
 from ens10.experiments.reproduce.dryrun import dry_run
 from ens10.experiments.reproduce.dryrun_rates import read_rates
-from ens10.experiments.reproduce.plan import Request
+from ens10.experiments.studies.reproduce.command import Request
 
 
 @pytest.mark.parametrize("text", ["no JSON", "[]", "{}", '{"grid": [2, 3], "speed": 1}'])

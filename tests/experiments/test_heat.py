@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from realruns import compute_here
 
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.experiments.demo import config_path
-from ens10.experiments.heat import HeatData, TrueMapGate
-from ens10.experiments.heat.__main__ import main
-from ens10.experiments.heat.figure import map_figure
-from ens10.experiments.heat.scores import Sums, close, matched
-from ens10.experiments.heat.table import CONFIGS, markdown, read_results
+from ens10.experiments.runner import running
+from ens10.experiments.runner.results import Results
+from ens10.experiments.studies.heat import HeatData, TrueMapGate
+from ens10.experiments.studies.heat.__main__ import main
+from ens10.experiments.studies.heat.module import Sums, close, matched
+from ens10.experiments.studies.heat.tables import CONFIGS, map_figure, markdown, read_results
 
 GRID = "[8,8]"
 SMALL = ["--data.grid", GRID, "--data.runs", "6", "--data.held_out", "2", "--data.steps", "20"]
@@ -33,10 +35,15 @@ def options(config, steps):
     return found
 
 
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch):
+    monkeypatch.setattr(running, "start_cell", compute_here)
+
+
 def run(config, out, steps=2, seed=0, status=0):
     command = ["--config", config, "--seed", str(seed), "--out", str(out)]
     assert main([*command, *options(config, steps)]) == status
-    return json.loads((out / config / f"seed{seed}.json").read_text())
+    return json.loads(Results(out).files(f"seed{seed}/{config}")["result.json"])
 
 
 def test_the_shipped_configurations_are_those_of_the_table():
@@ -72,11 +79,12 @@ def test_the_table_runs_what_is_missing(tmp_path, capsys):
     arguments = ["table", "--out", str(tmp_path), "--seeds", "0", "1", *configs, *SMALL]
     arguments += ["--trainer.max_steps", "2"]
     assert main(arguments) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 4
-    changed = tmp_path / "heat_conv" / "seed1.json"
-    changed.write_text(json.dumps({**json.loads(changed.read_text()), "within": 0.5}))
+    assert capsys.readouterr().out.count(": done in ") == 4
+    results, place = Results(tmp_path), "seed1/heat_conv"
+    changed = {**json.loads(results.files(place)["result.json"]), "within": 0.5}
+    results.add(place, {"result.json": json.dumps(changed).encode()}, results.key(place))
     assert main(arguments) == 0
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out.count(": complete (") == 4
     lines = (tmp_path / "table.csv").read_text().splitlines()
     assert [line.split(",")[:2] for line in lines[1:]] == [
         [config, str(seed)] for config in configs[1:] for seed in (0, 1)
@@ -159,8 +167,9 @@ def test_the_figure_marks_points_of_another_expert():
 def test_one_clear_error(tmp_path, capsys):
     with pytest.raises(FileError, match="no results"):
         read_results(tmp_path)
-    (tmp_path / "heat_conv").mkdir()
-    (tmp_path / "heat_conv" / "seed0.json").write_text("{}")
+    file = tmp_path / "seed0" / "heat_conv" / "result.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
     with pytest.raises(FileError, match="no result"):
         read_results(tmp_path)
     with pytest.raises(ArgumentError, match="that of the data"):

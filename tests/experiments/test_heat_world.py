@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ens10.errors import ArgumentError
-from ens10.experiments.heat import HeatWorld
-from ens10.experiments.heat.diffusion import diffuse, initial_field, region_map
+from ens10.experiments.studies.heat import HeatWorld
+from ens10.experiments.studies.heat.world import diffuse, initial_field, region_map
 
 
 def slowly(field, rates):

@@ -9,18 +9,20 @@ from fakeruns import coordinates, provenance_of, with_damaged_chunks, write_run
 from scipy.stats import norm
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.experiments import members_worth
 from ens10.experiments.finished import FinishedRun, read_run
-from ens10.experiments.members_worth import (
+from ens10.experiments.studies import members_worth
+from ens10.experiments.studies.members_worth import (
     RawCurve,
     Worth,
     all_worths,
     equal_members,
+    in_members,
+    markdown,
     of_sizes,
     raw_curve,
+    worth_figure,
     worth_of,
 )
-from ens10.experiments.members_worth_page import in_members, markdown, worth_figure
 from ens10.metrics import Interval, crps_ensemble, score_states
 
 GRID, DATES, HELD = (16, 32), 40, 6

@@ -10,12 +10,12 @@ from realruns import command, finish, fit
 from ens10.errors import UnknownNameError
 from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
-from ens10.experiments.matrix.cells import find_cells
-from ens10.experiments.matrix.extremes import score_extremes
-from ens10.experiments.matrix.identity import differences
-from ens10.experiments.matrix.tasks import Task
-from ens10.experiments.reproduce.plan import MODELS, Request
+from ens10.experiments.runner import trainings
+from ens10.experiments.runner.key import differences
+from ens10.experiments.runner.tasks import Task
+from ens10.experiments.runner.trainings import find_cells, score_extremes
 from ens10.experiments.score import _tells_fair
+from ens10.experiments.studies.reproduce.command import MODELS, Request
 from ens10.protocol import Protocol, content_of, protocol_of
 
 MINE = "test: [2005]\nval: [2004]\nweighting: cos\nfair_crps: false\nefi: {levels: 11, window: 3}\n"
@@ -92,22 +92,20 @@ def test_a_cell_is_of_the_content_of_its_protocol(store, mine, tmp_path):
 
     path.write_text(mine.read_text())
     first = cell()
-    assert first.kept == tmp_path / "mine-t2m-10" / "seed0" / "raw"
+    assert first.place == "mine-t2m-10/seed0/raw"
     assert first.name == "raw, seed 0 (mine, t2m, 10 members)"
     assert f"--data.protocol={path}" in first.overrides
     path.write_text(mine.read_text() + "# a comment\n")
-    assert differences(first.identity, cell().identity) == []
+    assert differences(first.key, cell().key) == []
     moved = tmp_path / "elsewhere" / "mine.yaml"
     moved.parent.mkdir()
     path = path.rename(moved)
-    assert differences(first.identity, cell().identity) == []
+    assert differences(first.key, cell().key) == []
     path.write_text(mine.read_text() + "unbiased: false\n")
-    assert differences(first.identity, cell().identity) == ["protocol"]
+    assert differences(first.key, cell().key) == ["config"]
 
 
 def test_the_index_of_extremes_is_that_of_the_protocol(store, run, monkeypatch):
-    from ens10.experiments.matrix import extremes
-
     asked = {}
 
     def scored(forecast, truth, scores, **given):
@@ -118,7 +116,7 @@ def test_the_index_of_extremes_is_that_of_the_protocol(store, run, monkeypatch):
         model = "raw"
 
     Cell.run, Cell.store = run, store
-    monkeypatch.setattr(extremes, "score_states", scored)
+    monkeypatch.setattr(trainings, "score_states", scored)
     score_extremes(Cell)
     assert asked["climate"].sizes["quantile"] == 11
     assert asked["climate"].attrs["window"] == 3

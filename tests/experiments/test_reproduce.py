@@ -3,19 +3,17 @@
 import shutil
 
 import pytest
+from realruns import compute_here
 
 from ens10.cli import main
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.experiments.matrix import work as works
-from ens10.experiments.matrix import worlds
-from ens10.experiments.matrix.cells import EXTREMES, KEY, Cell
-from ens10.experiments.matrix.claims import claim
-from ens10.experiments.matrix.running import add_extremes, lacks_extremes, run_cell
-from ens10.experiments.matrix.tasks import Task
-from ens10.experiments.matrix.worlds import WorldSize
-from ens10.experiments.reading import PREDICTIONS
-from ens10.experiments.reproduce import command
-from ens10.experiments.reproduce.plan import MODELS, Request, find_all
+from ens10.experiments.runner import running, worlds
+from ens10.experiments.runner.claims import claim
+from ens10.experiments.runner.results import Results
+from ens10.experiments.runner.tasks import Task
+from ens10.experiments.runner.worlds import WorldSize
+from ens10.experiments.studies.reproduce import command
+from ens10.experiments.studies.reproduce.command import MODELS, Request, find_all
 
 TINY = ["--grid", "6x8", "--years", "5", "--dates", "3"]
 
@@ -46,7 +44,7 @@ def test_the_paper_in_full_is_the_default(asked, tmp_path):
     assert request.size == WorldSize()
     sizes = [(target, n) for target in ("z500", "t850", "t2m") for n in (5, 10)]
     assert request.tasks == [Task("clean", *pair) for pair in sizes]
-    assert rest == {"workers": 1, "threads": 1, "older": False}
+    assert rest == {"workers": 1, "threads": 1, "older": False, "tables": False}
 
 
 def test_all_options_reach_the_work(asked, tmp_path):
@@ -58,7 +56,7 @@ def test_all_options_reach_the_work(asked, tmp_path):
     assert request.rows == ("raw", "lenet")
     assert (request.seeds, request.budget, request.work) == (1, "five_minutes", tmp_path)
     assert (request.size.grid, len(request.size.years), request.size.dates) == ("6x8", 5, 3)
-    assert rest == {"workers": 2, "threads": 3, "older": True}
+    assert rest == {"workers": 2, "threads": 3, "older": True, "tables": False}
     request, _ = asked("--store", "mine.zarr", "--protocol", "paper")
     assert (str(request.store), request.rows) == ("mine.zarr", MODELS["paper"])
 
@@ -143,7 +141,7 @@ def test_an_accident_stops_no_other_cell(capsys):
         def status(self):
             return "complete"
 
-    work = works.Work([Broken(), Done()])
+    work = running.Work([Broken(), Done()])
     work.do_all()
     assert work.failed == {"broken": "OSError: no space left"}
     told = capsys.readouterr().out
@@ -162,38 +160,19 @@ def test_a_cell_that_was_done_meanwhile_is_not_done_again(tmp_path, monkeypatch,
     def not_at_all(cell, threads):
         raise AssertionError("done again")
 
-    monkeypatch.setattr(works, "start_cell", not_at_all)
-    work = works.Work([Waiting()])
+    monkeypatch.setattr(running, "start_cell", not_at_all)
+    work = running.Work([Waiting()])
     work.do_all()
     assert not work.failed
     assert "raw: complete (1 of 1)" in capsys.readouterr().out
 
 
-def test_an_eecrps_is_added_only_from_the_run_that_was_kept(tmp_path):
-    cell = Cell("raw", 0, tmp_path / "raw.yaml", tmp_path / "work", tmp_path / "out")
-    for path in (cell.kept / KEY, cell.begun):
-        path.parent.mkdir(parents=True)
-        path.write_text("{}")
-    assert not lacks_extremes(cell)  # its predictions are gone
-    (cell.run / PREDICTIONS).mkdir(parents=True)
-    assert lacks_extremes(cell)
-    cell.begun.write_text('{"config": "other"}')
-    assert not lacks_extremes(cell)
-    cell.begun.write_text("{}")
-    (cell.kept / EXTREMES).touch()
-    assert not lacks_extremes(cell)
-
-
-def in_this_process(cell, threads=1, *, extremes=False):
-    if cell.model == "lenet":
-        return "a long way\nens10: out of memory"
-    add_extremes(cell) if extremes else run_cell(cell)
-    return None
-
-
 @pytest.mark.slow
 def test_the_whole_command_on_a_tiny_world_and_again(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(works, "start_cell", in_this_process)
+    def start(cell, threads=1):
+        return "a long way\nens10: out of memory" if cell.model == "lenet" else compute_here(cell)
+
+    monkeypatch.setattr(running, "start_cell", start)
     out = tmp_path / "out"
     words = ["reproduce", "--targets", "z500", "t2m", "--seeds", "1", *TINY, "--out", str(out)]
     words += ["--models", "raw", "lenet", "emos_global", "groenquist", "--members", "10"]
@@ -207,21 +186,20 @@ def test_the_whole_command_on_a_tiny_world_and_again(tmp_path, monkeypatch, caps
     assert "| optimum |" in table
     assert "EECRPS" in table
     assert "Missing: lenet, seed 0" in table
-    kept = out / "seed0" / "emos_global" / EXTREMES
-    whole = kept.read_bytes()
-    kept.unlink()  # as of a cell that was made before there was the score
     again = [word for word in words if word not in ("lenet", "groenquist")]
-    assert main(again) == 0
-    assert "emos_global, seed 0 (clean, t2m, 10 members): EECRPS added" in capsys.readouterr().out
-    assert kept.read_bytes() == whole
     shutil.rmtree(out / "work" / "seed0" / "plain")  # kept cells count without their runs
-    monkeypatch.setattr(works, "start_cell", lambda cell, threads: f"{cell.name} again")
+    monkeypatch.setattr(running, "start_cell", lambda cell, threads: f"{cell.name} again")
+    left = out / ".reproduce-clean.md.0a1b2c3d.tmp"  # of a process killed while it wrote the table
+    left.write_text("half")
     assert main(again) == 0
+    assert not left.exists()
     assert capsys.readouterr().out.count(": complete (") == 4
     assert "optimum" in (out / "reproduce-clean.md").read_text()
-    key = out / "seed0" / "emos_global" / "cell.json"
-    key.write_text(key.read_text().replace('"data": "', '"data": "x'))
+    results, place = Results(out), "seed0/emos_global"
+    results.add(place, results.files(place), {**results.key(place), "data": "x"})
     assert main(again) == 1  # it is of other data now, and cannot be done again
     shown = (out / "reproduce-clean.csv").read_text()
     assert "t2m,10,raw" in shown
     assert "t2m,10,emos_global" not in shown
+    assert main([*again, "--tables"]) == 0  # of all that is kept, without data
+    assert "t2m,10,emos_global" in (out / "reproduce-clean.csv").read_text()

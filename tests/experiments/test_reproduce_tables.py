@@ -9,11 +9,9 @@ import pytest
 import xarray as xr
 
 from ens10.errors import MissingDataError
-from ens10.experiments.matrix.tasks import Task
-from ens10.experiments.reproduce.pages import write_tables
-from ens10.experiments.reproduce.plan import Request
-from ens10.experiments.reproduce.results import Result, read_results
-from ens10.experiments.reproduce.skill import _ranked
+from ens10.experiments.runner.tasks import Task
+from ens10.experiments.studies.reproduce.command import Request
+from ens10.experiments.studies.reproduce.tables import Result, _ranked, read_results, write_tables
 from ens10.metrics import score_states
 
 NAMES = {"raw": "raw", "emos": "emos_global", "unet": "unet", "optimum": "optimum"}
@@ -48,7 +46,7 @@ def request(out, **changed):
 
 @pytest.fixture(scope="module")
 def files(out):
-    write_tables(request(out), {"poet (clean)": "members: too few"})
+    write_tables(request(out), out, {"poet (clean)": "members: too few"})
     return {path.suffix: path.read_text() for path in out.glob("reproduce-clean.*")}
 
 
@@ -113,7 +111,7 @@ def test_a_difference_that_is_not_clear_is_not_counted(tmp_path):
     twin["mu"] = truth + (twin["mu"] - truth) * (1 + 1e-3 * flip)
     keep(tmp_path / "seed0" / "raw", forecasts["emos"], truth, "raw", 0)
     keep(tmp_path / "seed0" / "unet", twin, truth, "unet", 0)
-    text = write_tables(request(tmp_path))
+    text = write_tables(request(tmp_path), tmp_path)
     rows = table(text, "T2m 10-ENS: skill, calibration, cost")
     assert rows["unet"]["Skill against raw (%)"].endswith("[0 of 1]")
 
@@ -131,13 +129,13 @@ def test_the_csv_holds_all_digits(out, files):
 
 
 def test_cells_of_fewer_seeds_are_told(out):
-    shown = {out / f"seed{seed}" / name for seed in (0, 1) for name in ("raw", "unet")}
-    text = write_tables(request(out), shown={*shown, out / "seed1" / "emos_global"})
+    shown = {f"seed{seed}/{name}" for seed in (0, 1) for name in ("raw", "unet")}
+    text = write_tables(request(out), out, shown={*shown, "seed1/emos_global"})
     rows = table(text, "CRPS")
     assert rows[r"emos\_global"]["T2m 10-ENS (K)"].endswith(" (1 of 2 seeds)")
     assert "seeds)" not in rows["unet"]["T2m 10-ENS (K)"]
     assert "are of fewer worlds" in text
-    write_tables(request(out))
+    write_tables(request(out), out)
 
 
 def test_the_best_is_that_of_the_seeds_that_all_have():
@@ -152,13 +150,13 @@ def test_the_best_is_that_of_the_seeds_that_all_have():
 
 
 def test_a_cell_of_other_code_or_data_is_not_shown(out):
-    shown = {out / "seed0" / "raw", out / "seed1" / "unet"}
-    text = write_tables(request(out), shown=shown)
+    shown = {"seed0/raw", "seed1/unet"}
+    text = write_tables(request(out), out, shown=shown)
     rows = table(text, "CRPS")
     assert rows["unet"]["T2m 10-ENS (K)"] == f"{crps(out, 'unet')[1]:.3f}"
     assert rows["raw"]["T2m 10-ENS (K)"] == f"{crps(out, 'raw')[0]:.3f}"
     assert list(rows) == ["raw", "unet"]
-    write_tables(request(out))
+    write_tables(request(out), out)
 
 
 def test_notes_tell_what_a_reader_has_to_know(out, files):
@@ -169,8 +167,8 @@ def test_notes_tell_what_a_reader_has_to_know(out, files):
     assert "Missing: poet (clean): members: too few" in text
     assert "no second source confirms" in text
     assert text.count("EMOS: the paper trained its EMOS for ten epochs") == 1
-    assert "ten epochs" not in write_tables(request(out, models=("raw", "unet")))
-    assert "synthetic worlds, one" not in write_tables(request(out, store=out))
+    assert "ten epochs" not in write_tables(request(out, models=("raw", "unet")), out)
+    assert "synthetic worlds, one" not in write_tables(request(out, store=out), out)
     own = (out / "reproduce-clean.md").read_text()
     assert "do not compare" not in own
     assert "compare them with those of a store of all of ENS-10" in own
@@ -187,5 +185,5 @@ def test_latex_and_page(files):
 
 def test_no_cell_at_all(tmp_path):
     with pytest.raises(MissingDataError, match="Let at least one cell end"):
-        write_tables(request(tmp_path))
+        write_tables(request(tmp_path), tmp_path)
     assert read_results(tmp_path, TASKS, ["raw"], [0]) == []

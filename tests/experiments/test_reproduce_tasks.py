@@ -1,21 +1,22 @@
 """Configurations carried over to other targets, ensembles and protocols; cells of them."""
 
 import csv
+import io
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import xarray as xr
 import yaml
+from realruns import kept_run
 
 from ens10 import catalog
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.experiments.demo import config_path
-from ens10.experiments.finished import read_run
-from ens10.experiments.matrix import running
-from ens10.experiments.matrix.cells import find_cells
-from ens10.experiments.matrix.tasks import Task, task_options
+from ens10.experiments.runner import running
+from ens10.experiments.runner.tasks import Task, task_options
+from ens10.experiments.runner.trainings import find_cells
 from ens10.synthetic import World
 
 CONFIGS = config_path("raw").parent
@@ -78,9 +79,9 @@ def test_a_task_has_folders_of_its_own_and_the_usual_one_has_those_from_before(w
 
     plain, usual, other = cell(None), cell(Task()), cell(Task("paper", "z500", 5))
     assert plain.run == usual.run != other.run
-    assert plain.kept == usual.kept == tmp_path / "seed0" / "raw"
-    assert plain.identity == usual.identity != other.identity
-    assert other.kept == tmp_path / "paper-z500-5" / "seed0" / "raw"
+    assert plain.place == usual.place == "seed0/raw"
+    assert plain.key == usual.key != other.key
+    assert other.place == "paper-z500-5/seed0/raw"
     assert other.store == plain.store
     assert len({c.claim for c in (plain, other)}) == 2
     assert "paper, z500, 5 members" in other.name
@@ -95,25 +96,27 @@ def done(work, tmp_path_factory):
     found = find_cells(["raw"], [1], elsewhere, out, CONFIGS, None, task, store)[0]
     started = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running.CHILDREN, "run", lambda command, *_: started.append(command) or 0)
+        patch.setattr(running.CHILDREN, "run", lambda *words: started.append(words) or 0)
         assert running.start_cell(found) is None
-    assert running.main(started[0][3:]) == 0
+        command, _, _, content = started[0]
+        patch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+        assert running.main(command[3:]) == 0
     return found
 
 
 def test_the_process_does_the_very_cell(done):
     assert done.status() == "complete"  # same key: same options, data, code
-    run = read_run(done.kept)
+    run, _ = kept_run(done)
     known = run.provenance
     assert (known["target"], known["protocol"], known["weights"]) == ("z_500", "paper", "none")
     assert known["seed"] == 1
     assert run.states.attrs["members"] == 5
-    config = yaml.safe_load((done.kept / "config.yaml").read_text())
+    config = yaml.safe_load(done.results.files(done.place)["config.yaml"])
     assert (config["data"]["ensemble"], config["data"]["store"]) == (5, "mine.zarr")
 
 
 def test_the_eecrps_is_kept(done):
-    states = xr.load_dataset(done.kept / "eecrps.nc", engine="netcdf4")
+    _, states = kept_run(done)
     with (done.run / "scores.csv").open() as file:
         crps = next(float(row["value"]) for row in csv.DictReader(file) if row["score"] == "crps")
     eecrps = float(states["eecrps_sum"].sum() / states["eecrps_weight"].sum())

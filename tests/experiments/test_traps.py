@@ -7,19 +7,22 @@ from pathlib import Path
 import numpy as np
 import properscoring
 import pytest
+from realruns import compute_here
 from scipy.stats import ttest_1samp
 
 from ens10.errors import FileError, MissingDataError
-from ens10.experiments.traps import __main__ as traps
-from ens10.experiments.traps import unfitted, worlds
-from ens10.experiments.traps.figure import traps_figure
-from ens10.experiments.traps.table import (
+from ens10.experiments.runner import running
+from ens10.experiments.runner.results import Results
+from ens10.experiments.studies.traps import __main__ as traps
+from ens10.experiments.studies.traps import training
+from ens10.experiments.studies.traps.tables import (
     TRAPS,
     against,
     fill,
     mean_of,
     read_results,
     tables,
+    traps_figure,
     write_tables,
 )
 from ens10.loader import Batches
@@ -29,13 +32,19 @@ ROOT = Path(__file__).parents[2]
 RESULTS, PAGE = ROOT / "experiments" / "results" / "traps", ROOT / "docs" / "traps.md"
 
 
-def test_the_page_shows_the_committed_results():
+@pytest.fixture(scope="module")
+def committed():
+    with Results(RESULTS).unpacked() as kept:
+        return read_results(kept)
+
+
+def test_the_page_shows_the_committed_results(committed):
     page = PAGE.read_text()
-    assert fill(page, tables(read_results(RESULTS))) == page
+    assert fill(page, tables(committed)) == page
 
 
-def test_the_committed_table_is_that_of_the_results(tmp_path):
-    write_tables(read_results(RESULTS), tmp_path)
+def test_the_committed_table_is_that_of_the_results(committed, tmp_path):
+    write_tables(committed, tmp_path)
     for name in ("table.md", "table.csv"):
         assert (tmp_path / name).read_text() == (RESULTS / name).read_text()
 
@@ -54,10 +63,10 @@ def test_the_pages_protocol_is_one(tmp_path):
 
 
 def test_each_trap_is_one_rule_of_the_paper():
-    clean, paper = worlds.PROTOCOLS["clean"], protocol_of("paper")
+    clean, paper = training.PROTOCOLS["clean"], protocol_of("paper")
     names = [one.name for one in fields(clean)]
     seen = set()
-    for name, protocol in worlds.PROTOCOLS.items():
+    for name, protocol in training.PROTOCOLS.items():
         changed = {n for n in names if getattr(protocol, n) != getattr(clean, n)} - {"name"}
         assert all(getattr(protocol, n) == getattr(paper, n) for n in changed)
         assert protocol.train == clean.train
@@ -65,19 +74,19 @@ def test_each_trap_is_one_rule_of_the_paper():
         seen |= changed
     rest = {"name", "test", "train", "split_by", "members", "fair_crps", "efi"}
     assert seen == set(names) - rest
-    assert set(TRAPS) == set(worlds.PROTOCOLS) - {"clean"}
+    assert set(TRAPS) == set(training.PROTOCOLS) - {"clean"}
 
 
-@pytest.mark.parametrize("name", list(worlds.PROTOCOLS))
+@pytest.mark.parametrize("name", list(training.PROTOCOLS))
 def test_no_protocol_looks_at_the_fresh_years(name):
     years = range(1998, 2010)
     starts = np.array([f"{year}-06-01" for year in years], "datetime64[ns]")
-    splits = split_dates(worlds.PROTOCOLS[name], starts, starts + np.timedelta64(48, "h"))
+    splits = split_dates(training.PROTOCOLS[name], starts, starts + np.timedelta64(48, "h"))
     used = {year for held in splits.years.values() for year in held}
-    selects = worlds.PROTOCOLS[name].selects_on_test()
-    assert used == set(range(1998, 2008)) - (set(worlds.VAL) if selects else set())
-    fresh = split_dates(worlds.on_years(worlds.PROTOCOLS[name], worlds.FRESH), starts, starts)
-    assert fresh.years["test"] == worlds.FRESH
+    selects = training.PROTOCOLS[name].selects_on_test()
+    assert used == set(range(1998, 2008)) - (set(training.VAL) if selects else set())
+    fresh = split_dates(training.on_years(training.PROTOCOLS[name], training.FRESH), starts, starts)
+    assert fresh.years["test"] == training.FRESH
 
 
 def cell(reported, fresh):
@@ -113,10 +122,12 @@ def test_a_page_without_places_is_refused():
 def test_results_that_are_none(tmp_path):
     with pytest.raises(MissingDataError):
         read_results(tmp_path)
-    (tmp_path / "seed0").mkdir()
-    (tmp_path / "seed0" / "clean.json").write_text("{")
-    with pytest.raises(FileError, match="run again"):
-        read_results(tmp_path)
+    file = tmp_path / "seed0" / "clean" / "result.json"
+    file.parent.mkdir(parents=True)
+    for damaged in ("{", "[1]"):
+        file.write_text(damaged)
+        with pytest.raises(FileError, match="run again"):
+            read_results(tmp_path)
 
 
 def test_the_figure_has_a_row_for_each_trap():
@@ -135,29 +146,27 @@ def test_a_page_that_is_not_there_is_told_before_anything_is_done(tmp_path, caps
 @pytest.mark.slow
 def test_a_small_world_from_end_to_end(tmp_path, monkeypatch, capsys):
     """Every trap is trained and scored; what is there is not done again."""
-    from ens10.experiments.traps import cells
-
-    monkeypatch.setattr(worlds, "GRID", "8x12")
-    monkeypatch.setattr(worlds, "DATES", 3)
-    monkeypatch.setattr(cells, "EPOCHS", 2)
+    monkeypatch.setattr(training, "GRID", "8x12")
+    monkeypatch.setattr(training, "DATES", 3)
+    monkeypatch.setattr(training, "EPOCHS", 2)
+    monkeypatch.setattr(running, "start_cell", compute_here)
     out = tmp_path / "out"
     words = [str(tmp_path / "work"), "--out", str(out), "--seeds", "0"]
     assert traps.main(words) == 0
-    results = read_results(out)
-    assert set(results[0]) == {"raw", *worlds.PROTOCOLS}
+    with Results(out).unpacked() as kept:
+        results = read_results(kept)
+    assert set(results[0]) == {"raw", *training.PROTOCOLS}
     check_selection(results[0])
     check_raw(results[0]["raw"], tmp_path / "work" / "seed0" / "store.zarr")
     assert (out / "traps.png").stat().st_size > 10_000
 
-    def refuse(*_):
-        raise AssertionError("done again")
-
-    monkeypatch.setattr(cells, "train_and_score", refuse)
-    monkeypatch.setattr(unfitted, "score_raw", refuse)
+    monkeypatch.setattr(running, "start_cell", lambda cell, threads: f"{cell.name} again")
     assert traps.main(words) == 0
-    (out / "seed0" / "clean.json").write_text("{")
+    monkeypatch.setattr(training, "EPOCHS", 3)  # of which the raw ensemble knows nothing
     assert traps.main(words) == 1
-    assert "no result" in capsys.readouterr().err
+    text = capsys.readouterr().out
+    assert text.count("raw, seed 0: complete") == 2
+    assert "clean, seed 0: FAILED: clean, seed 0 again" in text
 
 
 def check_selection(held):
@@ -173,7 +182,7 @@ def check_selection(held):
 def check_raw(raw, store):
     """The CRPS of properscoring on members read with the loader, weighted by numpy."""
     (batch,) = Batches(
-        store, "t2m", ["t2m"], "test", protocol=worlds.PROTOCOLS["clean"], members=True,
+        store, "t2m", ["t2m"], "test", protocol=training.PROTOCOLS["clean"], members=True,
         batch_size=6,
     )  # fmt: skip
     members = np.moveaxis(batch["members"], 1, -1).astype(np.float64)

@@ -13,7 +13,7 @@ from killsweep import Study, in_child
 from ens10.cli import main
 from ens10.convert import prepare
 from ens10.download import download
-from ens10.experiments.matrix import running, work
+from ens10.experiments.runner import running
 from ens10.export import export
 from ens10.synthetic import World
 
@@ -142,12 +142,11 @@ def _downloaded(folder: Path) -> dict[str, Any]:
 def _reproduce(folder: Path) -> int:
     """A table of one model; the processes of cells are forks, whose operations do not count."""
 
-    def start(cell: Any, threads: int = 1, *, extremes: bool = False) -> str | None:
-        do = running.add_extremes if extremes else running.run_cell
-        status = in_child(lambda: do(cell) or 0)
+    def start(cell: Any, threads: int = 1) -> str | None:
+        status = in_child(lambda: running.compute_cell(cell) or 0)
         return None if status == 0 else f"exit status {status}"
 
-    work.start_cell = start
+    running.start_cell = start
     words = ["--protocol", "clean", "--models", "raw", "emos_global", "--targets", "t2m"]
     words += ["--members", 10, "--seeds", 1, "--store", folder / "store.zarr"]
     return _main("reproduce", *words, "--out", folder / "results", "--work", folder / "work")

@@ -11,7 +11,7 @@ import stops
 from realruns import command
 from stops import assert_same_run, fit, resume, saved, stop_at
 
-from ens10.experiments.matrix.running import Children, start_cell
+from ens10.experiments.runner.running import Children, start_cell
 from ens10.signals import Interrupted, Stop, Terminated, stoppable
 
 TERM, INT = signal.SIGTERM, signal.SIGINT

@@ -1,0 +1,251 @@
+"""The results of a study: the small files of all its cells in one zip archive.
+
+A cell's files are those that `ens10 report` reads from a run folder: states of the scores,
+provenance, configuration, log. Unpacked, the archive is a folder for each cell.
+
+    python -m ens10.experiments.runner.results experiments/results/models
+    python -m ens10.experiments.runner.results experiments/results/models --unpack cells
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ens10.durable import clear_leftovers, whole_path
+from ens10.errors import FileError
+from ens10.experiments.commands import tells_errors
+from ens10.experiments.locks import locked
+from ens10.experiments.provenance import FILE as PROVENANCE
+from ens10.experiments.runner.key import Key
+from ens10.untrusted import is_inner, parse_json
+
+ARCHIVE, KEY = "cells.zip", "cell.json"
+_LOCK = "cells.lock"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # no times of day: the same cells make the same bytes
+_MOST = 1 << 30  # bytes of all cells
+_REMEDY = "Restore it, or delete it: its cells are then computed again"
+Files = Mapping[str, bytes]
+
+
+class Results:
+    """The kept cells of a study.
+
+    Args:
+        folder: of the study; `cells.zip` in it holds the cells.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self.path = self.folder / ARCHIVE
+
+    def places(self) -> list[str]:
+        """Return the places of all cells, such as "seed0/unet", sorted."""
+        return sorted({name.rpartition("/")[0] for name in self._names() if name.endswith(KEY)})
+
+    def key(self, place: str) -> Key | None:
+        """Return the key of a cell; None if it is not kept.
+
+        Raises:
+            FileError: the archive is damaged.
+        """
+        name = f"{place}/{KEY}"
+        if name not in self._names():
+            return None
+        try:
+            content = parse_json(self._read([name])[name])
+        except ValueError:  # damaged before it was kept: it is of nothing known
+            content = None
+        return content if isinstance(content, dict) else {}
+
+    def files(self, place: str) -> dict[str, bytes]:
+        """Return the files of a cell by name; empty if it is not kept.
+
+        Raises:
+            FileError: the archive is damaged.
+        """
+        names = [name for name in self._names() if name.startswith(f"{place}/")]
+        return {name[len(place) + 1 :]: data for name, data in self._read(names).items()}
+
+    def add(self, place: str, files: Files, key: Key) -> None:
+        """Keep a cell, in the place of an older one: all of its files or none.
+
+        Other processes may add cells at the same time.
+
+        Args:
+            place: of the cell in the archive.
+            files: its content by name.
+            key: of the cell.
+
+        Raises:
+            FileError: the archive is damaged.
+            OSError: it cannot be written; the archive stays as it was.
+        """
+        self.add_all({place: (files, key)})
+
+    def add_all(self, cells: Mapping[str, tuple[Files, Key]]) -> None:
+        """Keep several cells at once, files and key of each by its place; see `add`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder / _LOCK, "a study", wait=True):
+            clear_leftovers(self.folder, ARCHIVE)
+            held = self._read(self._names())
+            kept = {n: data for n, data in held.items() if _place(n, cells) is None}
+            for place, (files, key) in cells.items():
+                kept |= {f"{place}/{name}": data for name, data in files.items()}
+                text = json.dumps(key, indent=1, sort_keys=True) + "\n"
+                kept[f"{place}/{KEY}"] = text.encode()
+            if kept != held:
+                self._write(kept)
+
+    @contextmanager
+    def unpacked(self, places: Collection[str] | None = None) -> Iterator[Path]:
+        """Yield a temporary folder that holds a folder for each cell.
+
+        Args:
+            places: of the cells; None for all.
+
+        Raises:
+            FileError: the archive is damaged.
+        """
+        with TemporaryDirectory(prefix="ens10-cells-") as folder:
+            self.unpack(Path(folder), places)
+            yield Path(folder)
+
+    def unpack(self, folder: Path, places: Collection[str] | None = None) -> None:
+        """Write the files of cells into a folder, which `ens10 report` reads.
+
+        Raises:
+            FileError: the archive is damaged.
+        """
+        names = [n for n in self._names() if places is None or _place(n, places) is not None]
+        for name, data in self._read(names).items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+    def _names(self) -> list[str]:
+        if not self.path.is_file():
+            return []
+        with self._opened() as archive:
+            infos = archive.infolist()
+        for info in infos:
+            if not is_inner(info.filename) or "/" not in info.filename:
+                raise FileError(self.path, f"names {info.filename!r}, which is no cell", _REMEDY)
+        if sum(info.file_size for info in infos) > _MOST:
+            raise FileError(self.path, "unpacks to more than 1 GB", _REMEDY)
+        return [info.filename for info in infos]
+
+    def _read(self, names: Collection[str]) -> dict[str, bytes]:
+        if not names:
+            return {}
+        with self._opened() as archive:
+            return {name: archive.read(name) for name in names}
+
+    @contextmanager
+    def _opened(self) -> Iterator[zipfile.ZipFile]:
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                yield archive
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+            raise FileError(self.path, f"a damaged archive of cells ({error})", _REMEDY) from error
+
+    def _write(self, content: Files) -> None:
+        with (
+            whole_path(self.path) as aside,
+            zipfile.ZipFile(aside, "x", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
+        ):
+            for name in sorted(content):
+                info = zipfile.ZipInfo(name, _EPOCH)
+                info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+                archive.writestr(info, content[name])
+
+
+def _place(name: str, places: Collection[str]) -> str | None:
+    """Return the one of some places that a file is of; None if it is of none."""
+    return next((place for place in places if name.startswith(f"{place}/")), None)
+
+
+def folder_files(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder by their relative names."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+def pack_folders(out: Path) -> list[str]:
+    """Move cells that earlier versions kept in folders into the archive of a study.
+
+    Their keys held digests of code in place of result versions, so that they count as made by
+    earlier code; what else is known of that is in their provenance.
+
+    Args:
+        out: folder of the study, with `seedN/MODEL/cell.json`.
+
+    Returns:
+        The places of the cells.
+    """
+    cells: dict[str, tuple[Files, Key]] = {}
+    for mark in sorted([*out.rglob(KEY), *out.rglob("optimum/scores.nc")]):
+        files = folder_files(mark.parent)
+        old, known = _content(files.pop(KEY, b"{}")), _content(files.get(PROVENANCE, b"{}"))
+        versions = known.get("versions") or {}
+        made = {"version": versions.get("ens10"), "commit": known.get("commit")}
+        key: Key = {"config": old.get("config"), "data": old.get("data"), "versions": {}}
+        cells[mark.parent.relative_to(out).as_posix()] = files, {**key, "made_by": made}
+    Results(out).add_all(cells)
+    for place in cells:
+        shutil.rmtree(out / place)
+    return list(cells)
+
+
+def _content(text: bytes) -> dict[str, Any]:
+    try:
+        content = parse_json(text)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def state_in_words(key: Mapping[str, Any]) -> str:
+    """Return by which code a cell was made, from its key."""
+    if key.get("versions"):
+        return ", ".join(f"{name} {number}" for name, number in key["versions"].items())
+    made = key.get("made_by") or {}
+    commit = str(made.get("commit") or "unknown")
+    changed = ", with uncommitted changes" if commit.endswith("+") else ""
+    return f"before result versions: commit {commit.rstrip('+')}{changed}"
+
+
+@tells_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; exit status 1 with one line on bad input."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ens10.experiments.runner.results",
+        description="The kept cells of a study, and by which code each was made.",
+    )
+    parser.add_argument("folder", type=Path, help="of the study, with cells.zip")
+    parser.add_argument("--unpack", type=Path, metavar="DIR", help="write a folder for each cell")
+    parser.add_argument(
+        "--pack", action="store_true", help="first move cells that earlier versions kept in folders"
+    )
+    options = parser.parse_args(arguments)
+    if options.pack:
+        pack_folders(options.folder)
+    results = Results(options.folder)
+    if not results.path.is_file():
+        raise FileError(results.path, "no such archive", "Give the folder of a study")
+    if options.unpack is not None:
+        results.unpack(options.unpack)
+    for place in results.places():
+        print(f"{place}: {state_in_words(results.key(place) or {})}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""Cells in processes of their own, one after the other or several at a time.
+
+A crash ends only the process of its cell. The process reads the pickled cell, computes it, and
+keeps its files in the study's results.
+"""
+
+import argparse
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import IO
+
+from ens10.errors import listing
+from ens10.experiments.commands import tells_errors
+from ens10.experiments.runner.cell import Cell
+from ens10.experiments.runner.claims import claim, end_with, holder
+from ens10.signals import Interrupted, Terminated, stoppable
+
+_LAST_LINES = 20
+_PATIENCE = 60.0  # seconds for a process to save its work before it is killed
+
+
+class Children:
+    """The processes of cells; all are ended before the process that started them ends.
+
+    Attributes:
+        ended: True after they were asked to end; no other is started then.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+
+    def run(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        output: IO[str],
+        content: bytes = b"",
+    ) -> int:
+        """Run a command to its end.
+
+        Args:
+            command: program and arguments.
+            environment: of the process.
+            output: file of what it writes.
+            content: that it reads from its standard input; less than a pipe holds.
+
+        Returns:
+            The exit status; negative for the signal that killed it.
+        """
+        with self._lock:
+            if self.ended:
+                return 128 + signal.SIGTERM
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            self._running.add(process)
+        try:
+            with suppress(BrokenPipeError), process.stdin as pipe:  # type: ignore[union-attr]
+                pipe.write(content)
+            return process.wait()
+        finally:
+            with self._lock:
+                self._running.discard(process)
+
+    @contextmanager
+    def ended_on_error(self) -> Iterator[None]:
+        """End the processes, which save their work, when the block raises, such as for a signal."""
+        self.ended = False
+        try:
+            yield
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        with self._lock:
+            self.ended = True
+            running = set(self._running)
+        for process in running:
+            process.terminate()
+        latest = time.monotonic() + _PATIENCE
+        for process in running:
+            try:
+                process.wait(max(0.0, latest - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+CHILDREN = Children()
+
+
+def start_cell(cell: Cell, threads: int = 1) -> str | None:
+    """Compute a cell in a process of its own.
+
+    Args:
+        cell: to compute.
+        threads: of the process.
+
+    Returns:
+        None, or the last lines that it printed if it failed.
+    """
+    module = "ens10.experiments.runner.running"
+    command = [sys.executable, "-m", module, "--parent", str(os.getpid())]
+    count = str(threads)
+    environment = {**os.environ, "OMP_NUM_THREADS": count, "NUMBA_NUM_THREADS": count}
+    cell.log.parent.mkdir(parents=True, exist_ok=True)
+    with cell.log.open("w") as file:
+        status = CHILDREN.run(command, environment, file, pickle.dumps(cell))
+    if status == 0:
+        return None
+    lines = cell.log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
+    return "\n".join(lines) or f"exit status {status}"
+
+
+def compute_cell(cell: Cell) -> None:
+    """Compute a cell in this process and keep its files.
+
+    Raises:
+        Ens10Error: as the cell's `compute`.
+    """
+    cell.keep(cell.compute())
+
+
+@dataclass
+class Work:
+    """The cells of one call and their outcome.
+
+    Attributes:
+        cells: in the order in which they are computed.
+        older: whether cells of older code, data or configurations count as complete.
+        threads: of each cell's process.
+        failed: the last lines that a failed cell printed, by its name.
+        elsewhere: the process that computes a cell, by the cell's name.
+    """
+
+    cells: Sequence[Cell]
+    older: bool = False
+    threads: int = 1
+    failed: dict[str, str] = field(default_factory=dict)
+    elsewhere: dict[str, str] = field(default_factory=dict)
+    _reported: int = 0
+    _worked: int = 0
+    _begun: float = field(default_factory=time.perf_counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def do_all(self, workers: int = 1) -> None:
+        """Compute the cells, some at a time; one that fails does not stop the others."""
+        with ThreadPoolExecutor(workers) as pool, CHILDREN.ended_on_error():
+            list(pool.map(self._try, self.cells))
+
+    def _try(self, cell: Cell) -> None:
+        try:
+            self.do(cell)
+        except Exception as error:  # whatever it is, the others are computed
+            self._fail(cell, f"{type(error).__name__}: {error}")
+
+    def do(self, cell: Cell) -> None:
+        """Compute one cell, unless it is complete or another process computes it."""
+        status = cell.status()
+        if status == "complete":
+            return self._report(cell, "complete")
+        if status == "older" and self.older:
+            changed = listing(cell.changed() or [])
+            return self._report(cell, f"complete, but made before a change of {changed}")
+        with claim(cell.claim) as ours:
+            if not ours:
+                self.elsewhere[cell.name] = holder(cell.claim) or "somebody"
+                return self._report(cell, f"left to {self.elsewhere[cell.name]}")
+            if cell.status() == "complete":  # another process computed it before the claim
+                return self._report(cell, "complete")
+            begun = time.perf_counter()
+            wrong = start_cell(cell, self.threads)
+            if wrong is not None:
+                return self._fail(cell, wrong)
+            took = time.perf_counter() - begun
+            return self._report(cell, f"done in {took:.0f} s", worked=True)
+
+    def _fail(self, cell: Cell, lines: str) -> None:
+        self.failed[cell.name] = lines
+        self._report(cell, f"FAILED: {_last_line(lines)}", worked=True)
+
+    def _report(self, cell: Cell, what: str, *, worked: bool = False) -> None:
+        if CHILDREN.ended:  # by a signal to this process
+            return
+        with self._lock:
+            self._reported += 1
+            self._worked += worked  # complete cells took no time
+            spent = time.perf_counter() - self._begun
+            left = spent / max(1, self._worked) * (len(self.cells) - self._reported)
+            print(f"{cell.name}: {what} ({self._reported} of {len(self.cells)}", end="")
+            shown = self._worked and left > 60
+            print(f", about {left / 60:.0f} min left)" if shown else ")", flush=True)
+
+
+def _last_line(lines: str) -> str:
+    return (lines.splitlines() or [""])[-1]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the cells of one call.
+
+    Attributes:
+        shown: places of the cells that count; None for all that are kept.
+        missing: why a cell is not there, by its name.
+        failed: whether a cell failed.
+    """
+
+    shown: frozenset[str] | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+    failed: bool = False
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    refused: Mapping[str, str] | None = None,
+    *,
+    workers: int = 1,
+    threads: int = 1,
+    older: bool = False,
+) -> Outcome:
+    """Compute the cells that are missing, and print what fails.
+
+    Args:
+        cells: of a study.
+        refused: why other cells cannot be, by name.
+        workers: cells at a time.
+        threads: of each cell's process.
+        older: whether cells of older code, data or configurations count as complete.
+
+    Raises:
+        Terminated, Interrupted: a signal ended it, and the processes of its cells; the same call
+            resumes.
+    """
+    for name, reason in (refused or {}).items():
+        print(f"{name}: left out: {reason}", file=sys.stderr)
+    work = Work(cells, older, threads)
+    try:
+        with stoppable():
+            work.do_all(workers)
+    except (Terminated, Interrupted) as error:
+        error.line += "; the same command resumes"
+        raise
+    for name, lines in work.failed.items():
+        print(f"{name} failed:\n{lines}\n", file=sys.stderr)
+    wrong = {**(refused or {}), **{name: _last_line(words) for name, words in work.failed.items()}}
+    missing = {**wrong, **{name: f"left to {who}" for name, who in work.elsewhere.items()}}
+    counts = ("complete", "older") if older else ("complete",)
+    shown = frozenset(cell.place for cell in cells if cell.status() in counts)
+    return Outcome(shown, missing, bool(wrong))
+
+
+@tells_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compute the pickled cell on standard input; exit status 1 with one line on an error."""
+    parser = argparse.ArgumentParser(prog="python -m ens10.experiments.runner.running")
+    parser.add_argument("--parent", type=int, metavar="PID", help="end when this process does")
+    options = parser.parse_args(arguments)
+    end_with(options.parent)
+    compute_cell(pickle.load(sys.stdin.buffer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

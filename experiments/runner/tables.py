@@ -1,0 +1,250 @@
+"""The table of models and seeds, and paired intervals of models in an expected order."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ens10.durable import clear_leftovers, write_whole
+from ens10.errors import MissingDataError
+from ens10.experiments.finished import SCORES, FinishedRun, read_runs
+from ens10.experiments.tables import Row, interval_of, score_table
+from ens10.metrics import Interval, summarise
+from ens10.metrics.uncertainty import blocks_in_words
+
+# Each pair's first is expected to have the larger (worse) CRPS.
+EXPECTED = (
+    ("raw", "emos_global"),
+    ("emos_global", "emos_local"),
+    ("emos_local", "emos_seasonal"),
+    ("emos_global", "mlp"),
+    ("mlp", "lenet"),
+    ("mlp", "unet"),
+    ("lenet", "smoe_unet"),
+    ("unet", "smoe_unet"),
+    ("smoe_unet", "location_unet"),
+    ("location_unet", "deep_ensemble"),
+    ("location_unet", "optimum"),
+)
+TABLE = "table"
+_KINDS = {"reference": 0, "model": 1, "optimum": 2}
+_NOTE = (
+    "Means over the seeds, each a world and a training of its own; plain CRPS for members, closed "
+    "form where there is one, exact cell areas. Attained skill: 0 is the raw ensemble, 100 the "
+    "best possible forecast. PIT deviation: mean absolute deviation of the PIT histogram from a "
+    "flat one. CPU: processor seconds of the fit; memory: most that its process held."
+)
+_UNEVEN = "Lines of fewer seeds are of fewer worlds: do not compare their CRPS with the others'."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model with one seed.
+
+    Attributes:
+        seed: of world and training.
+        row: of the seed's table.
+        pit: deviation of its PIT histogram from a flat one.
+        cpu: processor seconds of the fit.
+        memory: most memory of the fit's process, MB.
+    """
+
+    seed: int
+    row: Row
+    pit: float
+    cpu: float
+    memory: float
+
+    @property
+    def skill(self) -> float:
+        """Attained skill in percent; NaN without an optimum."""
+        return 100 * self.row.attained.value if self.row.attained else float("nan")
+
+    @property
+    def spread_error(self) -> float:
+        """Ratio of spread to error; NaN if unknown."""
+        return self.row.spread_error.value if self.row.spread_error else float("nan")
+
+
+def write_summary(out: Path, kept: Path, models: Sequence[str], seeds: Iterable[int]) -> str:
+    """Write `table.md` and `table.csv` of the kept cells, and return the first.
+
+    Args:
+        out: folder of the tables.
+        kept: folder of the unpacked cells.
+        models: names to show.
+        seeds: to show.
+
+    Raises:
+        MissingDataError: no cell is there.
+    """
+    runs = {seed: _kept(kept / f"seed{seed}", models) for seed in seeds}
+    runs = {seed: found for seed, found in runs.items() if found}
+    if not runs:
+        raise MissingDataError(str(out), list(models), "Let at least one cell end")
+    entries = _entries(runs)
+    uneven = len({len(seeds) for seeds in entries}) > 1
+    note = f"{_NOTE} {_UNEVEN}\n" if uneven else f"{_NOTE}\n"
+    parts = [as_markdown(entries), note, comparisons(runs), sizes_as_markdown(runs)]
+    text = "\n".join(part for part in parts if part)
+    write_files(out, {f"{TABLE}.md": text, f"{TABLE}.csv": as_csv(entries)})
+    return text
+
+
+def write_files(folder: Path, content: Mapping[str, str | bytes]) -> None:
+    """Write the tables and figures of a study, each whole or not at all.
+
+    Temporary files of these names that a killed process left are removed.
+
+    Args:
+        folder: made if it is not there.
+        content: of the files by name.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    clear_leftovers(folder, *content)
+    for name, data in content.items():
+        write_whole(folder / name, data)
+
+
+def _kept(folder: Path, models: Sequence[str]) -> list[FinishedRun]:
+    places = [folder / name for name in (*models, "optimum")]
+    found = [place for place in places if (place / SCORES).exists()]
+    return read_runs(found) if found else []
+
+
+def _entries(runs: dict[int, list[FinishedRun]]) -> list[list[Entry]]:
+    """By model: the reference, then from least to most attained skill, the optimum last."""
+    models: dict[str, list[Entry]] = {}
+    for seed, found in runs.items():
+        by_name = {run.name: run for run in found}
+        for row in score_table(found):
+            models.setdefault(row.model, []).append(_entry(seed, row, by_name[row.model]))
+    return sorted(models.values(), key=_place)
+
+
+def _entry(seed: int, row: Row, run: FinishedRun) -> Entry:
+    known = run.provenance
+    costs = (float(known.get(name) or np.nan) for name in ("cpu_seconds", "memory_mb"))
+    return Entry(seed, row, pit_deviation(run), *costs)
+
+
+def _place(entries: Sequence[Entry]) -> tuple[int, float, float]:
+    skill = float(np.mean([entry.skill for entry in entries]))
+    crps = float(np.mean([entry.row.crps.value for entry in entries]))
+    return _KINDS[entries[0].row.kind], 0.0 if np.isnan(skill) else skill, -crps
+
+
+def pit_deviation(run: FinishedRun) -> float:
+    """Mean absolute deviation of the PIT histogram from a flat one, as a share of it; 0 is best."""
+    if "pit_count" not in run.states:
+        return float("nan")
+    counts = run.states["pit_count"].to_numpy().astype(float)
+    return float(np.abs(counts / counts.mean() - 1).mean())
+
+
+def as_markdown(models: Sequence[Sequence[Entry]]) -> str:
+    """The table for readers."""
+    units = models[0][0].row.units
+    heads = ["Model", "Forecast", "Seeds", f"CRPS ({units})", "Attained skill (%)", "Its range"]
+    heads += ["Spread/error", "PIT deviation (%)", "CPU (s)", "Memory (MB)", "Parameters"]
+    lines = ["| " + " | ".join(heads) + " |", "| --- | --- |" + " ---: |" * (len(heads) - 2)]
+    lines += ["| " + " | ".join(_cells(entries)) + " |" for entries in models]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(entries: Sequence[Entry]) -> list[str]:
+    first = entries[0].row
+    skills = [entry.skill for entry in entries]
+    span = f"{min(skills):.1f} to {max(skills):.1f}"
+
+    def mean(value: Callable[[Entry], float], form: str) -> str:
+        number = float(np.mean([value(entry) for entry in entries]))
+        return "–" if np.isnan(number) else format(number, form)
+
+    return [
+        first.model.replace("_", r"\_"),
+        f"{first.members} members" if first.members else first.forecast,
+        str(len(entries)),
+        mean(lambda e: e.row.crps.value, ".4f"),
+        mean(lambda e: e.skill, ".1f"),
+        "–" if np.isnan(skills).any() else span,
+        mean(lambda e: e.spread_error, ".3f"),
+        mean(lambda e: 100 * e.pit, ".1f"),
+        mean(lambda e: e.cpu, ".0f"),
+        mean(lambda e: e.memory, ".0f"),
+        "–" if first.parameters is None else f"{first.parameters:,}",
+    ]
+
+
+def sizes_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
+    """Mean CRPS of the models that take members, by how many they were given; "" if none."""
+    scores: dict[str, list[Mapping[int, float]]] = {}
+    for run in (run for found in runs.values() for run in found if run.sizes):
+        scores.setdefault(run.name, []).append(run.sizes)
+    if not scores:
+        return ""
+    sizes = sorted({size for held in scores.values() for one in held for size in one})
+    heads = [f"{size} members" for size in sizes]
+    lines = ["| CRPS, given | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
+    for model, held in scores.items():
+        cells = [f"{np.mean([one.get(size, np.nan) for one in held]):.4f}" for size in sizes]
+        lines.append("| " + " | ".join([model.replace("_", r"\_"), *cells]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def as_csv(models: Sequence[Sequence[Entry]]) -> str:
+    """A line for each model and seed."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    bounds = [f"{name}{part}" for name in ("crps", "attained") for part in ("", "_lower", "_upper")]
+    costs = ["spread_error", "pit_deviation", "cpu_seconds", "memory_mb"]
+    writer.writerow(["model", "seed", *bounds, *costs, "parameters", "dates"])
+    for entry in (entry for entries in models for entry in entries):
+        row, values = entry.row, []
+        for held in (row.crps, row.attained):
+            values += [held.value, held.lower, held.upper] if held else [np.nan] * 3
+        values += [entry.spread_error, entry.pit, entry.cpu, entry.memory]
+        shown = ["" if np.isnan(value) else f"{value:.6g}" for value in values]
+        writer.writerow([row.model, entry.seed, *shown, row.parameters, row.dates])
+    return text.getvalue()
+
+
+def comparisons(
+    runs: dict[int, list[FinishedRun]], pairs: Sequence[tuple[str, str]] = EXPECTED
+) -> str:
+    """Markdown: CRPS skill of the second of each pair against the first, a column for each seed.
+
+    Args:
+        runs: of each seed.
+        pairs: names; those that no seed has both of are left out.
+    """
+    shown: list[Interval] = []
+    lines = ["| CRPS skill, 95 % | " + " | ".join(f"seed {seed}" for seed in runs) + " |"]
+    lines.append("|---|" + "---:|" * len(runs))
+    for worse, better in pairs:
+        found = [_skill(held, worse, better) for held in runs.values()]
+        if any(found):
+            cells = [skill_in_words(skill) if skill else "–" for skill in found]
+            lines.append(f"| {better} against {worse} | " + " | ".join(cells) + " |")
+            shown += [skill for skill in found if skill]
+    return "\n".join([*lines, "", skill_note(shown)]) + "\n"
+
+
+def skill_in_words(skill: Interval) -> str:
+    """Return a skill score and its confidence interval as text, in percent."""
+    return f"{100 * skill.value:.1f} % [{100 * skill.lower:.1f}, {100 * skill.upper:.1f}]"
+
+
+def skill_note(shown: Sequence[Interval]) -> str:
+    """How the intervals of paired skills were made."""
+    return f"In brackets: 95 % interval, paired over the test dates ({blocks_in_words(shown)})."
+
+
+def _skill(runs: Sequence[FinishedRun], worse: str, better: str) -> Interval | None:
+    states = {run.name: run.states for run in runs}
+    if worse not in states or better not in states:
+        return None
+    return interval_of(summarise(states[better], states[worse], maps=False), "crpss")

@@ -1,0 +1,351 @@
+"""Cells that train a configuration: one model and seed, on a world or on prepared data."""
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy.typing as npt
+import xarray as xr
+import yaml
+
+from ens10.durable import whole_path, write_whole
+from ens10.errors import Ens10Error, FileError
+from ens10.experiments import provenance
+from ens10.experiments.finished import LOG, SCORES, SIZES, FinishedRun, read_run
+from ens10.experiments.optimum import score_optimum
+from ens10.experiments.provenance import FILE as PROVENANCE
+from ens10.experiments.raw_ensemble import open_raw, with_name
+from ens10.experiments.reading import open_predictions
+from ens10.experiments.run import run_stage
+from ens10.experiments.runner.cell import Cell
+from ens10.experiments.runner.claims import claim
+from ens10.experiments.runner.key import Key, differences, digest_of, key_of
+from ens10.experiments.runner.tasks import Task, config_of, load_budget, task_options
+from ens10.experiments.score import score_run
+from ens10.experiments.sizes import score_sizes, takes_members
+from ens10.experiments.statefile import load_states, save_states
+from ens10.experiments.trust import write_config
+from ens10.metrics import score_states
+from ens10.protocol import Protocol, content_of, protocol_of, reference_of
+from ens10.synthetic import World
+from ens10.untrusted import parse_json, read_mapping
+
+EXTREMES, CONFIG, OPTIMUM = "eecrps.nc", "config.yaml", "optimum"
+_PROTOCOL = "--data.protocol="
+
+
+@dataclass(frozen=True)
+class ModelCell(Cell):
+    """One model and seed.
+
+    Args:
+        model: name of the run and of the configuration.
+        seed: of the world and of the training.
+        config: the configuration file.
+        work: folder of all seeds' data and runs.
+        out: folder of the study's results.
+        overrides: options for `ens10 fit` besides the configuration.
+        budget: name of the budget that the overrides are of; its runs have folders of their own.
+        task: that the configuration is carried over to; None to take it as it is.
+        data: prepared data of all seeds; None for those of each seed's world.
+    """
+
+    model: str
+    seed: int
+    config: Path
+    work: Path
+    out: Path
+    overrides: tuple[str, ...] = ()
+    budget: str | None = None
+    task: Task | None = None
+    data: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        about = f" ({self.task.name})" if self.task else ""
+        return f"{self.model}, seed {self.seed}{about}"
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the seed's data and runs."""
+        return self.work / f"seed{self.seed}"
+
+    @property
+    def store(self) -> Path:
+        """The prepared data."""
+        return self.data or self.folder / "store.zarr"
+
+    @property
+    def scratch(self) -> Path:
+        """Folder of the runs, claims and logs of its seed, budget and task."""
+        return self.folder / (self.budget or "plain") / (self.task.folder if self.task else "")
+
+    @property
+    def run(self) -> Path:
+        """The run folder, with checkpoints and predictions."""
+        return self.scratch / "runs" / self.model
+
+    @property
+    def place(self) -> str:
+        """Its place in the archive, by task, seed and model."""
+        return place_of(self.task, self.seed, self.model)
+
+    @property
+    def begun(self) -> Path:
+        """The file of the key with which the run was begun."""
+        return self.scratch / "keys" / f"{self.model}.json"
+
+    def current_key(self) -> Key:
+        """Return the key, to which the content of the protocol belongs."""
+        content = read_mapping(self.config)
+        rules = self._rules(content)
+        # by its name wherever its file is: a folder that was moved is no other protocol
+        overrides = [
+            f"{_PROTOCOL}{rules.name}" if word.startswith(_PROTOCOL) else word
+            for word in self.overrides
+        ]
+        whole = {"config": content, "overrides": overrides, "seed": self.seed}
+        whole["protocol"] = content_of(rules)
+        return key_of(whole, provenance.checksum(self.store))
+
+    def _rules(self, config: dict[str, Any]) -> Protocol:
+        """Return the protocol; the last option that names one decides."""
+        options = [w.removeprefix(_PROTOCOL) for w in self.overrides if w.startswith(_PROTOCOL)]
+        return protocol_of([config.get("data", {}).get("protocol", "clean"), *options][-1])
+
+    def changed_since_begun(self) -> list[str] | None:
+        """Return what has changed since the run was begun; None if it was not."""
+        if not self.begun.is_file():
+            return None
+        try:
+            before: Any = parse_json(self.begun.read_bytes())
+        except ValueError:
+            before = None
+        return differences(before if isinstance(before, dict) else {}, self.key)
+
+    def fit(self) -> None:
+        """Train the model or resume its training; return at once if it is trained.
+
+        Raises:
+            Ens10Error: as `ens10 fit`.
+        """
+        if self.changed_since_begun() or not (self.run / CONFIG).exists():
+            shutil.rmtree(self.run, ignore_errors=True)
+            self.note_begun()
+            options = ["--data.store", str(self.store), "--seed_everything", str(self.seed)]
+            config = ["--config", str(self.config), *self.overrides]
+            run_stage("fit", [*config, *options, "--run", str(self.run), "--quiet"])
+            return
+        self._correct_store()
+        if "seconds" not in provenance.read(self.run):
+            run_stage("fit", ["--run", str(self.run), "--resume", "--quiet"])
+
+    def note_begun(self) -> None:
+        """Write the key with which the run begins."""
+        self.begun.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.begun, json.dumps(self.key, indent=1, sort_keys=True) + "\n")
+
+    def _correct_store(self) -> None:
+        """Write the present path of the data into the configuration of a run that was begun."""
+        path = self.run / CONFIG
+        config = read_mapping(path)
+        if config["data"]["store"] != str(self.store):  # the folder was moved
+            config["data"]["store"] = str(self.store)
+            write_config(path, config, derived_from=path)
+
+    def compute(self) -> dict[str, bytes]:
+        """Train, predict and score, or resume where an earlier process was interrupted.
+
+        Without a model climate in the data there is no EECRPS; the cell is complete without.
+
+        Raises:
+            Ens10Error: as `ens10 fit`, `predict` and `score`.
+        """
+        self.fit()
+        return self.finish()
+
+    def finish(self) -> dict[str, bytes]:
+        """Predict and score a trained model; return the files to keep.
+
+        These are the states of its scores without maps, provenance, configuration and log: some
+        15 KB, from which tables, intervals and comparisons are made.
+
+        Raises:
+            Ens10Error: as `ens10 predict` and `score`.
+        """
+        run_stage("predict", ["--run", str(self.run), "--quiet"])
+        score_run(self.run)
+        if takes_members(self.run) and not (self.run / SIZES).exists():
+            score_sizes(self.run)
+        try:
+            score_extremes(self)
+        except Ens10Error as error:  # such as too few years for a climate
+            print(f"no EECRPS: {error}", file=sys.stderr)
+        return self._small_files()
+
+    def _small_files(self) -> dict[str, bytes]:
+        names = (PROVENANCE, LOG, SIZES, EXTREMES)
+        files = {n: (self.run / n).read_bytes() for n in names if (self.run / n).exists()}
+        config = read_mapping(self.run / CONFIG)
+        config["data"]["store"] = self.store.name  # no machine's paths in a result
+        files[CONFIG] = yaml.safe_dump(config, sort_keys=False).encode()
+        files[SCORES] = states_file(load_states(self.run / SCORES))
+        return files
+
+
+def place_of(task: Task | None, seed: int, model: str) -> str:
+    """Return the place of a cell in the archive."""
+    folder = f"{task.folder}/" if task and task.folder else ""
+    return f"{folder}seed{seed}/{model}"
+
+
+def states_file(states: xr.Dataset) -> bytes:
+    """Return score states without their maps as the content of a small netCDF file."""
+    maps = [dim for dim in ("latitude", "longitude") if dim in states.dims]
+    with TemporaryDirectory(prefix="ens10-states-") as folder:
+        path = Path(folder) / SCORES
+        # the classic form: a third of the bytes, without HDF's own
+        save_states(states.drop_dims(maps), path, "NETCDF3_64BIT")
+        return path.read_bytes()
+
+
+def read_kept(folder: Path) -> tuple[FinishedRun, xr.Dataset | None]:
+    """Return the run of an unpacked cell, and the states of its EECRPS if it has one.
+
+    Raises:
+        FileError: a file that cannot be read.
+    """
+    extremes = folder / EXTREMES
+    try:
+        return read_run(folder), load_states(extremes) if extremes.exists() else None
+    except FileError as error:
+        remedy = "Delete the archive of results, or restore it: its cells are then computed again"
+        raise FileError(error.path, "a kept result that cannot be read", remedy) from error
+
+
+def score_extremes(cell: ModelCell) -> None:
+    """Write the states of a predicted run's EECRPS into its folder.
+
+    The index is that of all raw members, also for an ensemble of fewer, so that all forecasts
+    have the same weights. The climate is the store's if it has that of the cell's protocol, and is
+    made from the members otherwise, by the method of that protocol's index.
+
+    Raises:
+        Ens10Error: no members, or too few years or dates for a climate.
+    """
+    known = provenance.read(cell.run)
+    forecast, truth = open_predictions(cell.run)
+    rules = provenance.rules_of(known)
+    states = score_states(
+        with_name(forecast, cell.run),
+        truth,
+        ["eecrps"],
+        weights=known["weights"],
+        raw=open_raw(cell.store, known["target"], forecast),
+        climate=_climate(cell.store, known, rules, forecast["time"].to_numpy()),
+        efi_method=rules.efi.method,
+        scores_raw=cell.model == "raw",
+    )
+    with whole_path(cell.run / EXTREMES) as file:
+        save_states(states, file, "NETCDF3_64BIT")
+
+
+def _climate(
+    store: Path, known: dict[str, Any], rules: Protocol, dates: npt.NDArray[Any]
+) -> xr.DataArray:
+    from ens10.quantiles import model_climate, stored_climate
+    from ens10.store import open_store, store_kinds
+
+    channel, step = known["target"], int(known["step"])
+    if "climate" in store_kinds(store):
+        held = open_store(store, "climate")
+        kept = held.attrs.get("rules") or held.attrs.get("protocol")
+        if kept == reference_of(rules) and channel in held:
+            return stored_climate(store, channel, dates, step=step)
+    return model_climate(store, channel, step=step, dates=dates, protocol=rules)
+
+
+def find_cells(
+    models: Sequence[str],
+    seeds: Sequence[int],
+    work: Path,
+    out: Path,
+    configs: Path,
+    budget: str | None = None,
+    task: Task | None = None,
+    data: Path | None = None,
+) -> list[ModelCell]:
+    """Return the cells of models and seeds, all models of a seed together.
+
+    Args:
+        models: names of configurations.
+        seeds: one world each.
+        work: folder for data and runs.
+        out: folder for results.
+        configs: folder of the configurations.
+        budget: see `load_budget`.
+        task: to carry the configurations over to, for which the data have to be there; None to
+            take them as they are.
+        data: prepared data of all seeds, in place of a world for each.
+
+    Raises:
+        FileError: a model has no configuration.
+        UnknownNameError: no such budget.
+        ArgumentError: a configuration that cannot be carried over to the task; see `task_options`.
+    """
+    options = load_budget(budget)
+    cells = []
+    for seed in seeds:
+        for model in models:
+            usual = (config_of(model, configs), work, out, options.get(model, ()), budget)
+            cell = ModelCell(model, seed, *usual, task, data)
+            if task is not None:
+                changes = task_options(cell.config, task, cell.store)
+                cell = replace(cell, overrides=(*cell.overrides, *changes))
+            cells.append(cell)
+    return cells
+
+
+def keep_optimum(cells: Sequence[ModelCell]) -> None:
+    """Score and keep the best possible forecast on the dates of the first predicted cell.
+
+    Args:
+        cells: of one seed and task, on that seed's world.
+    """
+    kept = set(cells[0].results.places()) if cells else set()
+    cell = next((c for c in cells if (c.run / SCORES).exists() and c.place in kept), None)
+    if cell is None:
+        return
+    run = cell.run.with_name(OPTIMUM)
+    world = cell.folder / "world"
+    with claim(cell.claim.with_name(OPTIMUM)) as ours:
+        if not ours:
+            return
+        if not _same_weights(run, cell.run):
+            if not world.exists():  # deleted: it is large, and only the optimum needs it
+                return
+            score_optimum(World.load(world), cell.run, run)
+        files = {PROVENANCE: (run / PROVENANCE).read_bytes()}
+        files[SCORES] = states_file(load_states(run / SCORES))
+        cell.results.add(
+            place_of(cell.task, cell.seed, OPTIMUM),
+            files,
+            {**cell.key, "config": digest_of({"model": OPTIMUM, "seed": cell.seed})},
+        )
+
+
+def _same_weights(optimum: Path, run: Path) -> bool:
+    """Return True if an optimum was scored with the dates, points and weights of a run."""
+    if not (optimum / SCORES).exists():
+        return False
+    try:
+        mine, its = (load_states(folder / SCORES)["crps_weight"] for folder in (optimum, run))
+    except FileError:
+        return False
+    return bool(mine.equals(its))

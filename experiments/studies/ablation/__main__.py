@@ -1,0 +1,138 @@
+"""The command: the variants of an ablation as cells, each done once, then their table."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.experiments.commands import add_work_options, count, refuse_file, tells_errors
+from ens10.experiments.runner.results import Results
+from ens10.experiments.runner.running import Outcome, run_cells
+from ens10.experiments.runner.tasks import load_budget
+from ens10.experiments.runner.worlds import WorldSize, store_of
+from ens10.experiments.studies.ablation.cells import (
+    Place,
+    find_cells_of,
+    fitted_overlay,
+    write_overlay,
+)
+from ens10.experiments.studies.ablation.member_sensitivity import write_given
+from ens10.experiments.studies.ablation.spec import Ablation, known_ablations, load_ablation
+from ens10.experiments.studies.ablation.tables import Line, read_lines, write_pages
+
+
+@tells_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; exit status 1 if a cell failed, or with one line on bad input."""
+    options = _parse(arguments)
+    ablation = load_ablation(options.ablation)
+    if options.overlays is not None:
+        _write_overlays(ablation, options)
+        return 0
+    return _ask(ablation, options)
+
+
+def _ask(ablation: Ablation, options: argparse.Namespace) -> int:
+    if options.work is None or options.out is None or options.seeds < 1:
+        raise ArgumentError("WORK", "a folder for data and runs, --out and a seed are needed")
+    for folder in (options.work, options.out):
+        refuse_file(folder)
+    load_budget(options.budget)  # a name that is not known fails before anything is made
+    size = _size(ablation, options)
+    outcome = Outcome() if options.tables else _run(ablation, options, size)
+    out, seeds = options.out / ablation.name, range(options.seeds)
+    with Results(options.out).unpacked() as kept:
+        same = options.store is not None
+        lines = read_lines(ablation, kept, seeds, same_data=same, shown=outcome.shown)
+    if not lines:
+        raise MissingDataError(options.out, [v.name for v in ablation.variants], "See above")
+    notes = [_about(lines, options, size)]
+    print(write_pages(ablation, lines, out, notes, outcome.missing))
+    if ablation.worth:
+        print(write_given(ablation, lines, out))
+    return int(outcome.failed)
+
+
+def _run(ablation: Ablation, options: argparse.Namespace, size: WorldSize) -> Outcome:
+    cells, refused = find_cells_of(ablation, range(options.seeds), _prepared(options, size))
+    print(f"{len(cells)} cells: {len(ablation.variants)} variants, {options.seeds} seeds")
+    counts = {"workers": options.workers, "threads": options.threads}
+    return run_cells(cells, refused, **counts, older=options.keep_older)
+
+
+def _prepared(options: argparse.Namespace, size: WorldSize) -> Place:
+    """Return where the cells are; make the synthetic worlds."""
+    if options.store is not None:
+        if not options.store.is_dir():
+            raise FileError(options.store, "no such store", "Make it with `ens10 prepare`")
+        return Place(options.work, options.out, options.budget, options.store)
+    place = Place(options.work / size.folder, options.out, options.budget)
+    for seed in range(options.seeds):
+        store_of(place.work / f"seed{seed}", seed, size, wait=True)
+    return place
+
+
+def _about(lines: Sequence[Line], options: argparse.Namespace, size: WorldSize) -> str:
+    """Data, seeds and budget in a sentence."""
+    known = next(iter(lines[0].kept.values())).run.provenance
+    dates = known.get("dates") or {}
+    counts = ", ".join(f"{dates.get(s, '?')} {s}" for s in ("train", "val", "test"))
+    data = f"`{options.store.name}`" if options.store else f"synthetic worlds of {size.grid} points"
+    each = "a training each" if options.store else "each a world and a training of its own"
+    length = f"by the budget `{options.budget}`" if options.budget else "as long as configured"
+    return (
+        f"{known.get('target')}, protocol {known.get('protocol')}, {data}, dates: {counts}; "
+        f"{options.seeds} seed{'s' if options.seeds > 1 else ''}, {each}; trained {length}."
+    )
+
+
+def _write_overlays(ablation: Ablation, options: argparse.Namespace) -> None:
+    """Each variant as a YAML to lay over its configuration, and the commands that do it."""
+    for variant in ablation.variants:
+        path = options.overlays / f"{variant.name}.yaml"
+        overlay = variant.overlay
+        if options.store is not None:
+            overlay = fitted_overlay(variant, options.store)
+        write_overlay(path, overlay)
+        store = options.store or "STORE"
+        print(f"ens10 fit --config {variant.config} --config {path} --data.store {store} "
+              f"--run runs/{variant.name}")  # fmt: skip
+
+
+def _size(ablation: Ablation, options: argparse.Namespace) -> WorldSize:
+    asked = {name: getattr(options, name) for name in ("grid", "years", "dates")}
+    given = [name for name, value in asked.items() if value is not None]
+    if options.store is not None and given:
+        raise ArgumentError(f"--{given[0]}", "is of synthetic worlds", "Leave it out, or --store")
+    return ablation.size(**asked)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m ens10.experiments.studies.ablation",
+        description="What one part of a model or of its data is worth: variants as cells, and the "
+        "table of their paired differences. Resumable; several processes can share WORK.",
+        epilog=f"Ablations: {', '.join(known_ablations())}.",
+    )
+    parser.add_argument("ablation", metavar="NAME", help="of the package, or a YAML of your own")
+    parser.add_argument("work", type=Path, nargs="?", metavar="WORK", help="for data and runs")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="cells go to DIR, tables to DIR/NAME"
+    )
+    parser.add_argument("--store", type=Path, help="prepared data (default: synthetic worlds)")
+    parser.add_argument("--seeds", type=count, default=1, metavar="N", help="default: 1")
+    add_work_options(parser)
+    parser.add_argument(
+        "--overlays", type=Path, metavar="DIR",
+        help="only write each variant as a YAML for `ens10 fit` (with --store: fitted to it)",
+    )  # fmt: skip
+    world = parser.add_argument_group("synthetic worlds")
+    world.add_argument("--grid", metavar="HxW")
+    world.add_argument("--years", type=count, metavar="N")
+    world.add_argument("--dates", type=count, metavar="N", help="in each year")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""How many members with post-processing equal the raw ensemble: CRPS by members given.
+
+For an ablation whose base is the raw ensemble and whose variants are models given fewer and more
+members. The raw CRPS of any number of members is known from those held, see
+`ens10.experiments.studies.members_worth`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ens10.errors import ArgumentError
+from ens10.experiments.finished import mean_score
+from ens10.experiments.report import png
+from ens10.experiments.runner.tables import write_files
+from ens10.experiments.studies.ablation.spec import Ablation
+from ens10.experiments.studies.ablation.tables import CRPS, Line
+from ens10.experiments.studies.members_worth import RawCurve, raw_curve
+from ens10.experiments.writers import ABSENT, Column, markdown_of
+from ens10.metrics.figures.style import COLOURS, GREY, INK, STYLE, in_units, new_figure
+
+TABLE, FIGURE = "worth.md", "worth.png"
+_MOST = 50  # members that the raw curve is drawn to
+_TICKS = (1, 2, 3, 5, 7, 10, 20, 50)
+Curves = Mapping[int, RawCurve]
+
+
+def write_given(ablation: Ablation, lines: Sequence[Line], out: Path) -> str:
+    """Write `worth.md` and `worth.png`, and return the first.
+
+    Args:
+        ablation: whose base is the raw ensemble.
+        lines: of `read_lines`.
+        out: folder of its results.
+
+    Raises:
+        ArgumentError: the base is no ensemble, or is not there.
+    """
+    base = next((line for line in lines if line.against is None), None)
+    if base is None:
+        raise ArgumentError("worth", f"{ablation.base.name} is not there to count in")
+    curves = {seed: raw_curve(kept.run) for seed, kept in base.kept.items()}
+    models = by_model(ablation, lines, next(iter(curves.values())).held)
+    text = given_table(base.name, models, curves)
+    write_files(out, {TABLE: text, FIGURE: png(given_figure(base.name, models, curves))})
+    return text
+
+
+def by_model(ablation: Ablation, lines: Sequence[Line], held: int) -> dict[str, dict[int, Line]]:
+    """Lines by configuration and number of members given.
+
+    Args:
+        ablation: of the variants.
+        lines: of them.
+        held: members of the whole ensemble.
+    """
+    found: dict[str, dict[int, Line]] = {}
+    for line in lines:
+        variant = ablation.variant(line.name)
+        given = int(variant.content["data"].get("ensemble") or held)
+        found.setdefault(variant.config.stem, {})[given] = line
+    return {name: dict(sorted(sizes.items())) for name, sizes in found.items()}
+
+
+def given_table(base: str, models: Mapping[str, Mapping[int, Line]], curves: Curves) -> str:
+    """CRPS and worth by members given, as Markdown, and the answer in words."""
+    units = in_units(next(iter(curves.values())).units)
+    sizes = sorted({size for held in models.values() for size in held})
+    expected = [float(np.mean([c.crps(size) for c in curves.values()])) for size in sizes]
+    columns = [Column("Members given", tuple(map(str, sizes)))]
+    columns.append(Column(f"{base}, expected{units}", tuple(f"{e:.4f}" for e in expected)))
+    for name, held in models.items():
+        cells = tuple(f"{held[s].crps:.4f}" if s in held else ABSENT for s in sizes)
+        columns.append(Column(f"{name}{units}", cells))
+        if name != base:
+            worth = tuple(_worth(held[s], curves) if s in held else ABSENT for s in sizes)
+            columns.append(Column(f"{name}, worth in {base} members", worth))
+    told = [answer(name, held, curves) for name, held in models.items() if name != base]
+    told.append(
+        f"Expected: the CRPS of so many members, all choices of the {_held(curves)} being as "
+        "likely (Ferro 2014). Worth: members of the raw ensemble with the same CRPS; ∞ where it is "
+        "below the limit of ever more of them. In brackets: least and most of the seeds."
+    )
+    return markdown_of(columns) + "\n" + "\n".join(f"- {note}" for note in told) + "\n"
+
+
+def answer(name: str, held: Mapping[int, Line], curves: Curves) -> str:
+    """From how many members on a model is better than the whole raw ensemble, and clearly so."""
+    whole = f"the raw {_held(curves)}"
+    compared = {s: line.differences[CRPS] for s, line in held.items() if CRPS in line.differences}
+    better = {size: made for size, made in compared.items() if made.over_dates.value < 0}
+    if not better:
+        return f"{name}: none of these numbers of members is better with it than {whole}."
+    fewest = min(better)
+    tried = " (the fewest that were tried)" if fewest == min(held) else ""
+    share = -100 * better[fewest].over_dates.value / better[fewest].other
+    told = (
+        f"{name}: {fewest} members{tried} have a CRPS {share:.1f} % below that of {whole} with it"
+    )
+    clear = [size for size, made in better.items() if made.clear]
+    if not clear:
+        return f"{told}; with none of these numbers is it clear."
+    return (
+        f"{told}; from {min(clear)} on it is clear." if min(clear) > fewest else f"{told}, clearly."
+    )
+
+
+def given_figure(base: str, models: Mapping[str, Mapping[int, Line]], curves: Curves) -> Figure:
+    """CRPS by members given: the raw curve, its value for all members, a line for each model."""
+    first = next(iter(curves.values()))
+    with mpl.rc_context(STYLE):
+        figure = new_figure(3.2)
+        axes = figure.subplots()
+        members = np.geomspace(1, _MOST, 100)
+        raw = [float(np.mean([c.crps(m) for c in curves.values()])) for m in members]
+        axes.plot(members, raw, color=GREY, label=f"{base}, expected")
+        whole = float(np.mean([c.plain for c in curves.values()]))
+        axes.axhline(whole, color=INK, linestyle=":", linewidth=1)
+        axes.annotate(
+            f"{base}, {first.held} members", (_MOST, whole), (0, 3), textcoords="offset points",
+            ha="right", fontsize=8,
+        )  # fmt: skip
+        for n, (name, held) in enumerate(models.items()):
+            if name == base:
+                scored = [line.crps for line in held.values()]
+                axes.plot(list(held), scored, "o", color=GREY, label=f"{base}, scored")
+            else:
+                _draw(axes, name, held, COLOURS[n % len(COLOURS)])
+        axes.set_xscale("log")
+        axes.set_xticks(_TICKS, [str(tick) for tick in _TICKS])
+        axes.minorticks_off()
+        axes.set_xlabel("members given")
+        axes.set_ylabel(f"CRPS{in_units(first.units)}")
+        axes.set_ylim(top=1.02 * max(raw[0], whole))
+        axes.grid()
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return figure
+
+
+def _draw(axes: Axes, name: str, held: Mapping[int, Line], colour: str) -> None:
+    """A model's line, with the range of its seeds shaded."""
+    sizes, lines = list(held), list(held.values())
+    axes.plot(sizes, [line.crps for line in lines], "o-", color=colour, markersize=5, label=name)
+    each = [[mean_score(k.run.states, CRPS) for k in line.kept.values()] for line in lines]
+    low, high = [min(e) for e in each], [max(e) for e in each]
+    axes.fill_between(sizes, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _worth(line: Line, curves: Curves) -> str:
+    found = [
+        curves[seed].members(mean_score(kept.run.states, CRPS))
+        for seed, kept in line.kept.items()
+        if seed in curves
+    ]
+    inverse = float(np.mean([1 / members for members in found]))
+    text = _number(1 / inverse if inverse else float("inf"))
+    spread = f" [{_number(min(found))}, {_number(max(found))}]"
+    return text + spread if len(found) > 1 and np.isfinite(min(found)) else text
+
+
+def _number(members: float) -> str:
+    if np.isinf(members):
+        return "∞"
+    return f"{members:.1f}" if members < 20 else f"{members:.0f}"
+
+
+def _held(curves: Curves) -> int:
+    return next(iter(curves.values())).held

@@ -1,0 +1,249 @@
+"""What an ablation asks: one YAML with a base configuration and variants of it.
+
+    question: What does the embedding of each grid point bring?
+    base: location_unet
+    variants:
+      no_embedding: {model.init_args.network.init_args.embedding: 0}
+
+A variant is keys of the configuration with dots, as the command line has them, and perhaps
+
+    config    another configuration than the base
+    against   the variant that it is compared with, in place of the base
+    trained   a variant whose training it uses: its own keys, of `data` alone, are for its forecasts
+    thin      n: it is trained on each n-th row and column, and used on all
+
+`common` holds keys of all variants, `world` the size of synthetic worlds, and `worth: true` asks
+for the page that counts in raw members. The base itself is the first variant, under its own name.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.experiments.demo import config_path
+from ens10.experiments.runner.tasks import config_of
+from ens10.experiments.runner.worlds import WorldSize
+from ens10.untrusted import read_mapping
+
+_KEYS = ("question", "base", "common", "variants", "world", "worth")
+_WORDS = ("config", "against", "trained", "thin")
+_PARTS = ("data", "model", "trainer")
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_WORLD = ("grid", "years", "dates", "levels", "steps", "kinds")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One line of the table.
+
+    Attributes:
+        name: of the variant and its run.
+        config: the configuration that it changes.
+        overlay: changed values by key with dots.
+        against: name of the variant that it is compared with; None for the base itself.
+        trained: name of the variant whose training it uses; None for its own.
+        thin: each how many-th row and column it is trained on.
+    """
+
+    name: str
+    config: Path
+    overlay: Mapping[str, Any] = field(default_factory=dict)
+    against: str | None = None
+    trained: str | None = None
+    thin: int = 1
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """The whole configuration: the overlay laid over it."""
+        return laid_over(_read(self.config), self.overlay)
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A question and the variants that answer it.
+
+    Attributes:
+        source: name or path that it was loaded by.
+        name: of its folders.
+        question: in words.
+        variants: the base first.
+        world: changed sizes of synthetic worlds.
+        worth: whether CRPS are counted in raw members as well.
+    """
+
+    source: str
+    name: str
+    question: str
+    variants: tuple[Variant, ...]
+    world: Mapping[str, Any] = field(default_factory=dict)
+    worth: bool = False
+
+    @property
+    def base(self) -> Variant:
+        """What the variants are compared with."""
+        return self.variants[0]
+
+    def variant(self, name: str) -> Variant:
+        """The variant of a name.
+
+        Raises:
+            UnknownNameError: there is none.
+        """
+        for variant in self.variants:
+            if variant.name == name:
+                return variant
+        raise UnknownNameError("variant", name, [variant.name for variant in self.variants])
+
+    def size(self, **given: Any) -> WorldSize:
+        """Of its synthetic worlds: what is given, else what the YAML says, else the usual.
+
+        Args:
+            given: "grid", "years" (how many) and "dates"; None is not given.
+        """
+        asked = {**self.world, **{key: value for key, value in given.items() if value is not None}}
+        if isinstance(asked.get("years"), int):
+            first = WorldSize().years[0]
+            asked["years"] = range(first, first + asked["years"])
+        listed: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list | range) else value
+            for key, value in asked.items()
+        }
+        return WorldSize(**listed)
+
+
+def known_ablations() -> list[str]:
+    """Names of those in `experiments/ablations`."""
+    return sorted(path.stem for path in _folder().glob("*.yaml"))
+
+
+def load_ablation(source: str) -> Ablation:
+    """An ablation by its name, or from a YAML of one's own.
+
+    Args:
+        source: name of one in `experiments/ablations`, or the path of a YAML. Configurations that
+            this names are paths beside it, or names of those in `experiments/configs`.
+
+    Raises:
+        UnknownNameError: no such ablation, or a key or variant that is not known.
+        FileError: no such file or configuration, or no YAML of an ablation.
+        ArgumentError: a value that cannot be used; it names the variant.
+    """
+    own = source.endswith((".yaml", ".yml"))
+    if not own and source not in known_ablations():
+        raise UnknownNameError("ablation", source, known_ablations())
+    path = Path(source) if own else _folder() / f"{source}.yaml"
+    content = _read(path)
+    for key in content:
+        if key not in _KEYS:
+            raise UnknownNameError(f"key of {path}", key, _KEYS)
+    if not isinstance(content.get("base"), str) or not isinstance(content.get("variants"), dict):
+        remedy = "Write `base: CONFIGURATION` and `variants:` with at least one"
+        raise FileError(path, "has no base or no variants", remedy)
+    variants = _variants(path, content)
+    world = content.get("world") or {}
+    for key in world:
+        if key not in _WORLD:
+            raise UnknownNameError(f"world in {path}", key, _WORLD)
+    text = " ".join(str(content.get("question", "")).split())
+    return Ablation(source, path.stem, text, variants, world, bool(content.get("worth")))
+
+
+def laid_over(content: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with values changed by keys with dots; nothing of it is shared.
+
+    Raises:
+        ArgumentError: a key within something that is no mapping.
+    """
+    made: dict[str, Any] = yaml.safe_load(yaml.safe_dump(dict(content)))
+    for key, value in overlay.items():
+        *parents, last = key.split(".")
+        place = made
+        for parent in parents:
+            if place.get(parent) is None:
+                place[parent] = {}
+            place = place[parent]
+            if not isinstance(place, dict):
+                raise ArgumentError(key, f"{parent} is {place!r} in the configuration")
+        place[last] = value
+    return made
+
+
+def _variants(path: Path, content: Mapping[str, Any]) -> tuple[Variant, ...]:
+    common = content.get("common") or {}
+    base = Path(content["base"]).stem
+    asked = {base: {"config": content["base"]}, **content["variants"]}
+    if len(asked) == len(content["variants"]):
+        raise ArgumentError(base, "a variant has the name of the base", "Call it otherwise")
+    made = {name: _variant(path, name, given or {}, content) for name, given in asked.items()}
+    for name, variant in made.items():
+        _check(name, variant, made, common)
+    return tuple(_with_training(variant, made) for variant in made.values())
+
+
+def _variant(path: Path, name: str, given: Any, content: Mapping[str, Any]) -> Variant:
+    if not isinstance(given, dict) or not _NAME.fullmatch(str(name)):
+        raise ArgumentError(f"variant {name}", f"{given!r} is no mapping, or its name is no word")
+    words = {key: given[key] for key in _WORDS if key in given}
+    overlay = {**(content.get("common") or {}), **given}
+    overlay = {key: value for key, value in overlay.items() if key not in _WORDS}
+    for key in overlay:
+        if "." not in key or key.partition(".")[0] not in _PARTS:
+            raise UnknownNameError(f"variant {name}", key, [*_WORDS, *(f"{p}.…" for p in _PARTS)])
+    config = _config(str(words.get("config", content["base"])), path.parent)
+    base = Path(content["base"]).stem
+    against = None if name == base else str(words.get("against", base))
+    return Variant(name, config, overlay, against, words.get("trained"), words.get("thin", 1))
+
+
+def _with_training(variant: Variant, made: Mapping[str, Variant]) -> Variant:
+    """A variant of another's training has all that was changed in it."""
+    if variant.trained is None:
+        return variant
+    owner = made[variant.trained]
+    overlay = {**owner.overlay, **variant.overlay}
+    return replace(variant, config=owner.config, overlay=overlay)
+
+
+def _check(name: str, variant: Variant, made: Mapping[str, Variant], common: Any) -> None:
+    for other in (variant.against, variant.trained):
+        if other is not None and other not in made:
+            raise UnknownNameError(f"variant {name}", other, list(made))
+    where = f"variant {name}"
+    if not isinstance(variant.thin, int) or variant.thin < 1:
+        raise ArgumentError(where, f"thin is {variant.thin!r}", "Give a number of rows, as 2")
+    if variant.against is not None and made[variant.against].against == name:
+        raise ArgumentError(where, f"it and {variant.against} are compared with each other")
+    if variant.trained is None:
+        return
+    owner = made[variant.trained]
+    if owner.trained or owner.thin > 1 or variant.thin > 1:
+        raise ArgumentError(where, "a training that is used belongs to a variant on its own data")
+    own = {k: v for k, v in variant.overlay.items() if k not in common or common[k] != v}
+    wrong = [key for key in own if not key.startswith("data.")]
+    if wrong:
+        remedy = "Leave `trained` out, so that it has a training of its own"
+        raise ArgumentError(where, f"{wrong[0]} cannot change after the training", remedy)
+
+
+def _config(name: str, beside: Path) -> Path:
+    own = beside / name
+    if name.endswith((".yaml", ".yml")):
+        if not own.is_file():
+            raise FileError(own, "no such configuration")
+        return own
+    return config_of(name, config_path("raw").parent)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_mapping(path, f"Known: {', '.join(known_ablations())}")
+
+
+def _folder() -> Path:
+    return Path(str(files("ens10.experiments"))) / "ablations"

@@ -1,0 +1,140 @@
+"""The demonstration with several seeds, each a world and a training of its own.
+
+    python -m ens10.experiments.studies.demo_seeds FOLDER --seeds 3 --out experiments/results/demo
+
+It is resumable: cells that are kept are not computed again.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ens10.errors import MissingDataError
+from ens10.experiments.commands import add_cell_options, count, refuse_file, tells_errors
+from ens10.experiments.demo import MODELS, config_path
+from ens10.experiments.finished import read_runs
+from ens10.experiments.runner.results import Results
+from ens10.experiments.runner.running import Outcome, run_cells
+from ens10.experiments.runner.tables import skill_in_words, skill_note, write_files
+from ens10.experiments.runner.trainings import OPTIMUM, find_cells, keep_optimum
+from ens10.experiments.runner.worlds import WorldSize, store_of
+from ens10.experiments.tables import Row, score_table
+from ens10.experiments.writers import markdown, to_csv
+
+SIZE = WorldSize(steps=(48,), kinds=("sfc",))  # as `ens10 demo` has it
+# The order that the world's construction says: each pair's first has the larger (worse) CRPS.
+ORDER = (
+    ("raw", "emos_global"),
+    ("emos_global", "emos_local"),
+    ("emos_global", "mlp"),
+    ("emos_local", "unet"),
+    ("mlp", "unet"),
+    ("unet", "optimum"),
+)
+
+
+def paired_differences(runs: Sequence[Path]) -> list[tuple[str, Row]]:
+    """Return, for each pair of `ORDER`, the row of its second run, scored against the first.
+
+    The row's `crpss` is the skill of the second against the first, with its paired interval.
+
+    Args:
+        runs: scored run folders, the optimum's among them.
+    """
+    found = {run.name: run for run in read_runs(runs)}
+    lines = []
+    for worse, better in ORDER:
+        table = score_table([found[worse], found[better]], reference=worse)
+        row = next(row for row in table if row.model == better)
+        lines.append((f"{better} against {worse}", row))
+    return lines
+
+
+def summary(folders: dict[int, Path]) -> str:
+    """Return Markdown: CRPS and attained skill by model and seed, then the order with intervals.
+
+    Args:
+        folders: of the runs of each seed.
+    """
+    seeds = list(folders)
+    runs = {seed: [folders[seed] / name for name in (*MODELS, OPTIMUM)] for seed in seeds}
+    tables = {seed: {r.model: r for r in score_table(read_runs(runs[seed]))} for seed in seeds}
+    lines = ["| CRPS (K) / attained skill | " + " | ".join(f"seed {s}" for s in seeds) + " |"]
+    lines.append("|---|" + "---:|" * len(seeds))
+    for model in (*MODELS, OPTIMUM):
+        rows = [tables[seed][model] for seed in seeds]
+        cells = [f"{row.crps.value:.4f} / {_value(row)}" for row in rows]
+        lines.append(f"| {model} | " + " | ".join(cells) + " |")
+    lines += ["", "| CRPS skill, 95 % | " + " | ".join(f"seed {s}" for s in seeds) + " |"]
+    lines.append("|---|" + "---:|" * len(seeds))
+    shown = []
+    paired = [paired_differences(runs[seed]) for seed in seeds]
+    for group in zip(*paired, strict=True):
+        skills = [row.crpss for _, row in group if row.crpss is not None]
+        shown += skills
+        cells = [skill_in_words(skill) for skill in skills]
+        lines.append(f"| {group[0][0]} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", skill_note(shown)]) + "\n"
+
+
+def _value(row: Row) -> str:
+    return "–" if row.attained is None else f"{row.attained.value:.3f}"
+
+
+@tells_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; exit status 1 if a cell failed, or with one line on bad input."""
+    parser = argparse.ArgumentParser(prog="python -m ens10.experiments.studies.demo_seeds")
+    parser.add_argument("folder", type=Path, help="for data and runs")
+    parser.add_argument("--seeds", type=count, default=3)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    add_cell_options(parser)
+    options = parser.parse_args(arguments)
+    for folder in (options.folder, options.out):
+        refuse_file(folder)
+    outcome = Outcome() if options.tables else _run(options)
+    with Results(options.out).unpacked() as kept:
+        print(write_tables(options.out, kept, range(options.seeds)))
+    return int(outcome.failed)
+
+
+def _run(options: argparse.Namespace) -> Outcome:
+    seeds = range(options.seeds)
+    configs = config_path("raw").parent
+    for seed in seeds:
+        store_of(options.folder / f"seed{seed}", seed, SIZE, wait=True)
+    cells = find_cells(MODELS, seeds, options.folder, options.out, configs)
+    counts = {"workers": options.workers, "threads": options.threads}
+    outcome = run_cells(cells, **counts, older=options.keep_older)
+    for seed in seeds:
+        keep_optimum([cell for cell in cells if cell.seed == seed])
+    return outcome
+
+
+def write_tables(out: Path, kept: Path, seeds: Sequence[int]) -> str:
+    """Write the table of all seeds, `table.md`, and those of each; return the first.
+
+    Args:
+        out: folder of the tables.
+        kept: folder of the unpacked cells.
+        seeds: whose cells are there.
+
+    Raises:
+        MissingDataError: cells that are not there.
+    """
+    folders = {seed: kept / f"seed{seed}" for seed in seeds}
+    names = [f"seed{seed}/{name}" for seed in seeds for name in (*MODELS, OPTIMUM)]
+    missing = [name for name in names if not (kept / name).is_dir()]
+    if missing:
+        raise MissingDataError(out, missing, "Let all cells end")
+    for seed, folder in folders.items():
+        rows = score_table(read_runs([folder / name for name in (*MODELS, OPTIMUM)]))
+        write_files(out / f"seed{seed}", {"table.md": markdown(rows), "table.csv": to_csv(rows)})
+    text = summary(folders)
+    write_files(out, {"table.md": text})
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""The Lightning module of the heat experiment: one layer that forecasts the next field.
+
+Its scores are the points within 1 %, the mean squared error, and the agreement of two maps.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.cli import OptimizerCallable
+from scipy.optimize import linear_sum_assignment  # type: ignore[attr-defined]
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim.lr_scheduler import LambdaLR
+
+from ens10.errors import ArgumentError
+from ens10.experiments.studies.heat.world import HeatData, Ints, Pair
+from ens10.models.layers.smoe import FixedGate, Gate, SMoE2d, track_loss
+
+RELATIVE, ABSOLUTE = 0.01, 1e-8
+
+
+def close(forecast: Tensor, truth: Tensor) -> Tensor:
+    """Which points are within 1 %: |y - t| <= 1e-8 + 0.01 |t|, as in the authors' public code.
+
+    The first term is for a truth of 0. No point of a run reaches it: all initial temperatures are
+    positive, and a step makes positive mixtures of positive temperatures.
+    """
+    return (forecast - truth).abs() <= ABSOLUTE + RELATIVE * truth.abs()
+
+
+@dataclass
+class Sums:
+    """Sums over samples, kept for each point, from which the scores are finished.
+
+    Attributes:
+        within: (H, W) number of samples within 1 %.
+        squares: (H, W) sum of squared errors.
+        samples: number of samples.
+    """
+
+    within: Tensor = field(default_factory=lambda: torch.zeros(()))
+    squares: Tensor = field(default_factory=lambda: torch.zeros(()))
+    samples: int = 0
+
+    def add(self, forecast: Tensor, truth: Tensor) -> None:
+        """Adds a batch, (N, 1, H, W) each."""
+        self.within = self.within + close(forecast, truth).sum((0, 1))
+        self.squares = self.squares + (forecast - truth).double().square().sum((0, 1))
+        self.samples += len(truth)
+
+    def finish(self, regions: Ints) -> dict[str, float | list[float]]:
+        """`within`, `within_by_region` (shares) and `mse`.
+
+        Args:
+            regions: (H, W) from 0.
+        """
+        within = (self.within.double() / self.samples).numpy()
+        parts = [regions == region for region in range(int(regions.max()) + 1)]
+        return {
+            "within": float(within.mean()),
+            "within_by_region": [float(within[part].mean()) for part in parts if part.any()],
+            "mse": float(self.squares.mean() / self.samples),
+        }
+
+
+def matched(found: Ints, regions: Ints) -> tuple[Ints, float]:
+    """The found map in the true one's numbers, and the share of points where they agree.
+
+    Experts have no names: each gets the region that makes the agreement largest over all
+    one-to-one assignments (Kuhn-Munkres).
+
+    Args:
+        found: (H, W) experts from 0.
+        regions: (H, W) true regions from 0.
+
+    Returns:
+        (H, W) regions, or larger numbers for experts without one; and the agreement.
+
+    Raises:
+        ArgumentError: different shapes.
+    """
+    if found.shape != regions.shape:
+        raise ArgumentError("found", f"shape {found.shape}, the true map has {regions.shape}")
+    size = int(max(found.max(), regions.max())) + 1
+    counts = np.zeros((size, size), int)
+    np.add.at(counts, (found.ravel(), regions.ravel()), 1)
+    experts, names = linear_sum_assignment(counts, maximize=True)
+    renamed: Ints = names[np.argsort(experts)][found].astype(np.int64)
+    return renamed, float((renamed == regions).mean())
+
+
+class TrueMapGate(FixedGate):
+    """The hidden map itself, which the module gets from its data before training.
+
+    Args:
+        num_experts: number of regions.
+        grid: rows and columns (H, W).
+    """
+
+    def __init__(self, num_experts: int, grid: tuple[int, int]) -> None:
+        super().__init__(torch.zeros(num_experts, *grid))
+
+    def reveal(self, regions: Ints) -> None:
+        """Sets the map.
+
+        Raises:
+            ArgumentError: another grid, or more regions than experts.
+        """
+        told = FixedGate.from_choices(torch.from_numpy(regions), self.num_experts).weight
+        if told.shape != self.weight.shape:
+            raise ArgumentError(
+                "grid",
+                f"{tuple(self.weight.shape[1:])}, but the data has {regions.shape}",
+                "Set the gate's grid to that of the data",
+            )
+        self.weight.copy_(told)
+
+
+class HeatModule(pl.LightningModule):
+    """A layer trained by the mean squared error of its forecast.
+
+    Args:
+        network: from (N, 1, H, W) to (N, 1, H, W); any layer.
+        optimizer: makes the optimiser from the parameters.
+        gate_lr: learning rate of the gates' parameters; by default that of the others.
+        final: factor to which the learning rate of all but the gates' parameters falls,
+            exponentially, over `max_steps`.
+
+    Raises:
+        ArgumentError: `final` is not from 0 (excluded) to 1.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        optimizer: OptimizerCallable = torch.optim.Adam,
+        gate_lr: float | None = None,
+        final: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if not 0 < final <= 1:
+            raise ArgumentError("final", f"{final} is not in (0, 1]")
+        self.network, self.gate_lr, self.final = network, gate_lr, final
+        self._optimizer = optimizer
+        self.sums = Sums()
+
+    def setup(self, stage: str) -> None:  # noqa: ARG002
+        """Tells the true map to a gate that wants it."""
+        for layer in self.network.modules():
+            if isinstance(layer, TrueMapGate):
+                layer.reveal(self._data.world.regions)
+
+    def forward(self, fields: Tensor) -> Tensor:
+        """The fields one step later."""
+        forecast: Tensor = self.network(fields)
+        return forecast
+
+    def training_step(self, batch: Pair) -> Tensor:
+        """The mean squared error.
+
+        Raises:
+            ArgumentError: it is not finite.
+        """
+        fields, truth = batch
+        loss = functional.mse_loss(self(fields), truth)
+        if not bool(loss.isfinite()):
+            raise ArgumentError("loss", f"{float(loss)}", "Lower the learning rate")
+        self.log("train_loss", loss, on_step=False, on_epoch=True)
+        return track_loss(loss, self.network)
+
+    def on_test_start(self) -> None:
+        """Begins new sums."""
+        self.sums = Sums()
+
+    def test_step(self, batch: Pair) -> None:
+        """Adds the scores of a batch."""
+        fields, truth = batch
+        self.sums.add(self(fields), truth)
+
+    def routing(self) -> Ints | None:
+        """The map that the layer has learned or was told, (H, W); None without one."""
+        if not isinstance(self.network, SMoE2d):
+            return None
+        H, W = self._data.world.grid
+        with torch.no_grad():
+            weight = self.network.experts.weight
+            choices = self.network.choices(weight.new_zeros(1, self.network.in_channels, H, W))
+        found: Ints = choices[0, 0].cpu().numpy()
+        return found
+
+    def scores(self) -> dict[str, Any]:
+        """Of the test runs: those of `Sums`, and `agreement` (None without a map)."""
+        regions, found = self._data.world.regions, self.routing()
+        agreement = None if found is None else matched(found, regions)[1]
+        return {**self.sums.finish(regions), "agreement": agreement}
+
+    def configure_optimizers(self) -> Any:
+        """Two groups of parameters, the gates' and the others', each with its rate."""
+        gates = [p for m in self.network.modules() if isinstance(m, Gate) for p in m.parameters()]
+        known = {id(p) for p in gates}
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in self.network.parameters() if id(p) not in known]}
+        ]
+        if gates:
+            rate = {} if self.gate_lr is None else {"lr": self.gate_lr}
+            groups.append({"params": gates, **rate})
+        optimizer = self._optimizer(groups)
+        last = max(1, self.trainer.max_steps)
+        falling = [lambda step: self.final ** (step / last), lambda _: 1.0][: len(groups)]
+        schedule = {"scheduler": LambdaLR(optimizer, falling), "interval": "step"}
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    @property
+    def _data(self) -> HeatData:
+        data: HeatData = self.trainer.datamodule  # type: ignore[attr-defined]
+        return data

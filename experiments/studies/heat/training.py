@@ -1,0 +1,169 @@
+"""Cells of the heat experiment: one configuration and seed, one JSON of results."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+
+from ens10.experiments import provenance
+from ens10.experiments.demo import config_path
+from ens10.experiments.quiet import few_words
+from ens10.experiments.runner.cell import Cell
+from ens10.experiments.runner.key import Key, key_of
+from ens10.experiments.studies.heat.module import HeatModule
+from ens10.experiments.studies.heat.world import HeatData, Split
+from ens10.experiments.usage import parser_class
+from ens10.untrusted import read_mapping
+
+RESULT = "result.json"
+_STATIONS = ("ens10.models", "ens10.experiments.studies.heat")
+_VERSIONS = ("python", "torch", "pytorch-lightning", "numpy")
+
+
+class HeatCLI(LightningCLI):
+    """Lightning's command line on `HeatModule` and `HeatData`, with one seed for everything.
+
+    Args:
+        args: options.
+    """
+
+    def __init__(self, args: Sequence[str]) -> None:
+        super().__init__(
+            model_class=pl.LightningModule,
+            subclass_mode_model=True,
+            datamodule_class=HeatData,
+            save_config_callback=None,
+            seed_everything_default=0,
+            parser_class=parser_class(LightningArgumentParser),
+            parser_kwargs={
+                "prog": "python -m ens10.experiments.studies.heat",
+                "allow_abbrev": False,
+            },
+            trainer_defaults={
+                "logger": False,
+                "enable_checkpointing": False,
+                "enable_progress_bar": False,
+                "enable_model_summary": False,
+            },
+            auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,
+            run=False,
+            args=list(args),
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """One seed for the world, the order of the pairs and the weights."""
+        parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
+
+
+def run_cell(
+    config: str, seed: int, options: Sequence[str] = (), split: Split = "test"
+) -> dict[str, Any]:
+    """Train a configuration and score it.
+
+    Args:
+        config: name of a configuration in `experiments/configs`, or path of a YAML file.
+        seed: of the world, the order of the pairs and the weights.
+        options: of the command line besides, e.g. `--trainer.max_steps 100`.
+        split: "test", or "val" to choose options by.
+
+    Returns:
+        Results: scores, steps, parameters, CPU seconds of the training, the map found.
+
+    Raises:
+        SystemExit: an option or key that is not known.
+    """
+    with few_words():
+        cli = HeatCLI(
+            ["--config", str(config_file(config)), "--seed_everything", str(seed), *options]
+        )
+        model, data, trainer = cli.model, cli.datamodule, cli.trainer
+        data.pairs("train")
+        started = time.process_time()
+        trainer.fit(model, datamodule=data)
+        seconds = time.process_time() - started
+        trainer.test(model, data.held_out(split), verbose=False)
+    return {
+        "config": Path(config).stem,
+        "seed": seed,
+        "split": split,
+        "steps": trainer.global_step,
+        "batch_size": data.batch_size,
+        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "cpu_seconds": round(seconds, 1),
+        "threads": torch.get_num_threads(),
+        **_described(model),
+        "versions": {k: v for k, v in provenance.versions().items() if k in _VERSIONS},
+    }
+
+
+def _described(model: HeatModule) -> dict[str, Any]:
+    """Scores with six digits, and the map as lines of one digit a point."""
+    found = model.routing()
+    lines = None if found is None else ["".join(map(str, row)) for row in found.tolist()]
+    return {**_rounded(model.scores()), "routing": lines}
+
+
+def _rounded(scores: dict[str, Any]) -> dict[str, Any]:
+    def short(value: Any) -> Any:
+        if isinstance(value, list):
+            return [short(v) for v in value]
+        return None if value is None else float(np.format_float_scientific(value, precision=5))
+
+    return {name: short(value) for name, value in scores.items()}
+
+
+def config_file(config: str) -> Path:
+    """Return the file of a configuration, by its name in `experiments/configs` or as a path."""
+    path = config_path(config)
+    return path if path.is_file() else Path(config)
+
+
+@dataclass(frozen=True)
+class HeatCell(Cell):
+    """One configuration with one seed.
+
+    Args:
+        config: name of a configuration in `experiments/configs`, or path of a YAML file.
+        seed: of the world, the order of the pairs and the weights.
+        out: folder of the results.
+        options: of the command line besides.
+    """
+
+    config: str
+    seed: int
+    out: Path
+    options: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{Path(self.config).stem}, seed {self.seed}"
+
+    @property
+    def place(self) -> str:
+        """Its place in the archive, by seed and configuration."""
+        return f"seed{self.seed}/{Path(self.config).stem}"
+
+    @property
+    def scratch(self) -> Path:
+        """Folder of the claims and logs of its seed."""
+        return self.out / "work" / f"seed{self.seed}"
+
+    def current_key(self) -> Key:
+        """Return the key; the world is made from the configuration."""
+        content = read_mapping(config_file(self.config))
+        whole = {"config": content, "options": list(self.options), "seed": self.seed}
+        return key_of(whole, "", _STATIONS)
+
+    def compute(self) -> dict[str, bytes]:
+        """Train and score it."""
+        result = run_cell(self.config, self.seed, self.options)
+        return {RESULT: (json.dumps(result, indent=1) + "\n").encode()}

@@ -1,0 +1,114 @@
+"""The options of `ens10 reproduce`; nothing heavy is imported to show them."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ens10.experiments.commands import add_work_options, count
+
+if TYPE_CHECKING:
+    from ens10.experiments.studies.reproduce.command import Request
+
+DESCRIPTION = (
+    "Every model of the papers beside the published values: CRPS and EECRPS of 5-ENS and "
+    "10-ENS, mean and spread over seeds, skill, calibration and cost. Done on your data (--store), "
+    "or on synthetic worlds. What is complete is not done again; several processes can share the "
+    "folder. All targets, sizes and seeds take days on a few cores: begin with "
+    "--targets t2m --members 10 --seeds 1."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("--store", type=Path, help="prepared data (default: synthetic worlds)")
+    parser.add_argument(
+        "--protocol", default="clean", metavar="NAME", help="clean, paper, or a YAML file"
+    )
+    parser.add_argument(
+        "--targets", nargs="+", default=["z500", "t850", "t2m"], metavar="CHANNEL",
+        help="default: z500 t850 t2m",
+    )  # fmt: skip
+    parser.add_argument(
+        "--members", nargs="+", type=int, default=[], metavar="N",
+        help="default: those of the protocol, 5 10",
+    )  # fmt: skip
+    parser.add_argument(
+        "--models", nargs="+", default=[], metavar="NAME", help="default: those of the papers"
+    )
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="default: 3")
+    add_work_options(parser)
+    parser.add_argument("--out", type=Path, default=Path("reproduce"), metavar="DIR")
+    parser.add_argument(
+        "--work", type=Path, metavar="DIR", help="for data and runs (default: OUT/work)"
+    )
+    plan = parser.add_argument_group("before it is done")
+    plan.add_argument(
+        "--plan", nargs="?", const=True, metavar="FILE",
+        help="only say what it would take: bytes, hours, memory of each cell; of ENS-10 itself, "
+        "or of --store. FILE gets it as JSON",
+    )  # fmt: skip
+    plan.add_argument(
+        "--probe", action="store_true", help="with --plan: time the models on this machine first"
+    )
+    plan.add_argument(
+        "--rates", type=Path, metavar="FILE", help="with --plan: measured by full_size elsewhere"
+    )
+    world = parser.add_argument_group("synthetic worlds")
+    world.add_argument("--grid", metavar="HxW", help="default: 46x96")
+    world.add_argument("--years", type=count, metavar="N", help="default: 10")
+    world.add_argument("--dates", type=count, metavar="N", help="in each year (default: 40)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Does what is asked for; the exit status.
+
+    Raises:
+        ArgumentError: options of synthetic worlds beside a store or a plan, or of a plan without.
+        Ens10Error: as `reproduce`.
+    """
+    from ens10.errors import ArgumentError
+    from ens10.experiments.studies.reproduce.command import (
+        Request,
+        reproduce,
+        usual_name,
+        world_size,
+    )
+
+    asked = {name: getattr(options, name) for name in ("grid", "years", "dates")}
+    real = "--store" if options.store is not None else "--plan" if options.plan else ""
+    if real and any(value is not None for value in asked.values()):
+        name = next(name for name, value in asked.items() if value is not None)
+        raise ArgumentError(f"--{name}", "is of synthetic worlds", f"Leave it out, or {real}")
+    for name in ("probe", "rates"):
+        if getattr(options, name) and not options.plan:
+            raise ArgumentError(f"--{name}", "is of a plan", "Add --plan")
+    request = Request(
+        options.out,
+        options.work or options.out / "work",
+        options.store,
+        options.protocol,
+        tuple(map(usual_name, options.targets)),
+        tuple(options.members),
+        tuple(options.models),
+        options.seeds,
+        options.budget,
+        world_size(**asked),
+    )
+    if options.plan:
+        return _plan(options, request)
+    counts = {"workers": options.workers, "threads": options.threads}
+    return reproduce(request, **counts, older=options.keep_older, tables=options.tables)
+
+
+def _plan(options: argparse.Namespace, request: "Request") -> int:
+    from ens10.experiments.reproduce.dryrun import dry_run, print_dry_run, write_json
+    from ens10.experiments.reproduce.dryrun_rates import probed, read_rates
+
+    rates = read_rates(options.rates)
+    if options.probe:
+        rates = probed(rates, request.rows)
+    found = dry_run(request, rates)
+    print_dry_run(found, options.workers * options.threads)
+    if options.plan is not True:
+        write_json(found, Path(options.plan))
+    return int(bool(found.refused))

@@ -1,0 +1,411 @@
+"""The papers' tables: models by rows, targets and ensemble sizes by columns, skill and cost.
+
+Published values stand beside the scores. The tables are written as Markdown, CSV, LaTeX and HTML.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ens10.errors import MissingDataError
+from ens10.experiments import page
+from ens10.experiments.finished import SCORES, FinishedRun, check_comparable, mean_score
+from ens10.experiments.runner.tables import pit_deviation, write_files
+from ens10.experiments.runner.tasks import Task
+from ens10.experiments.runner.trainings import OPTIMUM, place_of, read_kept
+from ens10.experiments.studies.reproduce.command import Request
+from ens10.experiments.studies.reproduce.published import UNVERIFIED, Published, load_published
+from ens10.experiments.tables import FEW_DATES, interval_of
+from ens10.experiments.writers import ABSENT, Column, latex_of, markdown_of
+from ens10.metrics import Interval, summarise
+from ens10.metrics.uncertainty import Method, blocks_in_words
+
+SCORE_NAMES = {"crps": "CRPS", "eecrps": "EECRPS"}
+REFERENCE = "raw"
+_TITLES = {"t2m": "T2m", "t850": "T850", "z500": "Z500"}
+_COSTS = (
+    ("Fit (s)", "seconds", ".0f"),
+    ("Memory (MB)", "memory_mb", ".0f"),
+    ("Parameters", "parameters", ",.0f"),
+)
+Of = Callable[[FinishedRun], float]
+_NOTE = (
+    "Skill: 1 - CRPS / CRPS of the other, mean over seeds; in brackets the number of seeds in "
+    "which the 95 % interval of the difference, paired over the test dates ({}), does not hold 0. "
+    "Best other: the model of the lowest mean CRPS but the row's own, over the seeds that all "
+    "models have. Attained: 0 is raw, 100 the "
+    "best possible forecast of a synthetic world. Spread/error is 1 and PIT deviation 0 for a "
+    "calibrated forecast. Seconds and memory are of the fit, on the machine that did it."
+)
+Sections = dict[str, list[Column]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One model and task.
+
+    Attributes:
+        model: name of the configuration.
+        task: what was corrected.
+        units: of its scores.
+        runs: kept runs by seed, without maps and predictions.
+        values: by score ("crps", "eecrps") and seed; a score that a seed lacks is left out.
+    """
+
+    model: str
+    task: Task
+    units: str
+    runs: dict[int, FinishedRun] = field(repr=False)
+    values: dict[str, dict[int, float]]
+
+    def mean(self, score: str) -> float:
+        """Over the seeds; NaN if none has it."""
+        held = list(self.values.get(score, {}).values())
+        return float(np.mean(held)) if held else float("nan")
+
+    def spread(self, score: str) -> float:
+        """Standard deviation over the seeds (n - 1); NaN for fewer than two."""
+        held = list(self.values.get(score, {}).values())
+        return float(np.std(held, ddof=1)) if len(held) > 1 else float("nan")
+
+
+def read_results(
+    kept: Path,
+    tasks: Sequence[Task],
+    models: Sequence[str],
+    seeds: Sequence[int],
+    shown: Collection[str] | None = None,
+) -> list[Result]:
+    """Return the results of the kept cells; missing ones are left out.
+
+    Args:
+        kept: folder of the unpacked cells.
+        tasks: to read.
+        models: names of configurations, in the order of the table.
+        seeds: to read.
+        shown: places of the cells that count; None for all.
+
+    Raises:
+        FileError: a kept cell that cannot be read.
+    """
+    found = []
+    for task in tasks:
+        for model in models:
+            named = {seed: place_of(task, seed, model) for seed in seeds}
+            places = {
+                seed: kept / place
+                for seed, place in named.items()
+                if (kept / place / SCORES).exists() and (shown is None or place in shown)
+            }
+            if places:
+                found.append(_result(model, task, places))
+    return found
+
+
+def _result(model: str, task: Task, places: dict[int, Path]) -> Result:
+    kept = {seed: read_kept(place) for seed, place in places.items()}
+    runs = {seed: run for seed, (run, _) in kept.items()}
+    values = {"crps": {seed: mean_score(run.states, "crps") for seed, run in runs.items()}}
+    extremes = {
+        s: mean_score(states, "eecrps") for s, (_, states) in kept.items() if states is not None
+    }
+    if extremes:
+        values["eecrps"] = extremes
+    return Result(model, task, next(iter(runs.values())).units, runs, values)
+
+
+def write_tables(
+    request: Request,
+    kept: Path,
+    missing: Mapping[str, str] | None = None,
+    shown: Collection[str] | None = None,
+) -> str:
+    """Write `reproduce-PROTOCOL.md`, `.csv`, `.tex` and `.html` into the folder of the results.
+
+    Args:
+        request: what is asked for.
+        kept: folder of the unpacked cells.
+        missing: why a cell is not there, by its name.
+        shown: places of the kept cells that count; None for all.
+
+    Returns:
+        The Markdown.
+
+    Raises:
+        MissingDataError: not a single cell is there.
+    """
+    rows = (*request.rows, *((OPTIMUM,) if request.store is None else ()))
+    results = read_results(kept, request.tasks, rows, range(request.seeds), shown)
+    if not results:
+        raise MissingDataError(request.out, list(request.rows), "Let at least one cell end")
+    published = load_published()
+    scores = {n: paper_columns(n, results, published) for n in SCORE_NAMES}
+    sections = {SCORE_NAMES[name]: made for name, made in scores.items() if made}
+    skills, intervals = _skills(results)
+    sections |= skills
+    told = notes(results, published, synthetic=request.store is None)
+    told += [f"Missing: {name}: {why}" for name, why in (missing or {}).items()]
+    told.append(skill_note(intervals))
+    heading = f"The papers' tables, protocol {request.rules.name}"
+    texts = {
+        "md": _markdown(heading, sections, told),
+        "csv": paper_csv(results, published),
+        "tex": _latex(sections, told),
+        "html": _html(heading, sections, told),
+    }
+    name = f"reproduce-{request.rules.name}"
+    write_files(request.out, {f"{name}.{ending}": text for ending, text in texts.items()})
+    return texts["md"]
+
+
+def _skills(results: Sequence[Result]) -> tuple[Sections, list[Interval]]:
+    """Return a table of skill for each task, and the confidence intervals in these tables."""
+    tasks: dict[Task, list[Result]] = {}
+    for result in results:
+        tasks.setdefault(result.task, []).append(result)
+    sections, shown = {}, []
+    for task, held in tasks.items():
+        heading = f"{title(task)}: skill, calibration, cost"
+        sections[heading], intervals = skill_columns(held)
+        shown += intervals
+    return sections, shown
+
+
+def _markdown(heading: str, sections: Sections, told: Sequence[str]) -> str:
+    parts = [f"# {heading}"]
+    for name, columns in sections.items():
+        parts += [f"## {name}", markdown_of(columns).rstrip()]
+    parts += ["## Notes", *(f"- {note}" for note in told)]
+    return "\n\n".join(parts).replace("\n\n- ", "\n- ") + "\n"
+
+
+def _latex(sections: Sections, told: Sequence[str]) -> str:
+    notes = [note.replace("\n", " ") for note in told]
+    tables = [latex_of(columns, [name]) for name, columns in sections.items()]
+    return "".join(f"% {note}\n" for note in notes) + "\n" + "\n".join(tables)
+
+
+def _html(heading: str, sections: Sections, told: Sequence[str]) -> str:
+    parts = {name: page.table(columns, name) for name, columns in sections.items()}
+    return page.page(heading, told[0], {**parts, "Notes": page.paragraphs(*told)})
+
+
+def paper_columns(score: str, results: Sequence[Result], published: Published) -> list[Column]:
+    """The columns of one score; empty if no cell has it.
+
+    Args:
+        score: "crps" or "eecrps".
+        results: of one protocol.
+        published: values to show beside them.
+    """
+    held = [result for result in results if score in result.values]
+    if not held:
+        return []
+    models = list(dict.fromkeys(result.model for result in held))
+    by_place = {(result.model, result.task): result for result in held}
+    columns = [Column("Model", tuple(models), numeric=False)]
+    for task in dict.fromkeys(result.task for result in held):
+        placed = [by_place.get((model, task)) for model in models]
+        most = max(len(result.values[score]) for result in placed if result)
+        units = next(result.units for result in placed if result)
+        heading = f"{title(task)} ({units})" if units else title(task)
+        columns.append(Column(heading, tuple(_own(result, score, most) for result in placed)))
+        theirs = [published.find(score, model, task.target, task.members) for model in models]
+        if any(theirs):
+            cells = tuple(value.text if value else ABSENT for value in theirs)
+            columns.append(Column(f"{title(task)}, published", cells))
+    return columns
+
+
+def title(task: Task) -> str:
+    """Target and size as the paper writes them."""
+    return f"{_TITLES.get(task.target, task.target)} {task.members}-ENS"
+
+
+def _own(result: Result | None, score: str, most: int) -> str:
+    """Mean and spread; of how many seeds where others have more."""
+    if result is None or score not in result.values:
+        return ABSENT
+    mean, spread, seeds = result.mean(score), result.spread(score), len(result.values[score])
+    decimals = _decimals(mean)
+    text = f"{mean:.{decimals}f}"
+    text = text if math.isnan(spread) else f"{text} ± {spread:.{decimals}f}"
+    return text if seeds == most else f"{text} ({seeds} of {most} seeds)"
+
+
+def _decimals(value: float) -> int:
+    """As the paper: three for kelvins, two for geopotentials."""
+    return 2 if abs(value) >= 10 else 3
+
+
+def notes(results: Sequence[Result], published: Published, *, synthetic: bool) -> list[str]:
+    """What a reader has to know: data, seeds, estimators, and where published values come from.
+
+    Args:
+        results: of one protocol.
+        published: whose sources are named.
+        synthetic: whether the data are synthetic worlds, one for each seed.
+    """
+    seeds = sorted({len(result.runs) for result in results})
+    counts = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    what = "each a synthetic world and a training of its own" if synthetic else "of the training"
+    told = [
+        f"Mean ± standard deviation over seeds ({counts}), {what}. Lower is better. Plain CRPS for "
+        "members, closed form where there is one. EECRPS: CRPS weighted by the absolute extreme "
+        "forecast index of all raw members.",
+        f"Dates: {_dates(results)}.",
+    ]
+    if synthetic and len(seeds) > 1:
+        told.append("Numbers of fewer seeds are of fewer worlds: do not compare them with others.")
+    compare = (
+        "these worlds are synthetic, with errors of their own: do not compare the numbers."
+        if synthetic
+        else "compare them with those of a store of all of ENS-10 under the protocol of its paper."
+    )
+    told.append(f"Published values are of ENS-10: {compare}")
+    lines = {published.line_of(result.model) for result in results}
+    told += [f"{line}: {note}." for line, note in published.notes.items() if line in lines]
+    told += [
+        f"Published: {source['cite']}, {source['link']}"
+        + (f" ({source['note']})." if "note" in source else ".")
+        for source in published.sources.values()
+    ]
+    return [*told, f"{UNVERIFIED} marks published values that no second source confirms."]
+
+
+def _dates(results: Sequence[Result]) -> str:
+    held = [run.provenance.get("dates") or {} for r in results for run in r.runs.values()]
+    said = {
+        ", ".join(f"{dates.get(s, '?')} {s}" for s in ("train", "val", "test")) for dates in held
+    }
+    return "; ".join(sorted(said))
+
+
+def paper_csv(results: Sequence[Result], published: Published) -> str:
+    """A line for each model, task and score, in full precision."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    head = ["protocol", "target", "members", "model", "score", "units", "seeds", "mean", "spread"]
+    writer.writerow([*head, "published", "confirmed", "source"])
+    for result in results:
+        task = result.task
+        for score in (name for name in SCORE_NAMES if name in result.values):
+            value = published.find(score, result.model, task.target, task.members)
+            numbers = [result.mean(score), result.spread(score)]
+            shown = ["" if math.isnan(number) else repr(number) for number in numbers]
+            theirs = [value.value, str(value.confirmed), value.source] if value else ["", "", ""]
+            about = [task.rules.name, task.target, task.members, result.model, score, result.units]
+            writer.writerow([*about, len(result.values[score]), *shown, *theirs])
+    return text.getvalue()
+
+
+def skill_note(shown: Sequence[Interval]) -> str:
+    """What the columns of skill mean, with the block lengths of their intervals."""
+    return _NOTE.format(blocks_in_words(shown))
+
+
+def skill_columns(results: Sequence[Result]) -> tuple[list[Column], list[Interval]]:
+    """Skill, calibration and cost; and the intervals of the differences behind the skill.
+
+    Args:
+        results: of one task.
+    """
+    shown: list[Interval] = []
+
+    def against(result: Result, other: Result | None) -> str:
+        skills, differences = _paired(result, other)
+        shown.extend(differences)
+        return _skill_in_words(skills, differences)
+
+    ranked = _ranked([r for r in results if r.model != OPTIMUM])
+    columns = [Column("Model", tuple(r.model for r in results), numeric=False)]
+    raw, optimum = (_named(results, name) for name in (REFERENCE, OPTIMUM))
+    columns.append(Column("Skill against raw (%)", tuple(against(r, raw) for r in results)))
+    best = [next((o for o in ranked if o is not r), None) for r in results]
+    pairs = zip(results, best, strict=True)
+    columns.append(Column("Skill against best other (%)", tuple(against(r, o) for r, o in pairs)))
+    columns.append(Column("Best other", tuple(o.model if o else ABSENT for o in best), False))
+    if raw and optimum:
+        attained = tuple(_attained(r, raw, optimum) for r in results)
+        columns.append(Column("Attained (%)", attained))
+    columns.append(Column("Spread/error", tuple(_mean(r, _spread_error, ".3f") for r in results)))
+    pit = tuple(_mean(r, lambda run: 100 * pit_deviation(run), ".1f") for r in results)
+    columns.append(Column("PIT deviation (%)", pit))
+    for heading, key, form in _COSTS:
+        columns.append(Column(heading, tuple(_mean(r, _known(key), form) for r in results)))
+    return columns, shown
+
+
+def _ranked(rivals: Sequence[Result]) -> list[Result]:
+    """From best to worst, over the seeds that all have; each over its own if there are none."""
+    shared = set.intersection(*(set(rival.runs) for rival in rivals)) if rivals else set()
+
+    def place(rival: Result) -> float:
+        held = rival.values["crps"]
+        return float(np.mean([held[seed] for seed in shared or held]))
+
+    return sorted(rivals, key=place)
+
+
+def _named(results: Sequence[Result], name: str) -> Result | None:
+    return next((result for result in results if result.model == name), None)
+
+
+def _attained(result: Result, raw: Result, optimum: Result) -> str:
+    """Share of the possible improvement that was made, mean over seeds."""
+    own, worst, best = (r.values["crps"] for r in (result, raw, optimum))
+    seeds = sorted(set(own) & set(worst) & set(best))
+    shares = [(worst[s] - own[s]) / (worst[s] - best[s]) for s in seeds]
+    return _percent(100 * float(np.mean(shares))) if shares else ABSENT
+
+
+def _percent(number: float) -> str:
+    return f"{number:.1f}".replace("-", "−")
+
+
+def _paired(result: Result, other: Result | None) -> tuple[list[float], list[Interval]]:
+    """Skill in percent and difference of the CRPS, for each seed that both have."""
+    if other is None or other is result:
+        return [], []
+    skills, differences = [], []
+    for seed in sorted(set(result.runs) & set(other.runs)):
+        mine, its = result.runs[seed], other.runs[seed]
+        check_comparable([mine, its])
+        few = mine.states.sizes["time"] < FEW_DATES
+        method: Method = "student" if few else "bootstrap"
+        scores = summarise(mine.states, its.states, maps=False, method=method)
+        skills.append(100 * float(scores["crpss"]))
+        differences.append(interval_of(scores, "crps_difference"))
+    return skills, differences
+
+
+def _skill_in_words(skills: Sequence[float], differences: Sequence[Interval]) -> str:
+    """Mean skill over the seeds, and in how many of them it is clear."""
+    if not skills:
+        return ABSENT
+    clear = sum(one.lower > 0 or one.upper < 0 for one in differences)
+    return f"{_percent(float(np.mean(skills)))} [{clear} of {len(skills)}]"
+
+
+def _mean(result: Result, of: Of, form: str) -> str:
+    held = [of(run) for run in result.runs.values()]
+    number = float(np.mean(held))
+    return ABSENT if math.isnan(number) else format(number, form)
+
+
+def _spread_error(run: FinishedRun) -> float:
+    scores = summarise(run.states, maps=False, method="student")
+    return float(scores["spread_error"]) if "spread_error" in scores else math.nan
+
+
+def _known(key: str) -> Of:
+    def read(run: FinishedRun) -> float:
+        value = run.provenance.get(key)
+        return math.nan if value is None else float(value)
+
+    return read

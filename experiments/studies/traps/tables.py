@@ -1,0 +1,307 @@
+"""The tables of the traps: what is trained, the raw ensemble, the weights of extremes; a figure."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.special import stdtrit
+
+from ens10.durable import whole_file
+from ens10.errors import FileError, MissingDataError
+from ens10.experiments.runner.tables import write_files
+from ens10.experiments.studies.traps.raw_ensemble import EFI_RULES
+from ens10.experiments.studies.traps.training import RAW
+from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, filled, markdown_of
+from ens10.metrics.figures.style import BLUE, INK, ORANGE, STYLE, new_figure
+from ens10.untrusted import parse_json
+
+Result = dict[str, Any]
+Results = Mapping[int, Mapping[str, Result]]  # by seed and name
+Of = Callable[[Mapping[str, Result]], float]
+CONFIDENCE = 0.95
+RESULT = "result.json"
+_LEAST = 3
+TRAPS = {
+    "selection": "best epoch on the test years",
+    "normalisation": "normalised with all years",
+    "weights": "no area weights",
+    "deviation": "deviation with n",
+    "epsilon": "0.1 added to deviations",
+    "masks": "gaps without a mask",
+    "all": "all of these",
+}
+INDICES = {
+    "clean": "exact, 101 levels, training years",
+    "levels": "21 levels, step function",
+    "years": "climate with the year judged",
+    "all": "all of paper",
+}
+_SHOWN = {
+    "reported": ("what the protocol reports", ORANGE, 0.16),
+    "fresh": ("what the forecast is worth, on years that nothing has looked at", BLUE, -0.16),
+}
+_HEIGHT, _ROW = 0.95, 0.36
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over seeds and its interval by Student's t; NaN bounds for a single seed."""
+
+    value: float
+    lower: float
+    upper: float
+    values: tuple[float, ...]
+
+    @property
+    def seeds(self) -> int:
+        """How many there are."""
+        return len(self.values)
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval does not hold 0."""
+        return self.lower > 0 or self.upper < 0
+
+    def text(self, form: str, unit: str = "") -> str:
+        """The mean with its interval, marked where that holds 0."""
+        if not self.seeds:
+            return ABSENT
+        told = f"{_number(self.value, form)}{unit}"
+        if self.seeds > 1:
+            told += f" [{_number(self.lower, form)}, {_number(self.upper, form)}]"
+            told += "" if self.clear else f" {NOT_CLEAR}"
+        return told
+
+    def range(self, form: str) -> str:
+        """The least and the largest value."""
+        return f"{_number(min(self.values), form)} to {_number(max(self.values), form)}"
+
+
+def _number(value: float, form: str) -> str:
+    """With a minus, and without any sign where it is 0 as shown."""
+    text = format(value, form)
+    return text.replace("-", "−") if float(text) else text.lstrip("+-")
+
+
+def read_results(folder: Path) -> Results:
+    """Return the results of unpacked cells, by seed and name.
+
+    Raises:
+        FileError: a file is no result.
+        MissingDataError: there are none.
+    """
+    found: dict[int, dict[str, Result]] = {}
+    for file in sorted(folder.glob(f"seed*/*/{RESULT}")):
+        try:
+            seed = int(file.parts[-3].removeprefix("seed"))
+            found.setdefault(seed, {}).update(parse_json(file.read_bytes()))
+        except (TypeError, ValueError) as error:
+            remedy = "Restore the archive of results, or delete it and run again"
+            raise FileError(file, f"no result ({error})", remedy) from error
+    if not found:
+        remedy = "Run python -m ens10.experiments.studies.traps"
+        raise MissingDataError(folder, ["a result"], remedy)
+    return {seed: dict(sorted(held.items())) for seed, held in sorted(found.items())}
+
+
+def mean_of(results: Results, of: Of) -> Mean:
+    """The mean over the seeds that have all that is asked for."""
+    values = []
+    for held in results.values():
+        try:
+            values.append(of(held))
+        except KeyError:
+            continue
+    if len(values) < 2:
+        value = values[0] if values else float("nan")
+        return Mean(value, float("nan"), float("nan"), tuple(values))
+    centre, spread = float(np.mean(values)), float(np.std(values, ddof=1))
+    factor = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))  # Student's t
+    half = factor * spread / len(values) ** 0.5
+    return Mean(centre, centre - half, centre + half, tuple(values))
+
+
+def against(name: str, score: str) -> Of:
+    """How much larger a score is than under `clean`, %; paired by seed."""
+    return lambda held: 100 * (held[name][score] / held["clean"][score] - 1)
+
+
+def tables(results: Results) -> dict[str, list[Column]]:
+    """The columns of each table by its name: "trained", "raw" and "extremes"."""
+    return {
+        "trained": _trained(results),
+        "raw": _raw(results),
+        "extremes": _extremes(results),
+    }
+
+
+def shown(results: Results) -> list[str]:
+    """The traps that are trained with enough seeds to say anything: three, if there are as many."""
+    least = min(_LEAST, len(results))
+    return [n for n in TRAPS if mean_of(results, against(n, "fresh")).seeds >= least]
+
+
+def _trained(results: Results) -> list[Column]:
+    rows = shown(results)
+    scores = {"What it reports (%)": "reported", "What it is worth (%)": "fresh"}
+    told = [
+        Column(heading, tuple(mean_of(results, against(n, score)).text("+.2f") for n in rows))
+        for heading, score in scores.items()
+    ]
+    seeds = tuple(str(mean_of(results, against(n, "fresh")).seeds) for n in rows)
+    return [Column("Trap", tuple(TRAPS[n] for n in rows), False), *told, Column("Seeds", seeds)]
+
+
+def _raw(results: Results) -> list[Column]:
+    def change(part: str, trap: str, clean: str) -> Of:
+        return lambda held: 100 * (held[RAW][part][trap] / held[RAW][part][clean] - 1)
+
+    def fewer(estimator: str) -> Of:
+        def of(held: Mapping[str, Result]) -> float:
+            known = held[RAW]["estimators"][estimator]
+            return 100 * float(known["5"] / known["10"] - 1)
+
+        return of
+
+    def unfair(size: str) -> Of:
+        def of(held: Mapping[str, Result]) -> float:
+            known = held[RAW]["estimators"]
+            return 100 * float(known["plain"][size] / known["fair"][size] - 1)
+
+        return of
+
+    rows = {
+        "CRPS without area weights, to that with": change("crps", "none", "cell"),
+        "normal with deviation by n, to n − 1: CRPS": change("normal", "n", "n-1"),
+        "deviation by n, to n − 1: spread/error": change("spread_error", "n", "n-1"),
+        "plain CRPS of 10 members, to the fair one": unfair("10"),
+        "plain CRPS of 5 members, to the fair one": unfair("5"),
+        "5 members, to 10: plain CRPS": fewer("plain"),
+        "5 members, to 10: fair CRPS": fewer("fair"),
+    }
+    means = [mean_of(results, of) for of in rows.values()]
+    return [
+        Column("Raw ensemble", tuple(rows), False),
+        Column("Change (%)", tuple(mean.text("+.1f") for mean in means)),
+        Column("Seeds from to (%)", tuple(mean.range("+.1f") for mean in means)),
+    ]
+
+
+def _extremes(results: Results) -> list[Column]:
+    """Values of the clean index, and what the others change, paired by seed."""
+
+    def value(name: str, part: str) -> Of:
+        return lambda held: float(held[RAW]["extremes"][name][part])
+
+    def skill(name: str, _: str) -> Of:
+        def made(held: Mapping[str, Result]) -> float:
+            known = held[RAW]["extremes"][name]
+            return 100 * float(1 - known["optimum"] / known["raw"])
+
+        return made
+
+    def cells(of: Callable[[str, str], Of], part: str, form: str, percent: bool) -> tuple[str, ...]:
+        def change(name: str) -> Of:
+            def made(held: Mapping[str, Result]) -> float:
+                own, clean = of(name, part)(held), of("clean", part)(held)
+                return 100 * (own / clean - 1) if percent else own - clean
+
+            return made
+
+        first = _number(mean_of(results, of("clean", part)).value, form.lstrip("+"))
+        signed = "+.1f" if percent else form
+        others = [n for n in EFI_RULES if n != "clean"]
+        unit = " %" if percent else ""
+        return (first, *(mean_of(results, change(n)).text(signed, unit) for n in others))
+
+    columns = {
+        "Mean EFI": cells(value, "mean", "+.3f", False),
+        "Mean |EFI|": cells(value, "mean_abs", "+.3f", True),
+        "Largest |EFI|": cells(value, "max_abs", "+.3f", False),
+        "EECRPS of raw (K)": cells(value, "raw", "+.3f", True),
+        "EECRPS of the optimum (K)": cells(value, "optimum", "+.3f", True),
+        "Skill of the optimum (%)": cells(skill, "", "+.2f", False),
+    }
+    made = [Column(heading, told) for heading, told in columns.items()]
+    return [Column("Index", tuple(INDICES[n] for n in EFI_RULES), False), *made]
+
+
+def write_tables(results: Results, folder: Path) -> str:
+    """Writes table.md and table.csv; returns the Markdown."""
+    made = tables(results)
+    text = "\n".join(markdown_of(columns) for columns in made.values())
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["seed", "name", "quantity", "value"])
+    for seed, held in sorted(results.items()):
+        for name, result in sorted(held.items()):
+            writer.writerows([seed, name, *row] for row in _leaves(result))
+    write_files(folder, {"table.md": text, "table.csv": file.getvalue()})
+    return text
+
+
+def _leaves(result: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for name, value in sorted(result.items()):
+        if isinstance(value, dict):
+            found += _leaves(value, f"{before}{name}.")
+        elif not isinstance(value, list):
+            found.append((f"{before}{name}", f"{value:.6g}"))
+    return found
+
+
+def fill(page: str, made: Mapping[str, Sequence[Column]]) -> str:
+    """A page with its tables written anew, each between `<!-- table NAME -->` and `<!-- end -->`.
+
+    Raises:
+        MissingDataError: the page has no place for a table.
+    """
+    for name, columns in made.items():
+        page = filled(page, f"table {name}", markdown_of(columns).strip())
+    return page
+
+
+def traps_figure(results: Results) -> Figure:
+    """A row for each trap: CRPS against that of the clean protocol, mean, interval and seeds."""
+    names = shown(results)
+    with mpl.rc_context(STYLE):
+        figure = new_figure(_HEIGHT + _ROW * len(names))
+        axes = figure.subplots()
+        for place, name in enumerate(reversed(names)):
+            for score, (_, colour, shift) in _SHOWN.items():
+                _row(axes, results, name, score, place + shift, colour)
+        axes.axvline(0.0, color=INK, linewidth=0.8, zorder=0)
+        axes.set_yticks(range(len(names)), [TRAPS[n] for n in reversed(names)])
+        axes.set_ylim(-0.6, len(names) - 0.4)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x")
+        axes.set_xlabel("CRPS against the clean protocol (%); less is better")
+        handles = [
+            axes.plot([], [], "o", color=colour, label=label)[0]
+            for label, colour, _ in _SHOWN.values()
+        ]
+        figure.legend(handles=handles, loc="outside upper left", ncols=2, fontsize=8)
+    return figure
+
+
+def _row(axes: Axes, results: Results, name: str, score: str, y: float, colour: str) -> None:
+    of = against(name, score)
+    seeds = [of(held) for held in results.values() if {name, "clean"} <= set(held)]
+    axes.plot(seeds, [y] * len(seeds), "|", color=colour, markersize=6, alpha=0.6)
+    mean: Mean = mean_of(results, of)
+    if mean.seeds > 1:
+        axes.plot([mean.lower, mean.upper], [y, y], color=colour, linewidth=1.4)
+    axes.plot([mean.value], [y], "o", color=colour, markersize=5)
+
+
+def draw(results: Results, path: Path) -> None:
+    """Writes the figure."""
+    with whole_file(path) as file:
+        traps_figure(results).savefig(file, format="png", dpi=160, metadata={"Software": None})

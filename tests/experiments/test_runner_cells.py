@@ -1,0 +1,229 @@
+"""Cells of models and seeds: done once, kept small, and the table of all."""
+
+import csv
+import shutil
+
+import pytest
+import xarray as xr
+import yaml
+from realruns import compute_here, kept_run
+
+from ens10.convert import prepare
+from ens10.errors import FileError, UnknownNameError
+from ens10.experiments.demo import config_path
+from ens10.experiments.finished import read_run
+from ens10.experiments.runner import running
+from ens10.experiments.runner.claims import claim
+from ens10.experiments.runner.results import Results
+from ens10.experiments.runner.running import compute_cell
+from ens10.experiments.runner.tasks import load_budget
+from ens10.experiments.runner.trainings import find_cells, keep_optimum, read_kept
+from ens10.experiments.studies import matrix as command
+from ens10.models import statistical
+from ens10.synthetic import World
+
+CONFIGS = config_path("raw").parent
+BUDGETS = CONFIGS.with_name("budgets")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A matrix of two quick models, done; its arguments and folders."""
+    top = tmp_path_factory.mktemp("matrix")
+    work, out = top / "work", top / "out"
+    world = World("8x16", range(1998, 2003), 3, seed=0, steps=(48,))
+    world.write(work / "seed0" / "world")
+    prepare(world.folder, work / "seed0" / "store.zarr", truth=world.folder / "truth")
+    size = ["--grid", "8x16", "--years", 5, "--dates", 3]
+    arguments = [work, "--out", out, "--seeds", 1, *size, "--models", "raw", "emos_global"]
+    arguments = [str(argument) for argument in arguments]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "start_cell", compute_here)
+        assert command.main(arguments) == 0
+    return arguments, work, out
+
+
+def not_at_all(cell, threads=1):
+    raise AssertionError(f"{cell.name} is done again")
+
+
+def cells(work, out, *models):
+    return find_cells(models, [0], work, out, CONFIGS)
+
+
+def test_the_kept_results_are_small_and_enough(done):
+    _, work, out = done
+    for cell in cells(work, out, "raw", "emos_global"):
+        assert cell.status() == "complete"
+        files = cell.results.files(cell.place)
+        assert sum(map(len, files.values())) < 40_000
+        whole, (kept, extremes) = read_run(cell.run), kept_run(cell)
+        assert kept.provenance == whole.provenance
+        assert "eecrps_sum" in extremes
+        xr.testing.assert_equal(kept.states["crps_sum"], whole.states["crps_sum"])
+        assert yaml.safe_load(files["config.yaml"])["data"]["store"] == "store.zarr"
+
+
+def test_the_table_holds_them_and_the_optimum(done):
+    _, _, out = done
+    with (out / "table.csv").open() as file:
+        rows = {row["model"]: row for row in csv.DictReader(file)}
+    assert list(rows) == ["raw", "emos_global", "optimum"]
+    crps = {name: float(row["crps"]) for name, row in rows.items()}
+    assert crps["raw"] > crps["emos_global"] > crps["optimum"]
+    expected = (crps["raw"] - crps["emos_global"]) / (crps["raw"] - crps["optimum"])
+    assert float(rows["emos_global"]["attained"]) == pytest.approx(expected, rel=1e-4)
+    assert float(rows["emos_global"]["cpu_seconds"]) > 0
+    assert "emos_global against raw" in (out / "table.md").read_text()
+    assert "paired over the test dates (blocks of " in (out / "table.md").read_text()
+
+
+def test_nothing_is_done_twice(done, monkeypatch, capsys):
+    arguments, _, _ = done
+    monkeypatch.setattr(running, "start_cell", not_at_all)
+    assert command.main(arguments) == 0
+    assert "raw, seed 0: complete (1 of 2" in capsys.readouterr().out
+
+
+def test_kept_results_count_without_their_runs(done, monkeypatch, tmp_path):
+    arguments, work, _ = done
+    (tmp_path / "seed0").mkdir()
+    (tmp_path / "seed0" / "store.zarr").symlink_to(work / "seed0" / "store.zarr")
+    monkeypatch.setattr(running, "start_cell", not_at_all)
+    assert command.main([str(tmp_path), *arguments[1:]]) == 0
+
+
+def test_other_code_is_noticed(done, monkeypatch, capsys):
+    arguments, work, out = done
+    monkeypatch.setattr(statistical, "RESULT_VERSION", statistical.RESULT_VERSION + 1)
+    fresh = cells(work, out, "raw")[0]
+    assert fresh.status() == "older"
+    assert fresh.changed() == ["ens10.models.statistical"]
+    monkeypatch.setattr(running, "start_cell", not_at_all)
+    assert command.main([*arguments, "--keep-older"]) == 0
+    assert "complete, but made before a change" in capsys.readouterr().out
+
+
+def test_what_nobody_knows_or_holds_any_more_does_not_count(done, tmp_path):
+    _, work, out = done
+    (cell,) = cells(work, tmp_path, "raw")
+    assert cell.status() == "missing"
+    files, key = Results(out).files(cell.place), Results(out).key(cell.place)
+    files.pop("cell.json")
+    cell.results.add(cell.place, files, key)
+    assert cell.status() == "complete"
+    cell.results.add(cell.place, files, {})
+    assert cell.status() == "older"
+
+
+@pytest.mark.parametrize("name", ["scores.nc", "eecrps.nc"])
+def test_a_kept_file_that_was_cut_off_is_refused(done, tmp_path, name):
+    _, _, out = done
+    Results(out).unpack(tmp_path, ["seed0/raw"])
+    kept = tmp_path / "seed0" / "raw"
+    assert read_kept(kept)[0].name == "raw"
+    whole = (kept / name).read_bytes()
+    for length in (0, 100, len(whole) // 2, len(whole) - 9):
+        (kept / name).write_bytes(whole[:length])
+        with pytest.raises(FileError, match="a kept result that cannot be read"):
+            read_kept(kept)
+
+
+def test_an_optimum_of_other_dates_is_scored_again(done, tmp_path):
+    _, work, out = done
+    (cell,) = cells(work, out, "raw")
+    scores = cell.run.with_name("optimum") / "scores.nc"
+    right = xr.load_dataset(scores, engine="netcdf4")
+    right.isel(time=slice(1, None)).to_netcdf(scores, engine="netcdf4")
+    keep_optimum([cell])
+    xr.testing.assert_equal(xr.load_dataset(scores, engine="netcdf4"), right)
+    with cell.results.unpacked() as folder:
+        kept = read_run(folder / "seed0" / "optimum")
+    xr.testing.assert_equal(kept.states["crps_sum"], right["crps_sum"])
+    archive = cell.results.path.stat().st_mtime_ns
+    changed = scores.stat().st_mtime_ns
+    keep_optimum([cell])
+    assert scores.stat().st_mtime_ns == changed
+    assert cell.results.path.stat().st_mtime_ns == archive
+    with claim(cell.claim.with_name("optimum")):
+        scores.unlink()
+        keep_optimum([cell])  # somebody else is at it
+        assert not scores.exists()
+    world = cell.folder / "world"
+    world.rename(tmp_path / "world")
+    keep_optimum([cell])  # nor can it be made without the world
+    assert not scores.exists()
+    (tmp_path / "world").rename(world)
+    right.to_netcdf(scores, engine="netcdf4")
+
+
+def test_a_run_in_a_folder_that_was_moved_is_gone_on_with(done, tmp_path):
+    _, work, _ = done
+    shutil.copytree(work, tmp_path / "moved")
+    store = work / "seed0" / "store.zarr"
+    store.rename(tmp_path / "gone")
+    try:
+        (cell,) = cells(tmp_path / "moved", tmp_path / "out", "raw")
+        checkpoint = (cell.run / "checkpoints" / "best.ckpt").stat().st_mtime_ns
+        compute_cell(cell)
+        assert (cell.run / "checkpoints" / "best.ckpt").stat().st_mtime_ns == checkpoint
+    finally:
+        (tmp_path / "gone").rename(store)
+    assert cell.status() == "complete"
+
+
+def test_a_cell_that_fails_does_not_stop_the_others(done, monkeypatch, tmp_path, capsys):
+    arguments, _, _ = done
+    tried = []
+
+    def fails(cell, threads=1):
+        tried.append(cell.model)
+        return "a long way\nens10: features: wrong"
+
+    monkeypatch.setattr(running, "start_cell", fails)
+    options = [*arguments[:1], "--out", str(tmp_path), *arguments[3:]]
+    assert command.main(options) == 1
+    assert tried == ["raw", "emos_global"]
+    captured = capsys.readouterr()
+    assert "raw, seed 0: FAILED: ens10: features: wrong" in captured.out
+    assert "Let at least one cell end" in captured.err
+
+
+def test_a_cell_that_somebody_is_at_is_left_to_them(done, monkeypatch, tmp_path, capsys):
+    arguments, work, out = done
+    monkeypatch.setattr(running, "start_cell", not_at_all)
+    options = [*arguments[:1], "--out", str(tmp_path), *arguments[3:-1]]
+    with claim(cells(work, out, "raw")[0].claim):
+        assert command.main(options) == 1  # and there is nothing to make a table of
+    assert "raw, seed 0: left to process" in capsys.readouterr().out
+
+
+def test_a_model_without_configuration(tmp_path):
+    for name in ("unett", "../configs/unet"):  # the name is that of the run's folder, too
+        with pytest.raises(FileError, match=r"\.yaml: no such configuration\. Known: .*unet"):
+            find_cells([name], [0], tmp_path, tmp_path, CONFIGS)
+
+
+def test_a_budget_changes_options_and_has_runs_of_its_own(tmp_path):
+    plain, mlp = (
+        find_cells(["mlp"], [0], tmp_path, tmp_path, CONFIGS, name)[0]
+        for name in (None, "five_minutes")
+    )
+    assert "--trainer.max_epochs=80" in mlp.overrides
+    assert plain.overrides == ()
+    assert len({plain.run, mlp.run}) == len({plain.claim, mlp.claim}) == 2
+    with pytest.raises(UnknownNameError, match=r"budget: 'five_minute' .*did you mean"):
+        load_budget("five_minute")
+
+
+@pytest.mark.parametrize("budget", sorted(p.stem for p in BUDGETS.glob("*.yaml")))
+def test_budgets_are_of_models_and_keys_that_exist(budget):
+    for model, options in load_budget(budget).items():
+        (cell,) = find_cells([model], [0], BUDGETS, BUDGETS, CONFIGS, budget)
+        config = yaml.safe_load(cell.config.read_text())
+        for option in options:
+            *path, last = option.removeprefix("--").partition("=")[0].split(".")
+            held = config
+            for key in path:
+                held = held[key]
+            assert last in held or last.startswith("limit_"), option

@@ -1,0 +1,98 @@
+"""Claims on cells, shared through files."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from ens10.experiments.runner.claims import claim, holder
+
+
+def test_one_of_many_gets_it(tmp_path):
+    path, barrier = tmp_path / "claims" / "unet", threading.Barrier(8)
+
+    def attempt(_):
+        barrier.wait()
+        with claim(path) as ours:
+            time.sleep(0.2)
+            return ours
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(8))) == 1
+    assert not path.exists()
+
+
+def test_it_is_given_back_after_an_error(tmp_path):
+    path = tmp_path / "unet"
+    try:
+        with claim(path) as ours:
+            assert ours
+            assert f"process {os.getpid()}" in holder(path)
+            raise RuntimeError
+    except RuntimeError:
+        pass
+    assert holder(path) is None
+
+
+def test_a_lost_one_is_taken_over_by_one(tmp_path):
+    path, barrier = tmp_path / "unet", threading.Barrier(8, timeout=60)
+    path.write_text("process 1 on another\n")
+    os.utime(path, (0, 0))
+
+    def attempt(_):
+        barrier.wait()
+        with claim(path, lost=60) as ours:
+            barrier.wait()  # it is held until all have tried
+            return ours
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(8))) == 1
+
+
+def test_a_living_one_is_not_taken(tmp_path):
+    path = tmp_path / "unet"
+    with claim(path, beat=0.05):
+        os.utime(path, (0, 0))
+        time.sleep(0.3)
+        with claim(path, lost=60) as ours:
+            assert not ours
+
+
+def test_one_of_a_process_that_has_ended_is_taken_over(tmp_path):
+    path = tmp_path / "unet"
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    path.write_text(f"process {int(ended.stdout)} on {socket.gethostname()}\n")
+    with claim(path) as ours:
+        assert ours
+    path.write_text(f"process {int(ended.stdout)} on another\n")  # of which nothing is known
+    with claim(path) as ours:
+        assert not ours
+
+
+def test_a_process_ends_with_the_one_that_started_it():
+    child = (
+        "import os, sys, time\n"
+        "from ens10.experiments.runner.claims import end_with\n"
+        "end_with(int(sys.argv[1]), 0.05)\n"
+        "print('begun', flush=True)\n"
+        "time.sleep(60)\n"
+        "print('lived on')\n"
+    )
+    parent = (
+        "import os, subprocess, sys\n"
+        "words = [sys.executable, '-c', sys.argv[1], str(os.getpid())]\n"
+        "subprocess.run(words, check=False)\n"
+    )
+    words = [sys.executable, "-c", parent, child]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout.readline() == "begun\n"
+        started.kill()
+        assert started.stdout.read() == ""  # the pipe ends with the last that holds it
