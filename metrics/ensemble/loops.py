@@ -27,7 +27,7 @@ def _ordered(u, v):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _sort_four(rows):  # type: ignore[no-untyped-def]
+def sort_four(rows):  # type: ignore[no-untyped-def]
     """Sort four rows at each point."""
     n = POINTS
     for p in range(n):
@@ -50,7 +50,7 @@ def _sort_bitonic(a, b, c, d):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _merge_fours(low, high):  # type: ignore[no-untyped-def]
+def merge_fours(low, high):  # type: ignore[no-untyped-def]
     """Merge two sorted groups of four rows: the four lowest to `low`, the others to `high`."""
     n = POINTS
     for p in range(n):
@@ -67,10 +67,10 @@ def _sort_rows(rows, merges):  # type: ignore[no-untyped-def]
     """Sort groups of four rows, then merge the groups by a sorting network of groups."""
     four = 4 * POINTS
     for first in range(0, rows.size, four):
-        _sort_four(rows[first : first + four])
+        sort_four(rows[first : first + four])
     for q in range(len(merges)):
         i, j = merges[q, 0] * four, merges[q, 1] * four
-        _merge_fours(rows[i : i + four], rows[j : j + four])
+        merge_fours(rows[i : i + four], rows[j : j + four])
 
 
 @numba.njit(**OPTIONS)

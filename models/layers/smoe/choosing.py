@@ -1,20 +1,13 @@
 """Which experts a map of weights prefers, in small integers, ranks last."""
 
-from functools import lru_cache
-
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ens10.metrics.ensemble._network import exchanges
-from ens10.models.layers.smoe._bands import bands, in_bands
-from ens10.models.layers.smoe._choice_loops import choose, choose_few
+from ens10.models.layers.smoe.execution import bands, in_bands
+from ens10.models.layers.smoe.loops import choose
 
 _MOST = 2**16  # experts whose index fits into a key
 _BAND = 2**13  # points
-_FEW = 4  # keys that the processor's registers hold for _LINE points
-_LINE = 16  # points
 
 
 def preferred(routing: Tensor, k: int) -> Tensor:
@@ -38,21 +31,7 @@ def preferred(routing: Tensor, k: int) -> Tensor:
     chosen = torch.empty(N, H, W, k, dtype=_smallest_dtype(E))
     bits = routing.contiguous().view(torch.int32).flatten(2).numpy()
     pieces = [(n, band) for n in range(N) for band in bands(H * W, _BAND)]
-    group = 1 << (k - 1).bit_length()
-    if (
-        group <= _FEW
-        and E % group == 0
-        and all(stop - start >= _LINE for _, (start, stop) in pieces)
-    ):
-        few = (0,) * group, (0,) * _LINE
-        in_bands(
-            lambda n, band: choose_few(bits[n], *few, band, chosen[n].flatten(0, 1).numpy()), pieces
-        )
-        return chosen
-    network = _network(E, k)
-    in_bands(
-        lambda n, band: choose(bits[n], network, band, chosen[n].flatten(0, 1).numpy()), pieces
-    )
+    in_bands(lambda n, band: choose(bits[n], band, chosen[n].flatten(0, 1).numpy()), pieces)
     return chosen
 
 
@@ -65,37 +44,3 @@ def _smallest_dtype(num_experts: int) -> torch.dtype:
     if num_experts <= 2**8:
         return torch.uint8
     return torch.int16 if num_experts <= 2**15 else torch.int32
-
-
-@lru_cache(maxsize=64)
-def _network(n: int, k: int) -> npt.NDArray[np.int64]:
-    """Exchanges that bring the k largest of n in order to the last places, the fewest we know."""
-    group = 1 << (k - 1).bit_length()
-    ways = [exchanges(n).tolist()]
-    if n % group == 0:
-        ways.append(_by_groups(n, group))
-    return min((_needed(way, n, k) for way in ways), key=len)
-
-
-def _by_groups(n: int, group: int) -> list[tuple[int, int]]:
-    """Groups are sorted; the larger half of the last and another is sorted in the last's place."""
-    found = [(first + i, first + j) for first in range(0, n, group) for i, j in exchanges(group)]
-    last = n - group
-    for first in range(0, last, group):
-        found += [(first + group - 1 - i, last + i) for i in range(group)]
-        distance = group // 2
-        while distance:
-            ones = [i for i in range(group) if not i & distance]
-            found += [(last + i, last + i + distance) for i in ones]
-            distance //= 2
-    return found
-
-
-def _needed(way: list[tuple[int, int]], n: int, k: int) -> npt.NDArray[np.int64]:
-    """The exchanges that the last k of n places depend on."""
-    needed, kept = set(range(n - k, n)), []
-    for i, j in way[::-1]:
-        if i in needed or j in needed:
-            needed |= {i, j}
-            kept.append((i, j))
-    return np.array(kept[::-1], dtype=np.int64).reshape(-1, 2)

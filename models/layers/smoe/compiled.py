@@ -16,11 +16,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ens10.models.domain import current
-from ens10.models.layers.smoe import _rows
-from ens10.models.layers.smoe._bands import Band, bands, in_bands
-from ens10.models.layers.smoe._classing import classify
+from ens10.models.layers.smoe import loops
 from ens10.models.layers.smoe.choosing import planes
 from ens10.models.layers.smoe.conv import FreeConv2d
+from ens10.models.layers.smoe.execution import Band, bands, in_bands
 from ens10.models.layers.smoe.routing import (
     Judgement,
     RoutingRule,
@@ -32,14 +31,12 @@ from ens10.models.layers.smoe.routing import (
 
 _BAND = 32  # rows
 _BAND_POINTS = 2**13
-_REGISTERS = 20  # vectors of a patch that are kept
-_LINE = 64  # bytes in a vector
 _WORTH_IT = 2**24  # products of the dense form: below this it is as fast
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What lies beyond the fields, and how patches lie in memory.
+    """What lies beyond the fields, and how fields and filters lie in memory.
 
     Attributes:
         size: rows and columns of a filter, odd.
@@ -57,41 +54,24 @@ class Grid:
         size = experts.kernel_size[0]
         return cls(size, experts.edges.columns == "circular", experts.edges.rows == "replicate")
 
-    def lanes(self, channels: int, dtype: torch.dtype) -> int:
-        """Numbers in a vector: few channels fill a part of the widest one."""
-        lanes = _LINE // dtype.itemsize
-        while lanes > 4 and channels <= lanes // 2:
-            lanes //= 2
-        return lanes
+    def ring(self, field: Tensor) -> Any:
+        """Scratch for rows of a field (C, H, W) as the loops take them, zeros."""
+        columns = field.shape[2] + 2 * (self.size // 2)
+        return field.new_zeros(columns, self.size, field.shape[0]).numpy()
 
-    def channels(self, channels: int, dtype: torch.dtype) -> int:
-        """Channels with those added to fill vectors."""
-        lanes = self.lanes(channels, dtype)
-        return -(-channels // lanes) * lanes
+    def turned(self, weight: Tensor) -> Any:
+        """Filters (E, C, rows, columns) as the loops take them: with their rows turned, flat."""
+        flat = weight.detach().permute(0, 3, 2, 1)
+        turns = [flat.roll(n, dims=2).flatten(1) for n in range(self.size)]
+        return torch.stack(turns).numpy()
 
-    def layout(self, channels: int, dtype: torch.dtype) -> tuple[tuple[int, ...], ...]:
-        """Runs, vectors in a run and lanes as the lengths of tuples, for as much as fits."""
-        lanes = self.lanes(channels, dtype)
-        run = self.size * self.channels(channels, dtype) // lanes
-        runs = self.size if self.size * run <= _REGISTERS else 1
-        most = _REGISTERS if runs > 1 else 12
-        vectors = max(n for n in range(1, most + 1) if run % n == 0)
-        return (0,) * runs, (0,) * vectors, (0,) * lanes
-
-
-class _Work:
-    """Memory for the loops, of one thread at a time."""
-
-    def __init__(self, field: Tensor, k: int, grid: Grid, rings: int) -> None:
-        C, _, W = field.shape
-        half, channels = grid.size // 2, grid.channels(C, field.dtype)
-        length = grid.size * (W + 2 * half) * channels
-        self.rings = field.new_zeros(rings, length).numpy()
-        self.line = field.new_zeros(2, W * k).numpy()
-        self.places = np.zeros(grid.size, np.int64)
-        size = grid.size**2 * channels
-        self.padding = (half, channels, size, grid.wrap, grid.replicate)
-        self.layout = grid.layout(C, field.dtype)
+    def filters(self, turned: Tensor, like: Tensor) -> Tensor:
+        """The adjoint of `turned`: (E, C, rows, columns) summed over the turns."""
+        E, C = like.shape[:2]
+        flat = turned.view(self.size, E, self.size, self.size, C)
+        total = sum(part.roll(-n, dims=2) for n, part in enumerate(flat))
+        assert isinstance(total, Tensor)
+        return total.permute(0, 3, 2, 1).contiguous()
 
 
 def can(features: Tensor, experts: FreeConv2d, filters: int) -> str | None:
@@ -118,14 +98,6 @@ def worth_it(features: Tensor, experts: FreeConv2d) -> bool:
     return N * H * W * experts.weight.numel() >= _WORTH_IT
 
 
-def _flat(weight: Tensor, grid: Grid) -> Tensor:
-    """(E, C, rows, columns) -> (E rows columns channels,), zeros for the channels added."""
-    E, C = weight.shape[:2]
-    flat = weight.new_zeros(E, grid.size, grid.size, grid.channels(C, weight.dtype))
-    flat[..., :C] = weight.detach().permute(0, 2, 3, 1)
-    return flat.flatten()
-
-
 def forward(features: Tensor, weight: Tensor, chosen: Tensor, grid: Grid) -> Tensor:
     """Values of the chosen experts.
 
@@ -138,17 +110,15 @@ def forward(features: Tensor, weight: Tensor, chosen: Tensor, grid: Grid) -> Ten
     Returns:
         (N, k, H, W).
     """
-    features, filters = features.detach().contiguous(), _flat(weight, grid).numpy()
+    features, filters = features.detach().contiguous(), grid.turned(weight)
     N, _, H, W = features.shape
     out = features.new_empty(N, chosen.shape[-1], H, W)
 
     def one(n: int, band: Band) -> None:
-        work = _Work(features[n], chosen.shape[-1], grid, 1)
         field, index = features[n].numpy(), chosen[n % len(chosen)].numpy()
-        _rows.forward_band(
-            field, band, filters, index, out[n].numpy(), work.rings[0], work.line, work.places,
-            work.padding, work.layout,
-        )  # fmt: skip
+        edges = grid.wrap, grid.replicate
+        ring = grid.ring(features[n])
+        loops.forward_band(field, band, filters, index, out[n].numpy(), ring, *edges)
 
     in_bands(one, [(n, band) for n in range(N) for band in bands(H, _BAND)])
     return out
@@ -174,9 +144,9 @@ def backward(
         grid: what lies beyond the fields.
         wanted: which of the two.
     """
-    features, filters = features.detach().contiguous(), _flat(weight, grid).numpy()
-    N, C, H, _ = features.shape
-    k, real = part.shape[1], features.numpy().dtype.type
+    features, filters = features.detach().contiguous(), grid.turned(weight)
+    N, _, H, _ = features.shape
+    real = features.numpy().dtype.type
     for_features = torch.zeros_like(features) if wanted[0] else features
     errors, judgement, damping = judged or (part, None, 1.0)
     area, limits = _area(judgement, features), np.full(N, np.inf, real)
@@ -184,23 +154,22 @@ def backward(
         limits = judgement.damping.numpy()
     pieces = [(n, i, band) for n in range(N) for i, band in enumerate(bands(H, _BAND))]
     threads = max(min(torch.get_num_threads(), len(pieces)), 1)
-    sums = features.new_zeros(threads, len(filters)).numpy()
+    sums = features.new_zeros(threads, *filters.shape)
 
     def some(thread: int, parity: int) -> None:
-        work = _Work(features[0], k, grid, 2)
+        ring, ring_sums = grid.ring(features[0]), grid.ring(features[0])
         for n, _, band in [piece for piece in pieces if piece[1] % 2 == parity][thread::threads]:
-            _rows.backward_band(
+            loops.backward_band(
                 features[n].numpy(), band, filters, chosen[n % len(chosen)].numpy(),
                 part[n].numpy(), errors[n].numpy(), area, limits[n], real(damping),
-                for_features[n].numpy(), sums[thread], wanted, work.rings, work.line,
-                work.places, work.padding, work.layout,
+                for_features[n].numpy(), sums[thread].numpy(), wanted, ring, ring_sums,
+                grid.wrap, grid.replicate,
             )  # fmt: skip
 
     for parity in (0, 1):  # neighbouring bands add to the same rows: not at the same time
         in_bands(some, [(thread, parity) for thread in range(threads)])
-    total = torch.from_numpy(sums).sum(0) if threads > 1 else torch.from_numpy(sums[0])
-    shaped = total.view(len(weight), grid.size, grid.size, -1)[..., :C].permute(0, 3, 1, 2)
-    return for_features if wanted[0] else None, shaped.contiguous() if wanted[1] else None
+    for_weight = grid.filters(sums.sum(0), weight) if wanted[1] else None
+    return for_features if wanted[0] else None, for_weight
 
 
 def _area(judgement: Judgement | None, like: Tensor) -> Any:
@@ -222,7 +191,7 @@ def classification(
 
     def one(m: int, band: Band) -> None:
         samples = slice(None) if len(gate) == 1 else slice(m, m + 1)
-        classify(
+        loops.classify(
             weights[m].numpy(), indices[m % len(indices)].numpy(), signs[samples].numpy(),
             area, limits[samples], factor, band, found[m].numpy(),
         )  # fmt: skip

@@ -12,9 +12,9 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.domain import current
 from ens10.models.layers.padding import Poles
 from ens10.models.layers.smoe import compiled
-from ens10.models.layers.smoe._uncompiled import uncompiled
 from ens10.models.layers.smoe.choosing import planes, preferred
 from ens10.models.layers.smoe.conv import FreeConv2d
+from ens10.models.layers.smoe.execution import uncompiled
 from ens10.models.layers.smoe.gates import Gate, check_selected
 from ens10.models.layers.smoe.maps import mean_one, named_area
 from ens10.models.layers.smoe.routing import ErrorSignal, RoutedOutput, RoutingRule

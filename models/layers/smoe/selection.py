@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ens10.errors import ArgumentError
-from ens10.models.layers.smoe._selecting import select
+from ens10.models.layers.smoe.loops import select
 
 _DIGIT = 11  # bits looked at in one pass: 2048 counters
 _ROUNDING = 1 + 1e-10  # so that 0.7 of 10 is 7 however it is computed

@@ -1,11 +1,13 @@
-"""Work on bands of rows, on as many threads as torch uses."""
+"""How work on the CPU is run: on threads, and outside of what `torch.compile` compiles."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Band = tuple[int, int]
 
 
@@ -25,3 +27,13 @@ def in_bands(work: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> Non
     with ThreadPoolExecutor(threads, "ens10-experts") as pool:
         for done in [pool.submit(work, *piece) for piece in pieces]:
             done.result()
+
+
+def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, called from compiled code as it is.
+
+    For layers with compiled loops of their own, into which torch cannot look, and with a backward
+    pass that judges: torch compiles what lies before and behind them.
+    """
+    called: Callable[P, R] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+    return called

@@ -1,0 +1,383 @@
+"""Compiled loops of the mixture-of-experts layer on the CPU, with the interpreter lock released.
+
+A band of rows of one sample is worked on at a time. Rows of the input are copied into a ring with
+what lies beyond the grid, (columns, rows of a filter, channels), so that the numbers of a patch,
+which is what a filter sees, lie side by side: the product of a patch and a filter is one of two
+vectors. Input row r is at place r % K of K rows, and stays there; so filters are given K times,
+their rows turned as the ring is.
+"""
+
+import numba
+import numpy as np
+
+from ens10.compiled import OPTIONS
+from ens10.metrics.ensemble.loops import POINTS, merge_fours, sort_four
+from ens10.vector_math import FUSED, exp
+
+_SUMMED = {**OPTIONS, "fastmath": {"contract", "reassoc"}}  # sums in the order of vectors
+_TILE = 32  # columns that are turned at once: all their channels fit in the nearest cache
+_BLOCK = 1024  # points whose classification gradients for all experts stay in the second cache
+_INDEX = 2**16  # more than there are experts
+
+
+@numba.njit(**OPTIONS)
+def _inside(h, H, replicate):  # type: ignore[no-untyped-def]
+    """The row that stands for row h, or -1 for zeros."""
+    if 0 <= h < H:
+        return h
+    if replicate:
+        return 0 if h < 0 else H - 1
+    return -1
+
+
+@numba.njit(**OPTIONS)
+def _fill(field, h, ring, wrap, replicate):  # type: ignore[no-untyped-def]
+    """Copy row h of a field, as filters see it, to its place in the ring."""
+    C, H, W = field.shape
+    K = ring.shape[1]
+    half, place, h = K // 2, h % K, _inside(h, H, replicate)
+    if h < 0:
+        ring[:, place] = 0
+        return
+    for first in range(0, W, _TILE):
+        for c in range(C):
+            for w in range(first, min(first + _TILE, W)):
+                ring[half + w, place, c] = field[c, h, w]
+    for j in range(half):
+        for c in range(C):
+            ring[j, place, c] = field[c, h, W - half + j] if wrap else 0
+            ring[half + W + j, place, c] = field[c, h, j] if wrap else 0
+
+
+@numba.njit(**OPTIONS)
+def _empty(field, h, ring, wrap, replicate):  # type: ignore[no-untyped-def]
+    """Add a row of the ring to row h of a field, the adjoint of `_fill`, and clear it."""
+    C, H, W = field.shape
+    K = ring.shape[1]
+    half, place, h = K // 2, h % K, _inside(h, H, replicate)
+    if h >= 0:
+        for first in range(0, W, _TILE):
+            for c in range(C):
+                for w in range(first, min(first + _TILE, W)):
+                    field[c, h, w] += ring[half + w, place, c]
+        if wrap:
+            for j in range(half):
+                for c in range(C):
+                    field[c, h, W - half + j] += ring[j, place, c]
+                    field[c, h, j] += ring[half + W + j, place, c]
+    ring[:, place] = 0
+
+
+@numba.njit(**_SUMMED)
+def _product(patch, a):  # type: ignore[no-untyped-def]
+    total = patch.dtype.type(0)
+    for i in range(patch.size):
+        total += patch[i] * a[i]
+    return total
+
+
+@numba.njit(**_SUMMED)
+def _four_products(patch, a, b, c, d):  # type: ignore[no-untyped-def]
+    """Four products with a patch that is loaded once."""
+    zero = patch.dtype.type(0)
+    s, t, u, v = zero, zero, zero, zero
+    for i in range(patch.size):
+        s += patch[i] * a[i]
+        t += patch[i] * b[i]
+        u += patch[i] * c[i]
+        v += patch[i] * d[i]
+    return s, t, u, v
+
+
+@numba.njit(**OPTIONS)
+def _values(patch, filters, chosen, out):  # type: ignore[no-untyped-def]
+    """The chosen experts' values of a patch."""
+    k = chosen.size
+    for r in range(0, k - k % 4, 4):
+        a, b, c, d = chosen[r], chosen[r + 1], chosen[r + 2], chosen[r + 3]
+        four = _four_products(patch, filters[a], filters[b], filters[c], filters[d])
+        out[r], out[r + 1], out[r + 2], out[r + 3] = four
+    for r in range(k - k % 4, k):
+        out[r] = _product(patch, filters[chosen[r]])
+
+
+@numba.njit(**OPTIONS)
+def forward_band(field, band, filters, chosen, out, ring, wrap, replicate):  # type: ignore[no-untyped-def]
+    """The chosen experts' values at the rows of a band.
+
+    Args:
+        field: (C, H, W).
+        band: first row and the one after the last.
+        filters: (K, E, columns x rows x channels): turned 0 to K - 1 rows.
+        chosen: (H, W, k) indices.
+        out: (k, H, W), written.
+        ring: (W + columns - 1, rows, C) scratch.
+        wrap: whether longitude is periodic.
+        replicate: whether the outer rows are replicated.
+    """
+    W, K = field.shape[2], ring.shape[1]
+    half, size, step = K // 2, filters.shape[2], K * ring.shape[2]
+    flat = ring.reshape(-1)
+    for new in range(band[0] - half, band[1] + half):
+        _fill(field, new, ring, wrap, replicate)
+        h = new - half
+        if h < band[0]:
+            continue
+        turned = filters[(h - half) % K]
+        for w in range(W):
+            patch = flat[w * step : w * step + size]
+            _values(patch, turned, chosen[h, w], out[:, h, w])
+
+
+@numba.njit(**OPTIONS)
+def incorrect(gradient, area, limit):  # type: ignore[no-untyped-def]
+    """Whether a choice was incorrect; see `ens10.models.layers.smoe.routing`.
+
+    Args:
+        gradient: of the output.
+        area: by which its size is divided, or negative.
+        limit: that the error has to exceed, in units of the gradient.
+    """
+    error = abs(gradient)
+    if area >= 0:
+        error = error / area if area > 0 else 0 * area
+    return error > limit
+
+
+@numba.njit(**OPTIONS)
+def _damped(part, judged, area, limit, damping, factors):  # type: ignore[no-untyped-def]
+    """The experts' gradient at a point."""
+    for r in range(part.size):
+        wrong = damping != 1 and incorrect(judged[r], area, limit)
+        factors[r] = part[r] * damping if wrong else part[r]
+
+
+# Filters are read as filters[a, i]: slices of them, in loops that store, count references.
+@numba.njit(**FUSED)
+def _add(total, factor, filters, a):  # type: ignore[no-untyped-def]
+    for i in range(total.size):
+        total[i] += factor * filters[a, i]
+
+
+@numba.njit(**FUSED)
+def _add_four(total, s, t, u, v, filters, a, b, c, d):  # type: ignore[no-untyped-def]
+    for i in range(total.size):
+        total[i] += (s * filters[a, i] + t * filters[b, i]) + (
+            u * filters[c, i] + v * filters[d, i]
+        )
+
+
+@numba.njit(**OPTIONS)
+def _to_patch(patch, filters, chosen, factors):  # type: ignore[no-untyped-def]
+    """Add to a patch the chosen filters times their factors."""
+    k = chosen.size
+    for r in range(0, k - k % 4, 4):
+        by = factors[r], factors[r + 1], factors[r + 2], factors[r + 3]
+        four = chosen[r], chosen[r + 1], chosen[r + 2], chosen[r + 3]
+        _add_four(patch, *by, filters, *four)
+    for r in range(k - k % 4, k):
+        _add(patch, factors[r], filters, chosen[r])
+
+
+@numba.njit(**FUSED)
+def _to_filters(filters, chosen, factors, patch):  # type: ignore[no-untyped-def]
+    """Add to each chosen filter the patch times its factor."""
+    for r in range(chosen.size):
+        a, factor = chosen[r], factors[r]
+        for i in range(patch.size):
+            filters[a, i] += factor * patch[i]
+
+
+@numba.njit(**OPTIONS)
+def backward_band(  # type: ignore[no-untyped-def]
+    field, band, filters, chosen, part, judged, area, limit, damping, for_field, for_filters,
+    wanted, ring, sums, wrap, replicate,
+):  # fmt: skip
+    """Add the gradients of a band's values to those for the field and the filters.
+
+    Arguments as those of `forward_band`, and:
+        part: (k, H, W) gradient of the experts' values before damping.
+        judged: (k, H, W) gradient of the output.
+        area: (H, W) or negative; see `incorrect`, also for the limit.
+        damping: of incorrect choices; 1 for none.
+        for_field: (C, H, W).
+        for_filters: like `filters`.
+        wanted: whether the gradient is for the field, for the filters.
+        sums: like the ring, of the field's gradient; zero before and after.
+    """
+    W, K = field.shape[2], ring.shape[1]
+    half, size, step = K // 2, filters.shape[2], K * ring.shape[2]
+    flat, flat_sums = ring.reshape(-1), sums.reshape(-1)
+    factors = np.empty(part.shape[0], part.dtype)
+    for h in range(band[0] - 2 * half, band[1] + 2 * half):
+        if h < band[1]:
+            _fill(field, h + half, ring, wrap, replicate)
+        if band[0] <= h < band[1]:
+            turned, for_turned = filters[(h - half) % K], for_filters[(h - half) % K]
+            for w in range(W):
+                at, experts = w * step, chosen[h, w]
+                _damped(part[:, h, w], judged[:, h, w], area[h, w], limit, damping, factors)
+                if wanted[0]:
+                    _to_patch(flat_sums[at : at + size], turned, experts, factors)
+                if wanted[1]:
+                    _to_filters(for_turned, experts, factors, flat[at : at + size])
+        if h >= band[0] and wanted[0]:
+            _empty(for_field, h - half, sums, wrap, replicate)
+
+
+@numba.njit(**FUSED)
+def _others(weights, others, factor, gradient):  # type: ignore[no-untyped-def]
+    """Classification gradient of one expert, were it not chosen anywhere."""
+    one, end = weights.dtype.type(1), weights.dtype.type(87)
+    for p in range(weights.size):
+        x = -weights[p]
+        x = x if not x > end else end  # NaN stays
+        x = x if not x < -end else -end
+        gradient[p] = (one / (one + exp(x)) - others[p]) * factor
+
+
+@numba.njit(**OPTIONS)
+def _count(judged, area, limit, share):  # type: ignore[no-untyped-def]
+    for p in range(judged.size):
+        wrong = incorrect(judged[p], area[p], limit)
+        share[p] += judged.dtype.type(1) if wrong else judged.dtype.type(0)
+
+
+@numba.njit(**OPTIONS)
+def classify(weights, chosen, judged, area, limits, factor, band, gradient):  # type: ignore[no-untyped-def]
+    """The classification gradient of a map of weights, see `classification_gradient`.
+
+    Args:
+        weights: (E, P) of the experts at P points.
+        chosen: (P, k) indices.
+        judged: (N, k, P) gradients of the output of the samples with this map.
+        area: (P,) or negative; see `incorrect`, also for the limits.
+        limits: (N,).
+        factor: of the gradient.
+        band: first point and the one after the last.
+        gradient: (E, P), written.
+    """
+    E, (N, k, _) = weights.shape[0], judged.shape
+    share, others = np.zeros((k, _BLOCK), weights.dtype), np.zeros(_BLOCK, weights.dtype)
+    for start in range(band[0], band[1], _BLOCK):
+        stop = min(start + _BLOCK, band[1])
+        share[:], others[:] = 0, 0
+        for r in range(k):
+            for n in range(N):
+                _count(judged[n, r, start:stop], area[start:stop], limits[n], share[r])
+            for p in range(_BLOCK):
+                share[r, p] /= N
+                others[p] += share[r, p]
+        for p in range(_BLOCK):
+            others[p] /= max(E - k, 1)
+        for e in range(E):
+            _others(weights[e, start:stop], others, factor, gradient[e, start:stop])
+        for p in range(stop - start):
+            for r in range(k):
+                gradient[chosen[start + p, r], start + p] += (
+                    others[p] - (1 - share[r, p])
+                ) * factor
+
+
+@numba.njit(**OPTIONS)
+def _keys(bits, rank, keys):  # type: ignore[no-untyped-def]
+    """Numbers in the order of float32 weights, NaN last, and of equal ones by a rank.
+
+    The bits of a number are an integer in the order of its size; 16 bits more hold the rank, which
+    a float64 number has room for.
+    """
+    for p in range(bits.size):
+        size = np.int32(bits[p] & 0x7FFFFFFF)
+        order = np.int32(-size) if bits[p] < 0 else size
+        order = np.int32(0x7FFFFFFF) if size > 0x7F800000 else order
+        keys[p] = np.float64(order) * _INDEX + rank
+
+
+@numba.njit(**OPTIONS)
+def choose(bits, band, chosen):  # type: ignore[no-untyped-def]
+    """The experts of the k largest weights in order; of equal ones the first.
+
+    Experts come by in sorted groups of four. The best so far are sorted groups of four, too: each
+    keeps the four largest of its own and of those that come by, and passes on the others.
+
+    Args:
+        bits: (E, P) float32 as int32.
+        band: first point and the one after the last.
+        chosen: (P, k), written.
+    """
+    E, k, n = bits.shape[0], chosen.shape[1], POINTS
+    groups = (k + 3) // 4
+    best, four = np.empty((groups, 4 * n)), np.empty(4 * n)
+    for start in range(band[0], band[1], n):
+        size = min(n, band[1] - start)
+        best[:] = -np.inf
+        for first in range(0, E, 4):
+            four[:] = -np.inf
+            for e in range(first, min(first + 4, E)):
+                at = (e - first) * n
+                _keys(bits[e, start : start + size], E - 1 - e, four[at : at + size])
+            sort_four(four)
+            for g in range(groups):
+                merge_fours(four, best[g])
+        for r in range(k):
+            row = best[r // 4, (3 - r % 4) * n :]
+            for p in range(size):
+                chosen[start + p, r] = E - 1 - (np.int64(row[p]) & (_INDEX - 1))
+
+
+@numba.njit(**OPTIONS)
+def _digit_at(sums, below, level):  # type: ignore[no-untyped-def]
+    """The first digit up to which more than `level` lies, and what lies before it.
+
+    The last digit that occurs, should rounding leave the level out of reach.
+    """
+    total, digit, before = 0.0, -1, below
+    for d in range(sums.size):
+        if sums[d] > 0:
+            digit, before = d, below + total
+            total += sums[d]
+            if below + total > level:
+                break
+    return digit, before
+
+
+@numba.njit(**OPTIONS)
+def _with_digit(keys, weights, shift, mask, digit):  # type: ignore[no-untyped-def]
+    """The keys that have a digit, as (1, n), and their weights."""
+    count = 0
+    for r in range(keys.shape[0]):
+        for p in range(keys.shape[1]):
+            count += (keys[r, p] >> shift) & mask == digit
+    kept, share, n = np.empty((1, count), keys.dtype), np.empty(count, weights.dtype), 0
+    for r in range(keys.shape[0]):
+        for p in range(keys.shape[1]):
+            if (keys[r, p] >> shift) & mask == digit and weights[p] > 0:
+                kept[0, n], share[n] = keys[r, p], weights[p]
+                n += 1
+    return kept[:, :n].copy(), share[:n].copy()
+
+
+@numba.njit(**OPTIONS)
+def select(keys, weights, level, bits, width):  # type: ignore[no-untyped-def]
+    """The smallest key up to which the weights add up to more than `level`.
+
+    A radix selection: the leading bits are counted first and only what shares them is looked at
+    again.
+
+    Args:
+        keys: (n, P) integers, not negative.
+        weights: (P,) of the keys in each row, not negative. Keys of weight 0 are as if they were
+            not there; not all are.
+        level: less than the sum of the weights.
+        bits: of a key.
+        width: bits looked at in one pass.
+    """
+    sums, below, mask = np.zeros(1 << width), 0.0, (1 << width) - 1
+    for shift in range(bits - bits % width, -1, -width):
+        sums[:] = 0
+        for r in range(keys.shape[0]):
+            for p in range(keys.shape[1]):
+                sums[(keys[r, p] >> shift) & mask] += weights[p]
+        digit, below = _digit_at(sums, below, level)
+        keys, weights = _with_digit(keys, weights, shift, mask, digit)
+    return keys[0, 0]
