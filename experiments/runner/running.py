@@ -18,10 +18,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO
 
-from ens10.errors import listing
+from ens10.errors import FileError, listing
 from ens10.experiments.commands import tells_errors
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.claims import claim, end_with, holder
+from ens10.experiments.runner.results import KEY
 from ens10.signals import Interrupted, Terminated, stoppable
 
 _LAST_LINES = 20
@@ -244,9 +245,11 @@ def run_cells(
         older: whether cells of older code, data or configurations count as complete.
 
     Raises:
+        FileError: cells that an earlier version kept in folders.
         Terminated, Interrupted: a signal ended it, and the processes of its cells; the same call
             resumes.
     """
+    _refuse_folders(cells)
     for name, reason in (refused or {}).items():
         print(f"{name}: left out: {reason}", file=sys.stderr)
     work = Work(cells, older, threads)
@@ -263,6 +266,15 @@ def run_cells(
     counts = ("complete", "older") if older else ("complete",)
     shown = frozenset(cell.place for cell in cells if cell.status() in counts)
     return Outcome(shown, missing, bool(wrong))
+
+
+def _refuse_folders(cells: Sequence[Cell]) -> None:
+    """Raise a FileError for cells that an earlier version kept in folders."""
+    for cell in cells:
+        if (cell.out / cell.place / KEY).exists():
+            command = f"python -m ens10.experiments.runner.results {cell.out} --pack"
+            problem = "a cell that an earlier version kept in a folder"
+            raise FileError(cell.out / cell.place, problem, f"Run `{command}`")
 
 
 @tells_errors

@@ -16,7 +16,7 @@ from ens10.experiments.demo import MODELS, config_path
 from ens10.experiments.finished import read_runs
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
-from ens10.experiments.runner.tables import skill_in_words, skill_note, write_files
+from ens10.experiments.runner.tables import comparisons, write_files
 from ens10.experiments.runner.trainings import OPTIMUM, find_cells, keep_optimum
 from ens10.experiments.runner.worlds import WorldSize, store_of
 from ens10.experiments.tables import Row, score_table
@@ -34,48 +34,22 @@ ORDER = (
 )
 
 
-def paired_differences(runs: Sequence[Path]) -> list[tuple[str, Row]]:
-    """Return, for each pair of `ORDER`, the row of its second run, scored against the first.
-
-    The row's `crpss` is the skill of the second against the first, with its paired interval.
-
-    Args:
-        runs: scored run folders, the optimum's among them.
-    """
-    found = {run.name: run for run in read_runs(runs)}
-    lines = []
-    for worse, better in ORDER:
-        table = score_table([found[worse], found[better]], reference=worse)
-        row = next(row for row in table if row.model == better)
-        lines.append((f"{better} against {worse}", row))
-    return lines
-
-
 def summary(folders: dict[int, Path]) -> str:
     """Return Markdown: CRPS and attained skill by model and seed, then the order with intervals.
 
     Args:
         folders: of the runs of each seed.
     """
-    seeds = list(folders)
-    runs = {seed: [folders[seed] / name for name in (*MODELS, OPTIMUM)] for seed in seeds}
-    tables = {seed: {r.model: r for r in score_table(read_runs(runs[seed]))} for seed in seeds}
-    lines = ["| CRPS (K) / attained skill | " + " | ".join(f"seed {s}" for s in seeds) + " |"]
-    lines.append("|---|" + "---:|" * len(seeds))
-    for model in (*MODELS, OPTIMUM):
-        rows = [tables[seed][model] for seed in seeds]
+    names = (*MODELS, OPTIMUM)
+    runs = {seed: read_runs([held / name for name in names]) for seed, held in folders.items()}
+    tables = {seed: {row.model: row for row in score_table(held)} for seed, held in runs.items()}
+    lines = ["| CRPS (K) / attained skill | " + " | ".join(f"seed {s}" for s in runs) + " |"]
+    lines.append("|---|" + "---:|" * len(runs))
+    for model in names:
+        rows = [tables[seed][model] for seed in runs]
         cells = [f"{row.crps.value:.4f} / {_value(row)}" for row in rows]
         lines.append(f"| {model} | " + " | ".join(cells) + " |")
-    lines += ["", "| CRPS skill, 95 % | " + " | ".join(f"seed {s}" for s in seeds) + " |"]
-    lines.append("|---|" + "---:|" * len(seeds))
-    shown = []
-    paired = [paired_differences(runs[seed]) for seed in seeds]
-    for group in zip(*paired, strict=True):
-        skills = [row.crpss for _, row in group if row.crpss is not None]
-        shown += skills
-        cells = [skill_in_words(skill) for skill in skills]
-        lines.append(f"| {group[0][0]} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", skill_note(shown)]) + "\n"
+    return "\n".join([*lines, "", comparisons(runs, ORDER)])
 
 
 def _value(row: Row) -> str:

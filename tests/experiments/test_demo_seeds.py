@@ -7,12 +7,12 @@ import pytest
 from ens10.catalog import names_of_kind
 from ens10.errors import MissingDataError
 from ens10.experiments.demo import DATES, YEARS
-from ens10.experiments.finished import read_runs
+from ens10.experiments.finished import mean_score, read_runs
+from ens10.experiments.runner.tables import skill_in_words, skill_note
 from ens10.experiments.studies import demo_seeds
 from ens10.experiments.tables import score_table
 from ens10.experiments.writers import to_csv
 from ens10.metrics import score_states
-from ens10.metrics.uncertainty import blocks_in_words
 from ens10.synthetic import World
 
 
@@ -44,31 +44,23 @@ def test_summary_holds_each_seed_and_pair(folders):
                 assert f"/ {row.attained.value:.3f}" in line.split("|")[2 + seed]
 
 
-def test_summary_tells_the_block_lengths(folders):
-    shown = [
-        row.crpss
-        for folder in folders.values()
-        for _, row in demo_seeds.paired_differences([folder / n for n in ("raw", "emos", "unet")])
-    ]
-    assert all(skill.block_length >= 1 for skill in shown)
-    told = f"In brackets: 95 % interval, paired over the test dates ({blocks_in_words(shown)})."
-    assert demo_seeds.summary(folders).splitlines()[-1] == told
-
-
-def test_paired_skill_is_that_of_the_better_against_the_worse(folders):
-    runs = [folders[0] / n for n in ("raw", "emos", "unet", "optimum")]
-    found = {run.name: run.states for run in read_runs(runs)}
-
-    def crps(name):
-        return float(found[name]["crps_sum"].sum() / found[name]["crps_weight"].sum())
-
-    pairs = dict(demo_seeds.paired_differences(runs))
-    expected = {"emos against raw": ("emos", "raw"), "unet against emos": ("unet", "emos")}
-    assert set(pairs) == set(expected)
-    for label, (better, worse) in expected.items():
-        skill = pairs[label].crpss
-        np.testing.assert_allclose(skill.value, 1 - crps(better) / crps(worse), rtol=1e-12)
-        assert 0 < skill.lower < skill.value < skill.upper
+def test_each_pair_has_the_paired_skill_of_each_seed(folders):
+    """Also as `score_table` has it, with the worse one as the reference."""
+    text = demo_seeds.summary(folders)
+    found = {
+        line.split("|")[1].strip(): line.split("|")[2:4] for line in text.splitlines()[:-1] if line
+    }
+    shown = []
+    for worse, better in demo_seeds.ORDER:
+        for seed, folder in folders.items():
+            runs = read_runs([folder / worse, folder / better])
+            skill = score_table(runs, reference=worse)[1].crpss
+            assert found[f"{better} against {worse}"][seed].strip() == skill_in_words(skill)
+            ratio = mean_score(runs[1].states, "crps") / mean_score(runs[0].states, "crps")
+            np.testing.assert_allclose(skill.value, 1 - ratio, rtol=1e-12)
+            assert 0 < skill.lower < skill.value < skill.upper
+            shown.append(skill)
+    assert text.splitlines()[-1] == skill_note(shown)
 
 
 def test_the_tables_are_those_of_the_seeds(folders, tmp_path):

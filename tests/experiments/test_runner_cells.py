@@ -15,7 +15,8 @@ from ens10.experiments.finished import read_run
 from ens10.experiments.runner import running
 from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.results import Results
-from ens10.experiments.runner.running import compute_cell
+from ens10.experiments.runner.running import compute_cell, run_cells
+from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.tasks import load_budget
 from ens10.experiments.runner.trainings import find_cells, keep_optimum, read_kept
 from ens10.experiments.studies import matrix as command
@@ -227,3 +228,18 @@ def test_budgets_are_of_models_and_keys_that_exist(budget):
             for key in path:
                 held = held[key]
             assert last in held or last.startswith("limit_"), option
+
+
+def test_tables_clear_what_a_killed_process_left(tmp_path):
+    left, other = tmp_path / ".table.md.0a1b2c3d.tmp", tmp_path / ".mine.md.0a1b2c3d.tmp"
+    for path in (left, other):
+        path.write_text("half")
+    write_files(tmp_path, {"table.md": "whole\n"})
+    assert {path.name for path in tmp_path.iterdir()} == {"table.md", other.name}
+
+
+def test_cells_that_an_earlier_version_kept_in_folders_are_not_computed_again(done, tmp_path):
+    _, work, out = done
+    Results(out).unpack(tmp_path)
+    with pytest.raises(FileError, match=r"an earlier version .*results .* --pack"):
+        run_cells(cells(work, tmp_path, "raw"))
