@@ -19,19 +19,23 @@ from ens10.errors import Ens10Error, FileError
 from ens10.experiments.usage import brief
 from ens10.grid import grid_shape
 from ens10.models.networks.base import Network
-from ens10.models.parallel.cost import Machine, Precision, check_precision, machine_named
-from ens10.models.parallel.counting import without_values
-from ens10.models.parallel.planning import (
+from ens10.models.parallel.cost import (
     MODELLED,
+    Footprint,
     FootprintOf,
+    Grid,
+    Machine,
     Option,
     Plan,
+    Precision,
+    check_precision,
     footprints,
     gigabytes,
+    machine_named,
     milliseconds,
     plan,
+    without_values,
 )
-from ens10.models.parallel.recording import Footprint, Grid
 from ens10.untrusted import read_mapping
 
 _MOST_ROWS = 12
@@ -57,7 +61,7 @@ class Subject:
     batch: int
 
     def footprints(self, precision: Precision) -> FootprintOf:
-        """What a step takes, see `planning.footprints`."""
+        """What a step takes; see `ens10.models.parallel.cost.footprints`."""
         one = footprints(self.network, self.channels, self.grid, precision)
 
         def of(samples: int, lat: int, lon: int) -> Footprint:
@@ -168,7 +172,7 @@ def print_plan(planned: Planned) -> None:
         style="bold",
         highlight=False,
     )
-    header = ("data", "lat", "lon", "memory", "step", "computes", "halos", "norms", "gradients")
+    header = ("data", "lat", "lon", "memory", "step", "computes", "messages")
     table = Table(*header, "", box=None, padding=(0, 1))
     options = planned.plan.options
     for option in options[:_MOST_ROWS]:
@@ -184,8 +188,8 @@ def _cells(option: Option) -> list[str]:
     split, time = option.split, option.time
     cells = [str(split.data), str(split.lat), str(split.lon)]
     if option.footprint is None or time is None:
-        return [*cells, *[""] * 6, option.refusal]
-    parts = (time.total, time.compute, time.halos, time.sums, time.gradients)
+        return [*cells, *[""] * 4, option.refusal]
+    parts = (time.total, time.compute, time.messages)
     memory = gigabytes(option.footprint.memory)
     return [*cells, memory, *map(milliseconds, parts), "does not fit" if option.refusal else ""]
 

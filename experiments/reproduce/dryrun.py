@@ -219,9 +219,9 @@ def _data_table(found: DryRun) -> Table:
 
 
 def _cells_table(found: DryRun) -> Table:
-    header = ("target", "members", "model", "epochs", "train", "predict, score", "climate", "cell")
+    header = ("target", "members", "model", "epochs", "hours", "memory", "from")
     title = "Hours of one core for a cell, and the most memory"
-    table = Table(*header, "memory", "from", title=title, title_justify="left", box=None)
+    table = Table(*header, title=title, title_justify="left", box=None)
     for cost in found.costs:
         device = "" if cost.device == "one core" else f", {cost.device}"
         table.add_row(
@@ -229,7 +229,6 @@ def _cells_table(found: DryRun) -> Table:
             str(cost.task.members),
             cost.model,
             str(cost.epochs),
-            *(_hours(hours) for hours in cost.hours.values()),
             _hours(cost.total),
             f"{cost.memory_gb:.1f} GB",
             ("measured" if cost.measured else "scaled") + device,

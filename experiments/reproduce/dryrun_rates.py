@@ -55,13 +55,13 @@ def kept_rates() -> Path:
 
 
 def read_rates(path: Path | None = None) -> Rates:
-    """Rates from a file that `ens10.experiments.full_size` wrote.
+    """Read measured rates from a file like the one that comes with the package.
 
     Raises:
         FileError: no such file, or one of something else.
     """
     path = path or kept_rates()
-    remedy = "Write it with `python -m ens10.experiments.full_size`"
+    remedy = "Give a file like experiments/results/full_size/throughput.json"
     if not path.is_file():
         raise FileError(path, "no measured rates", remedy)
     try:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from ens10.models.networks.base import Network
-from ens10.models.parallel.planning import ChosenLat, choose_lat
+from ens10.models.parallel.cost import ChosenLat, choose_lat
 
 _MEMBERS = 10  # of ENS-10, where the data module does not say
 _USED = 0.9  # share of a device's memory that a run may take

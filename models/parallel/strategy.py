@@ -19,10 +19,10 @@ from ens10.loader.share import Share
 from ens10.models.domain import Cut, Odd, Whole, use
 from ens10.models.networks.base import Network
 from ens10.models.parallel.automatic import lat_of_run, memory_of_process
+from ens10.models.parallel.cost import ChosenLat
 from ens10.models.parallel.exchange import ProcessGroupExchange
 from ens10.models.parallel.known import require_known
 from ens10.models.parallel.mesh import Mesh
-from ens10.models.parallel.planning import ChosenLat
 from ens10.models.parallel.shard import Shard
 from ens10.models.parallel.sharding import (
     in_shards,

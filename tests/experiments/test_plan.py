@@ -1,4 +1,4 @@
-"""`ens10 plan` and the table of many devices: what they print, and what they refuse."""
+"""`ens10 plan`: what it prints, and what it refuses."""
 
 from pathlib import Path
 
@@ -6,11 +6,8 @@ import pytest
 
 from ens10.cli import main
 from ens10.errors import FileError
-from ens10.experiments import plan_table
 from ens10.experiments.demo import config_path
 from ens10.experiments.plan import plan_config, subject_of
-
-PAGE = Path(__file__).parents[2] / "docs" / "many_devices_model.md"
 
 
 def command(config, devices=2, memory=4, *more):
@@ -105,12 +102,3 @@ def test_members_and_deep_ensembles():
     one = subject_of(config_path("location_unet"))
     found, alone = (s.footprints("32")(1, 1, 1) for s in (several, one))
     assert (found.flops, found.parameters) == (5 * alone.flops, 5 * alone.parameters)
-
-
-def test_the_page_is_what_the_table_makes():
-    text = PAGE.read_text()
-    lines = [line for line in text.splitlines() if line.startswith(("| U-Net", "| SMoE U-Net"))]
-    assert len(lines) == len(list(plan_table.cases())) == 36
-    assert plan_table.page(lines) == text
-    case = plan_table.Case("unet", "0.5", "weak", 8)
-    assert lines[list(plan_table.cases()).index(case)] == plan_table.line(case)

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--probe", action="store_true", help="with --plan: time the models on this machine first"
     )
     plan.add_argument(
-        "--rates", type=Path, metavar="FILE", help="with --plan: measured by full_size elsewhere"
+        "--rates", type=Path, metavar="FILE", help="with --plan: rates measured elsewhere"
     )
     world = parser.add_argument_group("synthetic worlds")
     world.add_argument("--grid", metavar="HxW", help="default: 46x96")
