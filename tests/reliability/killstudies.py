@@ -13,6 +13,7 @@ from killsweep import Study, in_child
 from ens10.cli import main
 from ens10.convert import prepare
 from ens10.download import download
+from ens10.experiments import demo
 from ens10.experiments.runner import running
 from ens10.export import export
 from ens10.synthetic import World
@@ -39,6 +40,12 @@ def files(folder: Path) -> dict[str, Any]:
 
 def _world(folder: Path) -> None:
     world = World("6x8", range(2000, 2004), 2, ["t2m", "u10"], seed=0, members=3, steps=(48,))
+    world.write(folder / "world")
+
+
+def _smaller_world(folder: Path) -> None:
+    """One date of each of two years: each kind of operation occurs, but less often."""
+    world = World("4x8", range(2000, 2002), 1, ["t2m", "u10"], seed=0, members=2, steps=(48,))
     world.write(folder / "world")
 
 
@@ -93,6 +100,15 @@ def _fitted(folder: Path) -> None:
     _store(folder)
     if _fit(folder):
         raise RuntimeError("the fit failed")
+
+
+def _few_predicted(folder: Path) -> None:
+    """Predictions of a fit on one date a year, so that there are few chunks to replace."""
+    world = World("4x8", range(2000, 2004), 1, ["t2m", "u10"], seed=0, members=2, steps=(48,))
+    world.write(folder / "world")
+    prepare(folder / "world", folder / "store.zarr", truth=folder / "world" / "truth")
+    if _fit(folder) or _predict(folder):
+        raise RuntimeError("the fit or the prediction failed")
 
 
 def _predicted(folder: Path) -> None:
@@ -161,6 +177,23 @@ def _reproduced(folder: Path) -> dict[str, Any]:
     return found
 
 
+def _demo(folder: Path) -> int:
+    """The demonstration with few dates and one model beside the raw ensemble."""
+    demo.YEARS, demo.DATES = range(2000, 2004), 1
+    demo.run_demo(folder / "out", models=("raw", "emos_global"), quiet=True)
+    return 0
+
+
+def _demonstrated(folder: Path) -> dict[str, Any]:
+    """The world, the store and the scores; the page, of which the time is written in places."""
+    out = folder / "out"
+    kept = (*out.glob("world/**/output*"), *out.glob("store.zarr/**/c/**/*"))
+    kept = (*kept, *out.glob("runs/*/scores.csv"), out / "report" / "table.md")
+    whole = {p.relative_to(out).as_posix(): p.read_bytes() for p in kept if p.is_file()}
+    left = [path.relative_to(out).as_posix() for path in out.rglob(".*.tmp")]
+    return {**whole, "names": sorted(path.name for path in out.iterdir()), "left": left}
+
+
 def _ten_members(folder: Path) -> None:
     world = World("6x8", range(2000, 2006), 2, seed=0, members=10, steps=(48,))
     world.write(folder / "world")
@@ -168,11 +201,12 @@ def _ten_members(folder: Path) -> None:
 
 
 STUDIES = {
-    "prepare": Study(_world, _prepare, _prepare, _stores),
+    "prepare": Study(_smaller_world, _prepare, _prepare, _stores),
     "fit": Study(_store, _fit, _fit_again, _runs),
-    "predict": Study(_predicted, _predict, _predict, _runs),
+    "predict": Study(_few_predicted, _predict, _predict, _runs),
     "score": Study(_predicted, _score, _score, _runs),
     "export": Study(_store, _export, _export, _exported),
     "download": Study(_world, _download, _download, _downloaded),
+    "demo": Study(lambda folder: folder.mkdir(exist_ok=True), _demo, _demo, _demonstrated),
     "reproduce": Study(_ten_members, _reproduce, _reproduce, _reproduced),
 }

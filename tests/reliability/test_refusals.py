@@ -1,11 +1,14 @@
 """What the machine refuses: one line, exit status 1, and then the same command works again."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 from realruns import command
 from stops import no_file_above
+
+from ens10.experiments import demo
 
 NOBODYS = Path("/sys/kernel")  # of Linux: nobody can make a file there
 DAY = "0101"
@@ -77,3 +80,40 @@ def test_a_folder_that_cannot_be_written_is_one_line(place, capsys, name):
     command(*WRITING[name](place, NOBODYS / "made"), status=1)
     full = name in ("download", "netcdf", "grib")  # which first ask for the space there: none
     one_line(capsys, "disk" if full else "cannot be written")
+
+
+@pytest.fixture(scope="module")
+def demonstration(tmp_path_factory):
+    """A demonstration of few dates and one model beside the raw ensemble."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "YEARS", range(2000, 2004))
+        patch.setattr(demo, "DATES", 1)
+        few = partial(demo.run_demo, models=("raw", "emos_global"), quiet=True)
+        patch.setattr(demo, "run_demo", few)
+        out = tmp_path_factory.mktemp("demonstration") / "demo"
+        command("demo", "--out", out)
+        yield out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["", "store.zarr", "runs/emos_global", "runs/optimum", "report"])
+def test_a_demonstration_without_room_is_gone_on_with(demonstration, tmp_path, capsys, lost):
+    """At each of its parts: what is there stays, and the same command makes the rest."""
+    out = shutil.copytree(demonstration, tmp_path / "demo")
+    shutil.rmtree(out / lost)
+    with no_file_above(100):
+        command("demo", "--out", out, status=1)
+    one_line(capsys, "disk")
+    command("demo", "--out", out)
+    names = [
+        sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+        for folder in (out, demonstration)
+    ]
+    assert names[0] == names[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not NOBODYS.is_dir(), reason="a folder that even root cannot write is needed")
+def test_a_demonstration_that_cannot_be_written_is_one_line(demonstration, capsys):
+    command("demo", "--out", NOBODYS / "demo", status=1)
+    one_line(capsys, "cannot be written")
