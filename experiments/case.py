@@ -25,9 +25,8 @@ from ens10.experiments.case_regions import part_of_grid
 from ens10.experiments.reading import reading
 from ens10.grid import area_weights
 from ens10.metrics import efi
-from ens10.metrics.families import FAMILIES, registry
-from ens10.metrics.verification.distributions import Quantiles, case_of
-from ens10.metrics.verification.kinds import kind_of
+from ens10.metrics.distributions import ClosedForm, Quantiles, kind_of
+from ens10.metrics.verification.pairs import Pair
 from ens10.protocol import Protocol
 
 Floats = npt.NDArray[np.float64]
@@ -162,32 +161,25 @@ def _truth(
 def _shown(source: Source, place: int, part: Mapping[str, Any], truth: xr.DataArray) -> Shown:
     with reading(source.path):
         field = source.forecast.isel(time=place, **part).load()
-    kind = kind_of(source.forecast)
     arrays = {str(name): values.to_numpy() for name, values in field.data_vars.items()}
-    levels = field["quantile"].to_numpy() if "quantile" in field.dims else None
-    case = case_of(kind.name)(arrays, truth.to_numpy(), np.uint64(0), levels)
-    if isinstance(case, Quantiles):
-        centre, low, high = (case.quantile(level) for level in (0.5, *_ONE_SIGMA))
+    forecast = kind_of(source.forecast).from_variables(arrays, field.coords)
+    if isinstance(forecast, Quantiles):
+        centre, low, high = (forecast.quantile(level) for level in (0.5, *_ONE_SIGMA))
         spread = (high - low) / 2
-    elif kind.name == "ensemble":
+    elif isinstance(forecast, ClosedForm):
+        none = np.full(truth.shape, np.nan)
+        centre = forecast.mean if "mean" in forecast.formulas else none
+        spread = np.sqrt(forecast.variance) if "variance" in forecast.formulas else none
+    else:
         members = arrays["members"].astype(np.float64)
         centre, spread = members.mean(axis=0), members.std(axis=0, ddof=1)
-    else:
-        centre, spread = _moments(kind.name, arrays, truth)
-    maps = {"centre": centre, "spread": spread, "crps": case.field("crps")}
+    maps = {
+        "centre": centre,
+        "spread": spread,
+        "crps": Pair(forecast, truth.to_numpy()).field("crps"),
+    }
     made = {name: truth.copy(data=np.asarray(v, np.float64)) for name, v in maps.items()}
     return Shown(source.name, error=made["centre"] - truth, gain=None, **made)
-
-
-def _moments(
-    family: str, arrays: Mapping[str, Any], truth: xr.DataArray
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Mean and standard deviation of a family; NaN where it has none."""
-    known = FAMILIES[family]
-    none = np.full(truth.shape, np.nan)
-    mean = none if known.mean is None else registry.mean(family, arrays)
-    variance = none if known.variance is None else registry.variance(family, arrays)
-    return mean, np.sqrt(variance)
 
 
 def _against(forecast: Shown, raw: Shown) -> Shown:

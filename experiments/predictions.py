@@ -16,9 +16,8 @@ from ens10.loader.batches import Batches
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.samples import Field
 from ens10.loader.share import Share
+from ens10.metrics.distributions.base import FIELD
 from ens10.models.postprocessor import Prediction
-from ens10.models.predictive import Predictive
-from ens10.models.predictive.base import FIELD
 from ens10.store import create_array, write_coordinates
 from ens10.store.checked import FORMAT, PREDICTED, RECORDED
 from ens10.store.manifest import record_files
@@ -111,7 +110,10 @@ class PredictionWriter(BasePredictionWriter):
         split = dict(zip(GRID, self._data.share.chunks, strict=True))
         known = dict(samples.attributes)
         tables: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-            name: (forecast.dims, known | described(forecast, name, known.get("units", "")))
+            name: (
+                forecast.dims,
+                known | forecast.variable_attributes(name, known.get("units", "")),
+            )
             for name in forecast.variables()
         }
         tables["truth"] = (FIELD, known | {"long_name": "truth"})
@@ -130,12 +132,6 @@ def _truth(batches: Batches, place: int, share: Share) -> Field:
     held = np.empty((share.rows.stop - share.rows.start, share.grid[1]), np.float32)
     batches.samples.read_truth(int(batches.index[place]), held, share.rows)
     return held[:, share.columns]
-
-
-def described(forecast: Predictive, name: str, units: str) -> dict[str, str]:
-    """Attributes of one of a forecast's variables, if the target has `units`."""
-    long_name = forecast.long_names.get(name, name)
-    return {"units": forecast.units_of(name, units), "long_name": long_name}
 
 
 def _coordinates(batches: Batches) -> xr.Dataset:

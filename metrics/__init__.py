@@ -45,7 +45,24 @@ from ens10.metrics.calibration import (
     spread_error_ensemble,
     spread_error_ratio,
 )
-from ens10.metrics.crps import Estimator, crps_ensemble, crps_normal
+from ens10.metrics.crps import Estimator, crps_ensemble
+from ens10.metrics.distributions.bernstein import crps_bernstein
+from ens10.metrics.distributions.csgd import crps_csgd
+from ens10.metrics.distributions.gamma import crps_gamma
+from ens10.metrics.distributions.gev import crps_gev
+from ens10.metrics.distributions.logistic import (
+    crps_censored_logistic,
+    crps_logistic,
+    crps_truncated_logistic,
+)
+from ens10.metrics.distributions.lognormal import crps_lognormal
+from ens10.metrics.distributions.mixture import crps_normal_mixture
+from ens10.metrics.distributions.normal import (
+    crps_censored_normal,
+    crps_normal,
+    crps_truncated_normal,
+)
+from ens10.metrics.distributions.student_t import crps_student_t
 from ens10.metrics.events import (
     brier_decomposition,
     brier_ensemble,
@@ -79,8 +96,6 @@ from ens10.metrics.extremes import (
     sot,
 )
 from ens10.metrics.families import FAMILIES, log_score, pit, pit_interval
-from ens10.metrics.families.bernstein import crps_bernstein
-from ens10.metrics.families.mixture import crps_normal_mixture
 from ens10.metrics.groups import (
     BANDS,
     date_groups,
@@ -90,20 +105,6 @@ from ens10.metrics.groups import (
     region_boxes,
 )
 from ens10.metrics.multivariate import energy_score, spectral_crps, variogram_score
-from ens10.metrics.parametric import (
-    crps_censored_logistic,
-    crps_censored_normal,
-    crps_logistic,
-    crps_truncated_logistic,
-    crps_truncated_normal,
-)
-from ens10.metrics.parametric_skewed import (
-    crps_csgd,
-    crps_gamma,
-    crps_gev,
-    crps_lognormal,
-    crps_student_t,
-)
 from ens10.metrics.scores.anomaly_correlation import anomaly_correlation
 from ens10.metrics.scores.contingency import contingency_scores
 from ens10.metrics.state_merging import merge_states

@@ -1,4 +1,4 @@
-"""The continuous ranked probability score (CRPS) of normals and of ensembles.
+"""The continuous ranked probability score (CRPS) of ensembles.
 
 One function for torch tensors (differentiable), numpy arrays, xarray DataArrays and dask arrays
 (lazy): each gives back what it was given. Lower is better; the unit is that of the forecast.
@@ -16,53 +16,6 @@ from ens10.metrics._dispatch import backend_of, refuse_datasets
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 
 Estimator = Literal["plain", "fair", "almost_fair"]
-
-
-def crps_normal(
-    mu: Any,
-    sigma: Any,
-    y: Any,
-    *,
-    dim: Over = None,
-    weights: Any = None,
-    nan: str = "propagate",
-    check: bool = True,
-) -> Any:
-    """CRPS of normal distributions, elementwise.
-
-    With z = (y - mu) / sigma it is sigma [z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)] (Gneiting
-    et al. 2005, doi:10.1175/MWR2904.1, eq. 5), and |y - mu| at sigma = 0. NaN propagates.
-    Gradients of tensors are analytic, finite for every sigma >= 0, and those of points with a NaN
-    are finite too, so that `nan="omit"` trains on the others. They have no second derivatives.
-
-    Args:
-        mu: means; any shape.
-        sigma: standard deviations, 0 or more, in the unit of `mu`.
-        y: observations. Arrays broadcast by position, DataArrays by dimension name, with equal
-            coordinates. Plain numbers are accepted for each of the three.
-        dim: dimensions of a weighted mean (axis numbers, or names for DataArrays; "all"); None
-            for the scores of the points.
-        weights: of the mean, what broadcasts to the scores.
-        nan: "propagate", or "omit" to leave NaN scores out of the mean.
-        check: refuse a negative sigma. A training loss whose sigma comes from a head that cannot
-            be negative passes False, because looking at the values waits for the device.
-
-    Returns:
-        The scores, in the unit of `mu`, as the kind of array that was given.
-
-    Examples:
-        >>> from ens10.metrics import crps_normal
-        >>> round(float(crps_normal(0.0, 1.0, 0.0)), 4)
-        0.2337
-
-    Raises:
-        ArgumentError: a negative sigma (on lazy arrays when they are computed), arrays of
-            several libraries, shapes, coordinates or units that do not fit.
-        UnknownNameError: another policy for NaN.
-    """
-    arrays = {"mu": mu, "sigma": sigma, "y": y}
-    score = apply(_NORMAL, arrays, options={"check": check}, attrs={"estimator": "normal"})
-    return mean_over(score, dim, weights, nan)
 
 
 def crps_ensemble(
@@ -150,12 +103,6 @@ def crps_ensemble(
     return mean_over(score, dim, weights, nan, policies=EnsembleNan)
 
 
-def _normal_tensors(*tensors: Any, check: bool) -> Any:
-    from ens10.metrics import _kernels_torch as on_torch
-
-    return on_torch.crps_normal(*tensors, check=check)
-
-
 def _ensemble_tensors(*tensors: Any, **options: Any) -> Any:
     from ens10.metrics import _kernels_torch as on_torch
 
@@ -163,7 +110,6 @@ def _ensemble_tensors(*tensors: Any, **options: Any) -> Any:
 
 
 _NAME = ("crps", "continuous ranked probability score")
-_NORMAL = Score(*_NAME, on_numpy.crps_normal, _normal_tensors)
 _ENSEMBLE = Score(*_NAME, on_numpy.crps_ensemble, _ensemble_tensors)
 
 

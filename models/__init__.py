@@ -12,6 +12,16 @@ if __name__ == "models":  # the bare name: two copies of every class would follo
     raise ImportError("import this package as ens10.models, not as models")
 
 if TYPE_CHECKING:
+    from ens10.metrics.distributions import (
+        Bernstein,
+        Distribution,
+        Ensemble,
+        Normal,
+        Quantiles,
+        SplineFlow,
+    )
+    from ens10.metrics.distributions import Distribution as Predictive
+    from ens10.metrics.distributions import location_scale as FamilyForecast  # noqa: N812
     from ens10.models.deep_ensemble import DeepEnsemble
     from ens10.models.heads import ResidualNormalHead
     from ens10.models.heads_baseline import MethodHead
@@ -22,15 +32,6 @@ if TYPE_CHECKING:
     from ens10.models.losses import CRPSLoss, LogScoreLoss, SumLoss, ThresholdCRPSLoss
     from ens10.models.losses_members import EnergyLoss, MembersCRPSLoss, SpectralCRPSLoss
     from ens10.models.postprocessor import PostProcessor, StatisticalPostProcessor
-    from ens10.models.predictive import (
-        Bernstein,
-        Ensemble,
-        FamilyForecast,
-        Normal,
-        Predictive,
-        Quantiles,
-        SplineFlow,
-    )
 
 RESULT_VERSION = 1  # raise it when results change
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "BernsteinHead",
     "CRPSLoss",
     "DeepEnsemble",
+    "Distribution",
     "EnergyLoss",
     "Ensemble",
     "FamilyForecast",
@@ -61,35 +63,38 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Bernstein": "ens10.models.predictive",
+    "Bernstein": "ens10.metrics.distributions",
     "BernsteinHead": "ens10.models.heads_bernstein",
     "CRPSLoss": "ens10.models.losses",
     "DeepEnsemble": "ens10.models.deep_ensemble",
+    "Distribution": "ens10.metrics.distributions",
     "EnergyLoss": "ens10.models.losses_members",
-    "Ensemble": "ens10.models.predictive",
-    "FamilyForecast": "ens10.models.predictive",
+    "Ensemble": "ens10.metrics.distributions",
+    "FamilyForecast": "ens10.metrics.distributions",
     "FamilyHead": "ens10.models.heads_family",
     "LogScoreLoss": "ens10.models.losses",
     "MembersCRPSLoss": "ens10.models.losses_members",
     "MembersHead": "ens10.models.heads_members",
     "MembersNormalHead": "ens10.models.heads_members",
     "MethodHead": "ens10.models.heads_baseline",
-    "Normal": "ens10.models.predictive",
+    "Normal": "ens10.metrics.distributions",
     "PostProcessor": "ens10.models.postprocessor",
-    "Predictive": "ens10.models.predictive",
-    "Quantiles": "ens10.models.predictive",
+    "Predictive": "ens10.metrics.distributions",
+    "Quantiles": "ens10.metrics.distributions",
     "ResidualNormalHead": "ens10.models.heads",
     "SpectralCRPSLoss": "ens10.models.losses_members",
-    "SplineFlow": "ens10.models.predictive",
+    "SplineFlow": "ens10.metrics.distributions",
     "SplineHead": "ens10.models.heads_spline",
     "StatisticalPostProcessor": "ens10.models.postprocessor",
     "SumLoss": "ens10.models.losses",
     "ThresholdCRPSLoss": "ens10.models.losses",
 }
+# names of earlier versions
+_RENAMED = {"FamilyForecast": "location_scale", "Predictive": "Distribution"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'ens10.models' has no attribute {name!r}")
     with telling_extras(f"ens10.models.{name}"):
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(import_module(_HOMES[name]), _RENAMED.get(name, name))

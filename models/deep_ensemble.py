@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
+from ens10.metrics.distributions import Distribution, Ensemble, Normal, Quantiles
+from ens10.metrics.distributions.quantiles import LEVELS
 from ens10.models.heads import Head
 from ens10.models.layers.smoe.tracking import track_loss
 from ens10.models.losses import Loss
 from ens10.models.matching import forecast_of, require_match
 from ens10.models.networks.base import Network
 from ens10.models.postprocessor import TrainedModule, adam, with_penalty
-from ens10.models.predictive import Ensemble, Normal, Predictive, Quantiles
-from ens10.models.predictive.quantiles import LEVELS
 
 
 class DeepEnsemble(TrainedModule):
@@ -68,7 +68,7 @@ class DeepEnsemble(TrainedModule):
     def _each(self) -> list[Network]:
         return [network for network in self.networks if isinstance(network, Network)]
 
-    def forward(self, batch: Batch) -> Predictive:
+    def forward(self, batch: Batch) -> Distribution:
         """The joint forecast for a batch.
 
         Raises:
@@ -86,7 +86,7 @@ class DeepEnsemble(TrainedModule):
         return with_penalty(self._step(batch, "train", forecast), network)
 
 
-def averaged(forecasts: Sequence[Predictive]) -> Predictive:
+def averaged(forecasts: Sequence[Distribution]) -> Distribution:
     """One forecast of several, whose CRPS is at most the mean of theirs.
 
     Quantile functions are averaged (Vincentisation): of normal distributions, that is the normal

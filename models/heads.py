@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
-from ens10.models.predictive import Normal, Predictive
+from ens10.metrics.distributions import Distribution, Normal
 
 
 class Head(nn.Module):
@@ -23,7 +23,7 @@ class Head(nn.Module):
     takes_members: bool = False
 
     @abstractmethod
-    def forward(self, outputs: Tensor, batch: Batch) -> Predictive:
+    def forward(self, outputs: Tensor, batch: Batch) -> Distribution:
         """The forecast from `outputs` (N, out_channels, H, W) and the raw ensemble in `batch`."""
 
 

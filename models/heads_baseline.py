@@ -5,8 +5,8 @@ from torch import Tensor
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
+from ens10.metrics.distributions import Normal
 from ens10.models.heads import Head, RawEnsemble, checked_floor
-from ens10.models.predictive import Normal
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
 

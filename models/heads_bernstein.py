@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
+from ens10.metrics.distributions.bernstein import Bernstein
 from ens10.models.heads import Head, RawEnsemble, checked_floor
-from ens10.models.predictive.bernstein import Bernstein
 
 _binomials: Any = special.comb  # which has no type hints
 

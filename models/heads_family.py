@@ -6,8 +6,9 @@ from torch import Tensor
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.batch import Batch
+from ens10.metrics.distributions.base import ClosedForm
+from ens10.metrics.distributions.registry import location_scale, location_scale_kinds
 from ens10.models.heads import Head, RawEnsemble, checked_floor
-from ens10.models.predictive.family import FAMILY_NAMES, FamilyForecast
 
 
 class FamilyHead(Head):
@@ -47,8 +48,8 @@ class FamilyHead(Head):
         floor: float = 1e-3,
     ) -> None:
         super().__init__()
-        if family not in FAMILY_NAMES:
-            raise UnknownNameError("family", family, FAMILY_NAMES)
+        if family not in (known := location_scale_kinds()):
+            raise UnknownNameError("family", family, known)
         _check_bounds(family, lower, upper)
         if not df > 2:
             raise ArgumentError("df", f"{df} is not above 2", "The variance would be infinite")
@@ -60,18 +61,18 @@ class FamilyHead(Head):
         """Scale of the member of the family with standard deviation 1, without bounds."""
         if self.family.endswith("logistic"):
             return math.sqrt(3) / math.pi
-        if self.family == "student_t" and not math.isinf(self.df):
+        if self.family.endswith("student_t") and not math.isinf(self.df):
             return math.sqrt((self.df - 2) / self.df)
         return 1.0
 
-    def forward(self, outputs: Tensor, batch: Batch) -> FamilyForecast:
+    def forward(self, outputs: Tensor, batch: Batch) -> ClosedForm:
         """Forecast with location and scale (N, H, W) from outputs (N, 2, H, W)."""
         raw = RawEnsemble.of(batch, self.floor)
         # float32 also under mixed precision, see ResidualNormalHead
         shift, log_scale = outputs.to(raw.mean.dtype).unbind(1)
         scale = log_scale.clamp(-self.max_log_scale, self.max_log_scale).exp()
         mu, sigma = raw.mean + raw.spread * shift, self._unit * raw.spread * scale
-        return FamilyForecast(
+        return location_scale(
             self.family, raw.masked(mu), raw.masked(sigma), self.lower, self.upper, self.df
         )
 

@@ -5,8 +5,8 @@ from torch import Tensor
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics import Estimator
+from ens10.metrics.distributions import Ensemble, Normal
 from ens10.models.heads import Head, checked_floor
-from ens10.models.predictive import Ensemble, Normal
 
 
 class MembersHead(Head):

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
+from ens10.metrics.distributions.spline import SplineFlow
 from ens10.models.heads import Head, RawEnsemble, checked_floor
-from ens10.models.predictive.spline import SplineFlow
 
 
 class SplineHead(Head):

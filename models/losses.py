@@ -9,21 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
-from ens10.models.predictive import Predictive
+from ens10.metrics.distributions import Distribution
 
 
 class Loss(nn.Module):
     """A loss at each point; the weighted mean over points is taken in one place, the step."""
 
     @abstractmethod
-    def forward(self, forecast: Predictive, target: Tensor) -> Tensor:
+    def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
         """Loss of `forecast` against `target` (N, H, W), (N, H, W).
 
         Raises:
             ArgumentError: the forecast is of a kind that the loss is not defined for.
         """
 
-    def evaluate(self, forecast: Predictive, target: Tensor, weights: Tensor) -> Tensor:  # noqa: ARG002
+    def evaluate(self, forecast: Distribution, target: Tensor, weights: Tensor) -> Tensor:  # noqa: ARG002
         """The loss, (N, H, W), where `weights` (N, H, W) are 0 at points without truth.
 
         Losses that look at whole fields leave these points out; others need not know them.
@@ -35,9 +35,10 @@ class Loss(nn.Module):
 class CRPSLoss(Loss):
     """The CRPS of the forecast itself, in the target's units."""
 
-    def forward(self, forecast: Predictive, target: Tensor) -> Tensor:
+    def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
         """CRPS at each point, (N, H, W)."""
-        return forecast.crps(target)
+        score: Tensor = forecast.crps(target)
+        return score
 
 
 class LogScoreLoss(Loss):
@@ -48,17 +49,18 @@ class LogScoreLoss(Loss):
     costs the square of its distance, so a smaller learning rate than with the CRPS may be needed.
     """
 
-    def forward(self, forecast: Predictive, target: Tensor) -> Tensor:
+    def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
         """Logarithmic score at each point, (N, H, W)."""
-        return forecast.log_score(target)
+        score: Tensor = forecast.log_score(target)
+        return score
 
 
 class ThresholdCRPSLoss(Loss):
     """The threshold-weighted CRPS: outcomes beyond the thresholds count as the thresholds.
 
-    Gneiting and Ranjan 2011, doi:10.1198/jbes.2010.08110; see `Predictive.twcrps`. The gradient is
-    0 where forecast and truth lie beyond a threshold altogether, so it belongs beside the CRPS in
-    a `SumLoss`.
+    Gneiting and Ranjan 2011, doi:10.1198/jbes.2010.08110; see `Distribution.twcrps`. The gradient
+    is 0 where forecast and truth lie beyond a threshold altogether, so that the loss belongs
+    beside the CRPS in a `SumLoss`.
 
     Args:
         lower: threshold in units of the target.
@@ -74,9 +76,10 @@ class ThresholdCRPSLoss(Loss):
             raise ArgumentError("lower", f"{lower} is not below upper, {upper}")
         self.lower, self.upper = lower, upper
 
-    def forward(self, forecast: Predictive, target: Tensor) -> Tensor:
+    def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
         """Threshold-weighted CRPS at each point, (N, H, W)."""
-        return forecast.twcrps(target, self.lower, self.upper)
+        score: Tensor = forecast.twcrps(target, self.lower, self.upper)
+        return score
 
 
 class SumLoss(Loss):
@@ -110,12 +113,12 @@ class SumLoss(Loss):
             raise ArgumentError("factors", f"{chosen} for {len(losses)} losses")
         self.losses, self.factors = nn.ModuleList(losses), chosen
 
-    def forward(self, forecast: Predictive, target: Tensor) -> Tensor:
+    def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
         """Sum at each point, (N, H, W)."""
         terms = zip(self.factors, self.losses, strict=True)
         return sum((f * loss(forecast, target) for f, loss in terms), torch.zeros_like(target))
 
-    def evaluate(self, forecast: Predictive, target: Tensor, weights: Tensor) -> Tensor:
+    def evaluate(self, forecast: Distribution, target: Tensor, weights: Tensor) -> Tensor:
         """Sum at each point, the terms told of the weights."""
         total = torch.zeros_like(target)
         for factor, loss in zip(self.factors, self.losses, strict=True):

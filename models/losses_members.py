@@ -10,9 +10,9 @@ from torch.autograd.function import once_differentiable
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics import Estimator, crps_ensemble, energy_score, spectral_crps
 from ens10.metrics.crps import spread_factor
+from ens10.metrics.distributions import Distribution, Ensemble
 from ens10.models.domain import current
 from ens10.models.losses import Loss
-from ens10.models.predictive import Ensemble, Predictive
 
 Over = Literal["row", "field"]
 
@@ -37,14 +37,15 @@ class _MembersLoss(Loss):
             raise ArgumentError("alpha", f"{alpha} is not between 0 and 1")
         self.estimator, self.alpha = estimator, alpha
 
-    def _members(self, forecast: Predictive) -> Tensor:
+    def _members(self, forecast: Distribution) -> Tensor:
         if not isinstance(forecast, Ensemble):
             raise ArgumentError(
                 "loss",
                 f"{type(self).__name__} is of members, the forecast is {type(forecast).__name__}",
                 "Choose a head that gives members, such as MembersHead, or another loss",
             )
-        return forecast.members
+        members: Tensor = forecast.members
+        return members
 
 
 class MembersCRPSLoss(_MembersLoss):
@@ -67,7 +68,7 @@ class MembersCRPSLoss(_MembersLoss):
     def __init__(self, estimator: Estimator = "almost_fair", alpha: float = 0.95) -> None:
         super().__init__(estimator, alpha)
 
-    def forward(self, forecast: Predictive, target: Tensor) -> Tensor:
+    def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
         """CRPS at each point, (N, H, W)."""
         score: Tensor = crps_ensemble(
             self._members(forecast),
@@ -84,15 +85,17 @@ class _FieldsLoss(_MembersLoss):
 
     @abstractmethod
     def forward(
-        self, forecast: Predictive, target: Tensor, weights: Tensor | None = None
+        self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
     ) -> Tensor:
         """Loss of `forecast` against `target`; without weights every point has truth."""
 
-    def evaluate(self, forecast: Predictive, target: Tensor, weights: Tensor) -> Tensor:
+    def evaluate(self, forecast: Distribution, target: Tensor, weights: Tensor) -> Tensor:
         """The loss without the points whose weight is 0."""
         return self.forward(forecast, target, weights)
 
-    def _differences(self, forecast: Predictive, target: Tensor, weights: Tensor | None) -> Tensor:
+    def _differences(
+        self, forecast: Distribution, target: Tensor, weights: Tensor | None
+    ) -> Tensor:
         """Members less the truth, 0 where one of them or the truth is missing."""
         members = self._members(forecast)
         missing = members.isnan().any(1)
@@ -120,7 +123,7 @@ class SpectralCRPSLoss(_FieldsLoss):
     """
 
     def forward(
-        self, forecast: Predictive, target: Tensor, weights: Tensor | None = None
+        self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
     ) -> Tensor:
         """Score of its row at each point, (N, H, W).
 
@@ -167,7 +170,7 @@ class EnergyLoss(_FieldsLoss):
         self.over = over
 
     def forward(
-        self, forecast: Predictive, target: Tensor, weights: Tensor | None = None
+        self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
     ) -> Tensor:
         """Score of its row or date at each point, (N, H, W).
 

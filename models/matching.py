@@ -4,9 +4,9 @@ from torch import Tensor
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
+from ens10.metrics.distributions import Distribution
 from ens10.models.heads import Head
 from ens10.models.networks.base import Network
-from ens10.models.predictive import Predictive
 
 
 def require_match(network: Network, head: Head) -> None:
@@ -35,14 +35,14 @@ def require_match(network: Network, head: Head) -> None:
         )
 
 
-def forecast_of(network: Network, head: Head, batch: Batch) -> Predictive:
+def forecast_of(network: Network, head: Head, batch: Batch) -> Distribution:
     """The forecast of a network and head for a batch.
 
     Raises:
         ArgumentError: features that the network cannot take.
     """
     _check_features(batch["features"], network)
-    forecast: Predictive = head(network(batch["features"]), batch)
+    forecast: Distribution = head(network(batch["features"]), batch)
     return forecast
 
 

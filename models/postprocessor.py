@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError, listing
 from ens10.loader.batch import Batch
+from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
 from ens10.models.heads import Head
 from ens10.models.layers.smoe.tracking import (
@@ -24,7 +25,6 @@ from ens10.models.losses import CRPSLoss, Loss
 from ens10.models.matching import forecast_of, require_match
 from ens10.models.means import WeightedMean
 from ens10.models.networks.base import Network
-from ens10.models.predictive import Predictive
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.warmstart import solve_methods, unsolved
 
@@ -42,7 +42,7 @@ class Prediction:
         dates: (N,) int64 valid dates in seconds since 1970-01-01 00 UTC.
     """
 
-    forecast: Predictive
+    forecast: Distribution
     dates: Tensor
 
 
@@ -56,7 +56,7 @@ class _ForecastModule(pl.LightningModule):
         self.means = nn.ModuleDict({name: WeightedMean() for name in _LOGGED})
 
     @abstractmethod
-    def forward(self, batch: Batch) -> Predictive:
+    def forward(self, batch: Batch) -> Distribution:
         """The forecast for a batch."""
 
     def setup(self, stage: str) -> None:  # noqa: ARG002  (the name in LightningModule)
@@ -72,7 +72,7 @@ class _ForecastModule(pl.LightningModule):
                 "Set precision to bf16-mixed, which leaves fields in physical units as they are",
             )
 
-    def _step(self, batch: Batch, stage: Stage, forecast: Predictive | None = None) -> Tensor:
+    def _step(self, batch: Batch, stage: Stage, forecast: Distribution | None = None) -> Tensor:
         """Weighted mean of the loss over the valid points of all dates; logs it."""
         forecast = self(batch) if forecast is None else forecast
         losses = self.loss.evaluate(forecast, batch["target"], batch["weights"])
@@ -242,7 +242,7 @@ class PostProcessor(TrainedModule):
         require_match(network, head)
         self.network = network
 
-    def forward(self, batch: Batch) -> Predictive:
+    def forward(self, batch: Batch) -> Distribution:
         """The forecast for a batch.
 
         Raises:
@@ -271,9 +271,9 @@ class StatisticalPostProcessor(_ForecastModule):
         self.automatic_optimization = False
         self.method = method
 
-    def forward(self, batch: Batch) -> Predictive:
+    def forward(self, batch: Batch) -> Distribution:
         """The forecast for a batch."""
-        forecast: Predictive = self.method(batch)
+        forecast: Distribution = self.method(batch)
         return forecast
 
     def setup(self, stage: str) -> None:

@@ -20,7 +20,8 @@ ALONE = [
     "ens10.places:is_url",
     "ens10.untrusted:is_inner",
     "ens10.experiments.runner.key:result_version",
-    "ens10.metrics.crps:crps_normal",
+    "ens10.metrics.distributions.normal:crps_normal",
+    "ens10.metrics.distributions.normal:Normal",
     "ens10.metrics.crps:crps_ensemble",
     "ens10.metrics.extremes.efi:efi",
     "ens10.metrics.scores.contingency:contingency_scores",
@@ -69,9 +70,9 @@ def test_the_examples_on_data(tmp_path, monkeypatch):
 
 
 def test_an_example_that_is_wrong_is_seen(monkeypatch):
-    from ens10.metrics import crps
+    from ens10.metrics import crps_normal
 
-    text = crps.crps_normal.__doc__.replace("0.2337", "0.2338")
-    monkeypatch.setattr(crps.crps_normal, "__doc__", text)
+    text = crps_normal.__doc__.replace("0.2337", "0.2338")
+    monkeypatch.setattr(crps_normal, "__doc__", text)
     with pytest.raises(AssertionError, match=r"0\.2338\s+Got:\s+0\.2337"):
-        run("ens10.metrics.crps:crps_normal")
+        run("ens10.metrics.distributions.normal:crps_normal")

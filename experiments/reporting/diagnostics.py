@@ -14,9 +14,8 @@ import xarray as xr
 from ens10.experiments.reading import PREDICTIONS, open_forecast, reading
 from ens10.grid import area_weights
 from ens10.metrics import event_sums, merge_states
-from ens10.metrics.verification.cases import Case
-from ens10.metrics.verification.distributions import case_of
-from ens10.metrics.verification.kinds import kind_of
+from ens10.metrics.distributions import kind_of
+from ens10.metrics.verification.pairs import Pair
 
 Floats = npt.NDArray[np.float64]
 BINS = 10  # of probability
@@ -66,7 +65,9 @@ def diagnose(folder: Path, dates: npt.NDArray[np.datetime64]) -> Diagnosis | Non
         return None
     chosen = {"time": dates}
     with reading(folder):
-        return _summed(forecast.sel(chosen), truth.sel(chosen).transpose(*_DIMS).load(), kind.core)
+        return _summed(
+            forecast.sel(chosen), truth.sel(chosen).transpose(*_DIMS).load(), kind.core_dims()
+        )
 
 
 def _summed(forecast: xr.Dataset, truth: xr.DataArray, core: tuple[str, ...]) -> Diagnosis:
@@ -102,18 +103,17 @@ def _blocks(forecast: xr.Dataset) -> list[slice]:
     return [slice(first, first + step) for first in range(0, dates, step)]
 
 
-def _case(one: xr.Dataset, y: Any, core: tuple[str, ...]) -> Case:
+def _case(one: xr.Dataset, y: Any, core: tuple[str, ...]) -> Pair:
     """A date's forecast, core dimension first, beside its truth."""
     order = (*core, "latitude", "longitude")
     arrays = {
         str(name): v.transpose(*(d for d in order if d in v.dims)).to_numpy()
         for name, v in one.data_vars.items()
     }
-    levels = one["quantile"].to_numpy() if "quantile" in one.dims else None
-    return case_of(str(one.attrs["forecast_kind"]))(arrays, y, np.uint64(0), levels)
+    return Pair(kind_of(one).from_variables(arrays, one.coords), y)
 
 
-def _moments(case: Case) -> Floats:
+def _moments(case: Pair) -> Floats:
     """Error of the centre, its square, variance and 1; all 0 where one is missing."""
     try:
         if {"error", "variance"} <= case.offers:

@@ -12,7 +12,7 @@ from ens10.metrics._dispatch import common_dtype
 from ens10.metrics._kernels_numpy import check_sigma
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.calibration.quantiles import levels_of
-from ens10.metrics.families._formula import check_domain
+from ens10.metrics.distributions.formula import check_domain
 
 
 def interval_normal(mu: Any, sigma: Any, *, level: float) -> tuple[Any, Any]:

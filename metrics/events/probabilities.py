@@ -11,9 +11,9 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Score, apply, on_tensors
 from ens10.metrics._dispatch import backend_of, common_dtype
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
+from ens10.metrics.distributions.formula import Formula
 from ens10.metrics.events import _kernels
 from ens10.metrics.events._kernels import check_members, check_units
-from ens10.metrics.families._formula import Formula
 
 PointNan = Literal["propagate", "skip-members"]
 _TORCH = "ens10.metrics.events._torch"

@@ -11,6 +11,7 @@ import numpy as np
 
 import ens10.metrics.scores as package
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics.distributions.registry import distribution_class
 from ens10.metrics.scores import standard
 from ens10.metrics.states import Floats, Metric, PointStatistic, Units
 
@@ -105,9 +106,7 @@ def metric_of(name: str) -> NamedMetric:
 
 def undefined(score: str, kind: str, members: int | None) -> str:
     """Why a score is undefined for a forecast, or "" if it is defined."""
-    from ens10.metrics.verification.distributions import case_of  # it imports this module
-
-    offered = case_of(kind).offers
+    offered = distribution_class(kind).offers
     entry = METRICS.get(score)
     means = () if entry is None else (STATISTICS[mean] for mean in entry.means)
     needed = {score} if entry is None else {name for mean in means for name in mean.needs}
@@ -170,12 +169,13 @@ def register_score(
 
     Args:
         name: small letters, digits and underscores, with a letter at the end.
-        field: from a case, one forecast of one date, to values of shape (H, W). A case has `y`,
-            the observations (H, W), and methods that return fields: `crps()`, `error()` (mean less
-            observation), `variance()`, `quantile(level)`, `above(threshold)` (a probability), as
-            far as its kind of forecast has them, and `arrays`, the forecast's variables with
-            (H, W) as their last axes. Points where observation or forecast is missing do not
-            count, whatever the function returns there.
+        field: from a `Pair`, one forecast of one date and its observations, to values of shape
+            (H, W). A pair has `y`, the observations (H, W), `forecast`, the `Distribution`,
+            `arrays`, its variables with (H, W) as their last axes, and methods that return
+            fields: `crps()`, `error()` (mean less observation), `variance()`, `quantile(level)`,
+            `above(threshold)` (a probability), as far as the kind of forecast has them. Points
+            where observation or forecast is missing do not count, whatever the function returns
+            there.
         long_name: in words.
         units: of the values: "truth" (those of the truth), "truth2" (their square) or "1".
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError, listing
-from ens10.metrics.verification.kinds import kind_of
+from ens10.metrics.distributions.registry import kind_of
 
 GRID = ("latitude", "longitude")
 APART = ("step", "level")  # dimensions beside time that are scored apart
@@ -34,12 +34,13 @@ def checked_forecast(forecast: xr.Dataset, name: str = "forecast") -> xr.Dataset
             that differ, or quantile levels that do not rise between 0 and 1.
     """
     kind = kind_of(forecast, name)
-    absent = [variable for variable in kind.variables if variable not in forecast]
+    variables = kind.stored_variables(forecast)
+    absent = [variable for variable in variables if variable not in forecast]
     if absent:
-        raise MissingDataError(f"{kind.name} {name}", absent)
-    chosen = forecast[list(kind.variables)]
+        raise MissingDataError(f"{kind.kind} {name}", absent)
+    chosen = forecast[list(variables)]
     apart = tuple(dim for dim in APART if dim in chosen.dims)
-    wanted = ("time", *apart, *kind.core, *GRID)
+    wanted = ("time", *apart, *kind.core_dims(), *GRID)
     for variable in chosen.values():
         if set(variable.dims) != set(wanted):
             raise ArgumentError(name, f"dimensions {variable.dims} instead of {wanted}")
@@ -47,7 +48,7 @@ def checked_forecast(forecast: xr.Dataset, name: str = "forecast") -> xr.Dataset
         if chosen.indexes[dim].has_duplicates:
             what = "a date" if dim == "time" else f"a {dim}"
             raise ArgumentError(name, f"{what} comes twice in its coordinate {dim}")
-    if "quantile" in kind.core:
+    if "quantile" in kind.core_dims():
         _check_levels(chosen["quantile"].to_numpy())
     return chosen.transpose(*wanted)
 
@@ -171,7 +172,7 @@ def _levels(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
 
 def _check_units(forecast: xr.Dataset, truth: xr.DataArray, name: str) -> None:
     kind = kind_of(forecast)
-    united: dict[str, xr.DataArray] = {str(v): forecast[v] for v in kind.united} | {"truth": truth}
+    united = {k: forecast[k] for k in kind.united_variables(forecast)} | {"truth": truth}
     units = {k: v.attrs["units"] for k, v in united.items() if "units" in v.attrs}
     if len(set(units.values())) > 1:
         told = ", ".join(f"{k} in {unit}" for k, unit in units.items())

@@ -8,9 +8,9 @@ import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError
+from ens10.metrics.distributions.registry import distribution_class, kind_of
 from ens10.metrics.verification.alignment import Join, matched
-from ens10.metrics.verification.distributions import case_of
-from ens10.metrics.verification.kinds import kind_of
+from ens10.metrics.verification.pairs import Pair
 from ens10.metrics.verification.working import load
 
 _DATES = 8  # most dates that are read
@@ -65,7 +65,7 @@ def cross_check(
         ArgumentError: properscoring is not installed or has no score for this kind; fewer than
             one point; no point that has truth and forecast.
     """
-    kind = kind_of(forecast).name
+    kind = kind_of(forecast).kind
     if kind not in ("normal", "ensemble"):
         raise ArgumentError("cross-check", f"properscoring has no CRPS of {kind} forecasts")
     if points < 1:
@@ -103,7 +103,7 @@ def _of_date(one: Any, kind: str, number: int, rng: np.random.Generator, oracle:
     place = (0, *(int(rng.integers(size)) for size in block.truth.shape[1:3]))
     arrays = {name: values[place] for name, values in block.arrays[0].items()}
     y = block.truth[place].astype(next(iter(arrays.values())).dtype, copy=False)
-    score = case_of(kind)(arrays, y, np.uint64(0)).field("crps")
+    score = Pair(distribution_class(kind).from_variables(arrays, {}), y).field("crps")
     there = np.flatnonzero(~np.isnan(score))
     chosen = rng.permutation(there)[: max(number, 0)]
     flat = {k: v.reshape(*v.shape[:-2], -1)[..., chosen] for k, v in arrays.items()}

@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
+from ens10.metrics.distributions.registry import kind_of
 from ens10.metrics.extremes import EFIMethod, FrozenEFI, Origin, origin
 from ens10.metrics.scores.registry import extras
 from ens10.metrics.verification.alignment import (
@@ -18,7 +19,6 @@ from ens10.metrics.verification.alignment import (
     checked_forecast,
     left_out,
 )
-from ens10.metrics.verification.kinds import kind_of
 from ens10.metrics.verification.options import EFIOptions
 from ens10.metrics.verification.raw import RawIndex, Role, another, improper
 
@@ -87,9 +87,9 @@ def _fields(
         return {"index": raw.to_dataarray()}, raw.origin, raw.method
     if not isinstance(raw, xr.Dataset):
         raise ArgumentError("raw", f"{type(raw).__name__} is no ensemble forecast and no FrozenEFI")
-    if kind_of(raw, "raw").name != "ensemble":
+    if kind_of(raw, "raw").kind != "ensemble":
         raise ArgumentError(
-            "raw", f"a forecast of kind {kind_of(raw).name}", "Give the ensemble's members"
+            "raw", f"a forecast of kind {kind_of(raw).kind}", "Give the ensemble's members"
         )
     if climate is None:
         raise ArgumentError(

@@ -10,6 +10,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import area_weights
+from ens10.metrics.distributions.registry import kind_of
 from ens10.metrics.scores.registry import (
     METRICS,
     available,
@@ -33,8 +34,6 @@ from ens10.metrics.verification.alignment import (
     matched,
 )
 from ens10.metrics.verification.climatology import Climatology, aligned_climatology
-from ens10.metrics.verification.distributions import case_of
-from ens10.metrics.verification.kinds import kind_of
 from ens10.metrics.verification.options import ScoringOptions
 from ens10.metrics.verification.raw_input import with_raw
 from ens10.metrics.verification.summary import summarise
@@ -179,7 +178,7 @@ def paired_states(
     forecasts, index = with_raw(forecasts, scores, options.efi, options.join)
     first = forecasts[0].forecast
     metrics = [
-        selected(each, kind_of(one.forecast).name, one.forecast.sizes.get("number"))
+        selected(each, kind_of(one.forecast).kind, one.forecast.sizes.get("number"))
         for each, one in zip(names, forecasts, strict=True)
     ]
     plan = Plan(
@@ -297,21 +296,20 @@ class _Collected:
             dims = _TABLE_DIMS.get(name, ("bin",) if np.ndim(counts) else ())
             found[name] = (dims, counts)
         states = xr.Dataset(found).assign_coords(self._coordinates(plan))
-        kind = {"forecast_kind": kind_of(self.forecast).name, **settings}
+        kind = {"forecast_kind": kind_of(self.forecast).kind, **settings}
         members = self.forecast.sizes.get("number")
         return states.assign_attrs(kind | ({"members": members} if members else {}))
 
     def _attributes(self, name: str) -> dict[str, str]:
         kind, statistic = kind_of(self.forecast), statistic_of(name)[0]
-        like = self.forecast[kind.united[0]] if kind.united else self.truth
+        united = [self.forecast[name] for name in kind.united_variables(self.forecast)]
+        like = (united or [self.truth])[0]
         units = like.attrs.get("units")
         attrs = {"truth": units, "truth2": f"({units})2" if units else None, "1": "1"}
         units_of_mean = attrs[statistic.units]
         found = {"units": units_of_mean} if units_of_mean else {}
         if statistic.name in ("crps", "crps_fair"):
-            found["estimator"] = (
-                "fair" if statistic.name == "crps_fair" else case_of(kind.name).estimator
-            )
+            found["estimator"] = "fair" if statistic.name == "crps_fair" else kind.crps_estimator
         return {k: str(v) for k, v in found.items()}
 
     def _coordinates(self, plan: Plan) -> dict[str, Any]:
@@ -354,7 +352,7 @@ def _checked_dates(
 
 def available_scores(forecast: xr.Dataset) -> tuple[str, ...]:
     """The names of the scores that are computed of a forecast when none are named."""
-    return available(kind_of(forecast).name, forecast.sizes.get("number"))
+    return available(kind_of(forecast).kind, forecast.sizes.get("number"))
 
 
 def _writable(coordinate: xr.DataArray) -> xr.Variable:
@@ -385,7 +383,7 @@ def _same_dates(
 
 def _compared(scores: Sequence[str] | None, reference: xr.Dataset) -> list[str]:
     """The scores of the reference: those that have a skill score and that it has itself."""
-    kind, members = kind_of(reference, "reference").name, reference.sizes.get("number")
+    kind, members = kind_of(reference, "reference").kind, reference.sizes.get("number")
     usual = [name for name, score in METRICS.items() if score.usual]
     compared = []
     for name in usual if scores is None else scores:

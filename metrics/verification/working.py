@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.metrics._dispatch import Array
+from ens10.metrics.distributions.registry import distribution_class, kind_of
 from ens10.metrics.scores.registry import HERSBACH, HISTOGRAM, statistic_of
 from ens10.metrics.states import PARTS, NanPolicy
 from ens10.metrics.verification.alignment import GRID, Matched
 from ens10.metrics.verification.climatology import Climatology
-from ens10.metrics.verification.distributions import case_of
-from ens10.metrics.verification.kinds import kind_of
+from ens10.metrics.verification.pairs import Pair
 from ens10.metrics.verification.raw import LoadedRaw, RawIndex
 from ens10.metrics.verification.zones import Zones
 
@@ -98,10 +98,15 @@ def load(
     for one in block:
         kind, sizes = kind_of(one.forecast), one.forecast.sizes
         shape = [sizes.get(d, 1) for d in ("time", "step", "level")]
-        shape += [sizes[d] for d in (*kind.core, *GRID)]
-        arrays.append({v: one.forecast[v].to_numpy().reshape(shape) for v in kind.variables})
+        shape += [sizes[d] for d in (*kind.core_dims(), *GRID)]
+        arrays.append(
+            {
+                v: one.forecast[v].to_numpy().reshape(shape)
+                for v in kind.stored_variables(one.forecast)
+            }
+        )
     return Loaded(
-        tuple(kind_of(one.forecast).name for one in block),
+        tuple(kind_of(one.forecast).kind for one in block),
         tuple(arrays),
         first.observed(dates),
         _labels(first),
@@ -173,7 +178,9 @@ def _part(plan: Plan, block: Loaded, n: int, truth: Array, index: Array | None) 
         key = date_key(plan.seed, *block.labels[case])
         efi = None if index is None else index[case]
         climatology = None if block.climatology is None else block.climatology[case]
-        one = case_of(block.kinds[n])(arrays, y, key, block.quantiles[n], efi, climatology)
+        kind = distribution_class(block.kinds[n])
+        forecast = kind.from_variables(arrays, {"quantile": block.quantiles[n]})
+        one = Pair(forecast, y, key, efi, climatology)
         found = 0
         for name in plan.means[n]:
             statistic, number = statistic_of(name)

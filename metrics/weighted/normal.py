@@ -4,9 +4,9 @@ import math
 from typing import Any
 
 from ens10.metrics._reduce import Over
-from ens10.metrics.families import _normal_shape
-from ens10.metrics.families._censored import crps
-from ens10.metrics.families._formula import Formula
+from ens10.metrics.distributions import standard_normal
+from ens10.metrics.distributions.censored import crps
+from ens10.metrics.distributions.formula import Formula
 from ens10.metrics.weighted._thresholds import ordered
 
 FAR = 1e3  # a z at which the normal distribution is 0 or 1 in every dtype, its square finite
@@ -73,7 +73,7 @@ def _moved(ops: Any, lower: Any, upper: Any, y: Any) -> Any:
 
 def _value(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> Any:
     # by integrals that do not cancel where both thresholds lie far from mu, or close together
-    return crps(_normal_shape, ops, mu, s, lower, upper, _moved(ops, lower, upper, y))
+    return crps(standard_normal, ops, mu, s, lower, upper, _moved(ops, lower, upper, y))
 
 
 def _partials(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> tuple[Any, ...]:

@@ -1,6 +1,5 @@
 """Statistical post-processing: methods that are solved, not trained."""
 
-from ens10.models.predictive.family import FamilyForecast
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.bias import BiasMap
 from ens10.models.statistical.climatology import Climatology
@@ -20,7 +19,6 @@ __all__ = [
     "EMOS",
     "BiasMap",
     "Climatology",
-    "FamilyForecast",
     "IsotonicRegression",
     "MemberByMember",
     "MemberEMOS",

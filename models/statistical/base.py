@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
+from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
-from ens10.models.predictive import Predictive
 
 
 class StatisticalMethod(nn.Module):
@@ -30,13 +30,13 @@ class StatisticalMethod(nn.Module):
         """Number of coefficients that `solve` determined."""
         return sum(b.numel() for b in self.buffers() if b.is_floating_point())
 
-    def __call__(self, batch: Batch) -> Predictive:
+    def __call__(self, batch: Batch) -> Distribution:
         """The forecast of `forward`, in full precision also under mixed precision.
 
         Coefficients are in units of the target: half precision knows 280 K to the nearest 2 K.
         """
         with torch.autocast(batch["raw_mean"].device.type, enabled=False):
-            forecast: Predictive = super().__call__(batch)
+            forecast: Distribution = super().__call__(batch)
         return forecast
 
     @abstractmethod
@@ -52,7 +52,7 @@ class StatisticalMethod(nn.Module):
         """
 
     @abstractmethod
-    def forward(self, batch: Batch) -> Predictive:
+    def forward(self, batch: Batch) -> Distribution:
         """The forecast for a batch.
 
         Raises:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ens10.loader.batch import Batch
 from ens10.metrics import Estimator
-from ens10.models.predictive import Ensemble, Normal, Predictive
+from ens10.metrics.distributions import Distribution, Ensemble, Normal
 from ens10.models.statistical.base import (
     StatisticalMethod,
     no_members,
@@ -69,7 +69,7 @@ class BiasMap(StatisticalMethod):
         cycle = annual_cycle(batch["dates"], self.harmonics).to(self.coefficients)
         return torch.einsum("nk,khw->nhw", cycle, self.coefficients)
 
-    def forward(self, batch: Batch) -> Predictive:
+    def forward(self, batch: Batch) -> Distribution:
         """Normal with the raw spread, or the moved members.
 
         Raises:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.batch import Batch
 from ens10.metrics import Estimator
-from ens10.models.predictive import Ensemble, Predictive
+from ens10.metrics.distributions import Distribution, Ensemble
 from ens10.models.statistical.base import StatisticalMethod, no_members
 
 Variant = Literal["quantile", "random"]
@@ -59,7 +59,7 @@ class Coupled(StatisticalMethod):
         self.solved.fill_(True)
 
     def _members(self, batch: Batch, template: Tensor) -> Ensemble:
-        forecast: Predictive = self.marginal(batch)
+        forecast: Distribution = self.marginal(batch)
         return couple(forecast, template, batch["dates"], self.variant, self.seed, self.estimator)
 
 
@@ -85,7 +85,7 @@ class ECC(Coupled):
 
 
 def couple(
-    forecast: Predictive,
+    forecast: Distribution,
     template: Tensor,
     dates: Tensor,
     variant: Variant = "quantile",
@@ -154,7 +154,7 @@ def generator_of(date: int, seed: int, purpose: str) -> np.random.Generator:
     return np.random.default_rng([seed, date % 2**63, *purpose.encode()])
 
 
-def _at_random_levels(forecast: Predictive, size: int, dates: Tensor, seed: int) -> Tensor:
+def _at_random_levels(forecast: Distribution, size: int, dates: Tensor, seed: int) -> Tensor:
     levels = _for_dates(lambda random: random.random(size), dates, seed, "levels")
     levels = levels.clamp(_LEAST_LEVEL, 1 - _LEAST_LEVEL).to(forecast.mean.device)
     return torch.stack([forecast.quantile(level)[:, n] for n, level in enumerate(levels)])

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from scipy import special
 
 from ens10.errors import UnknownNameError
+from ens10.metrics.distributions.formula import Formula
 from ens10.metrics.families import FAMILIES
-from ens10.metrics.families._formula import Formula
 
 Floats = npt.NDArray[np.float64]
 FamilyName = Literal[
@@ -67,7 +67,7 @@ def crps_terms(
     """
     if family == "normal":
         return _normal(mu, sigma, y)
-    formula = cast("Formula", FAMILIES[family].crps)
+    formula = cast("Formula", FAMILIES[family].formula("crps"))
     rest = (*(bounds or ()), y)
     step = _STEP * sigma
     value = formula.on_arrays(formula.value, *np.broadcast_arrays(mu, sigma, *rest))

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from ens10.loader.batch import Batch
+from ens10.metrics.distributions import Normal
 from ens10.models.domain import current
-from ens10.models.predictive import Normal
 from ens10.models.statistical.base import (
     StatisticalMethod,
     nothing_collected,

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
-from ens10.models.predictive import Quantiles
+from ens10.metrics.distributions import Quantiles
 from ens10.models.statistical.base import (
     StatisticalMethod,
     nothing_collected,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ens10.errors import UnknownNameError
 from ens10.loader.batch import Batch
-from ens10.models.predictive import Ensemble
+from ens10.metrics.distributions import Ensemble
 from ens10.models.statistical.base import (
     StatisticalMethod,
     no_members,

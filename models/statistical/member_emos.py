@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
-from ens10.models.predictive import Normal
+from ens10.metrics.distributions import Normal
 from ens10.models.statistical.base import StatisticalMethod, no_members, nothing_collected
 from ens10.models.statistical.crps_terms import crps_terms
 from ens10.models.statistical.newton import Evaluation, Floats, minimise

@@ -2,7 +2,7 @@
 
 from ens10.loader.batch import Batch
 from ens10.metrics import Estimator
-from ens10.models.predictive import Ensemble
+from ens10.metrics.distributions import Ensemble
 from ens10.models.statistical.base import StatisticalMethod, no_members
 
 

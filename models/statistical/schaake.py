@@ -8,7 +8,7 @@ from torch import Tensor
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics import Estimator
-from ens10.models.predictive import Ensemble
+from ens10.metrics.distributions import Ensemble
 from ens10.models.statistical.base import StatisticalMethod, require_same_grid
 from ens10.models.statistical.coupling import Coupled, Variant, generator_of
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
+from ens10.metrics.distributions import Distribution, Normal
+from ens10.metrics.distributions.registry import location_scale
 from ens10.models.domain import current
-from ens10.models.predictive import Normal, Predictive
-from ens10.models.predictive.family import FamilyForecast
 from ens10.models.statistical.base import (
     StatisticalMethod,
     nothing_collected,
@@ -126,7 +126,7 @@ class SeasonalEMOS(StatisticalMethod):
             return Choice(self.strength)
         return choose_ridge(spool, self.harmonics)
 
-    def forward(self, batch: Batch) -> Predictive:
+    def forward(self, batch: Batch) -> Distribution:
         """Forecast of the family with location and scale (N, H, W); NaN where the raw one is."""
         self._require_solved()
         require_same_grid(self, self.centre, batch)
@@ -139,7 +139,7 @@ class SeasonalEMOS(StatisticalMethod):
         sigma = torch.sqrt((2 * c).exp() + (d.exp() * std).square() + floor.square())
         if self.family == "normal":
             return Normal(mu, sigma, positive=True)
-        return FamilyForecast(self.family, mu, sigma, self.lower, self.upper)
+        return location_scale(self.family, mu, sigma, self.lower, self.upper)
 
 
 def _check_bounds(family: str, lower: float, upper: float) -> None:

@@ -14,8 +14,8 @@ from ens10.experiments.bytesread import BytesRead
 from ens10.experiments.predictions import PredictionWriter
 from ens10.loader import EnsembleDataModule
 from ens10.loader.share import Share
+from ens10.metrics.distributions import Ensemble, Normal
 from ens10.models.postprocessor import Prediction
-from ens10.models.predictive import Ensemble, Normal
 
 ROWS, COLUMNS = (0, 4, 6, 8), (0, 6, 16)
 

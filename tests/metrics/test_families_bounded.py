@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from ens10 import metrics
 from ens10.errors import ArgumentError
-from ens10.metrics import parametric
-from ens10.metrics.families import FAMILIES, crps, log_score, mean, variance
-from ens10.metrics.parametric import (
+from ens10.metrics import (
     crps_censored_logistic,
     crps_censored_normal,
     crps_logistic,
     crps_truncated_logistic,
     crps_truncated_normal,
 )
+from ens10.metrics.families import FAMILIES, crps, log_score, mean, variance
 
 INF = float("inf")
 BOUNDED = ["truncated_normal", "censored_normal", "truncated_logistic", "censored_logistic"]
-FUNCTIONS = [getattr(parametric, f"crps_{name}") for name in BOUNDED]
+FUNCTIONS = [getattr(metrics, f"crps_{name}") for name in BOUNDED]
 
 
 def case(n, seed=0):
@@ -96,7 +96,7 @@ WINDOWS += [
 def test_truncated_far_in_a_tail_and_between_close_bounds(shape, window):
     mp = pytest.importorskip("mpmath").mp
     lower, upper = (float(v) for v in window)
-    function = getattr(parametric, f"crps_truncated_{shape}")
+    function = getattr(metrics, f"crps_truncated_{shape}")
     with mp.workdps(120):
         for share in (-0.2, 0.0, 0.03, 0.5, 1.0, 1.1):
             z = lower + share * min(upper - lower, 2.0)
@@ -118,7 +118,7 @@ def test_truncated_normal_is_scipys(window):
     y = frozen.ppf([0.01, 0.3, 0.9])
     given = {"mu": mu, "sigma": sigma, "lower": lower, "upper": upper}
     np.testing.assert_allclose(log_score("truncated_normal", given, y), -frozen.logpdf(y), 1e-10)
-    probability = FAMILIES["truncated_normal"].cdf(*given.values(), y)
+    probability = FAMILIES["truncated_normal"].formula("cdf")(*given.values(), y)
     np.testing.assert_allclose(probability, frozen.cdf(y), rtol=1e-9)
     assert float(mean("truncated_normal", given)) == pytest.approx(frozen.mean(), rel=1e-12)
     assert float(variance("truncated_normal", given)) == pytest.approx(frozen.var(), rel=1e-6)
@@ -162,14 +162,14 @@ def test_limits_at_zero_spread(name):
     bounds = [torch.tensor(v, dtype=torch.float64) for v in (-1.0, 1.0)] if name in BOUNDED else []
     inputs = [mu, torch.zeros_like(mu), *(b.expand(8).clone() for b in bounds), y]
     inputs = [x.requires_grad_() for x in inputs]
-    values = FAMILIES[name].crps(*inputs)
+    values = FAMILIES[name].formula("crps")(*inputs)
     nearest = mu.clamp(-1, 1) if bounds else mu
     np.testing.assert_allclose(values.detach(), (y - nearest).abs().detach(), rtol=1e-15)
     gradients = torch.autograd.grad(values.sum(), inputs)
     assert all(g.isfinite().all() for g in gradients)
     near = [x.detach().clone() for x in inputs]
     near[1] = near[1] + 1e-7
-    slope = (FAMILIES[name].crps(*near) - values.detach()) / 1e-7
+    slope = (FAMILIES[name].formula("crps")(*near) - values.detach()) / 1e-7
     np.testing.assert_allclose(gradients[1].detach(), slope, atol=1e-5)
 
 
@@ -181,14 +181,14 @@ def test_gradients_are_right_far_in_a_tail(name):
     mu, sigma = torch.zeros(6, dtype=torch.float64), torch.ones(6, dtype=torch.float64)
     inputs = [x.requires_grad_() for x in (mu, sigma, lower, upper, y.detach())]
     for score in ("crps", "log_score"):
-        function = getattr(FAMILIES[name], score)
+        function = FAMILIES[name].formula(score)
         assert torch.autograd.gradcheck(function, inputs, eps=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["truncated_normal", "truncated_logistic"])
 @pytest.mark.parametrize("score", ["crps", "log_score"])
 def test_gradients_where_a_bound_is_a_million_spreads_away(name, score):
-    function = getattr(FAMILIES[name], score)
+    function = FAMILIES[name].formula(score)
     given = [torch.tensor(v, dtype=torch.float64) for v in (-3e6, 1.0, 0.0, INF, 4e-7)]
     mu, sigma = (v.clone().requires_grad_() for v in given[:2])
     found = torch.autograd.grad(function(mu, sigma, *given[2:]), (mu, sigma))

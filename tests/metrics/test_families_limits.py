@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ens10.metrics import crps_normal, twcrps_normal
+from ens10.metrics.distributions.mixture import crps_normal_mixture
+from ens10.metrics.distributions.registry import location_scale
 from ens10.metrics.families import FAMILIES, crps, log_score, pit
-from ens10.metrics.families.mixture import crps_normal_mixture
-from ens10.models.predictive.family import FamilyForecast
 
 INF = math.inf
 mp = mpmath.mp
@@ -71,7 +71,7 @@ def test_the_cauchy_distribution_has_a_finite_crps():
     np.testing.assert_allclose(crps("student_t", known, 2 + 3 * z), 3 * wanted, rtol=1e-13)
     tensors = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in known.values()]
     y = torch.tensor([0.5, 4.0], dtype=torch.float64)
-    assert torch.autograd.gradcheck(FAMILIES["student_t"].crps, [*tensors, y])
+    assert torch.autograd.gradcheck(FAMILIES["student_t"].formula("crps"), [*tensors, y])
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -87,8 +87,8 @@ def test_infinite_degrees_of_freedom_are_the_normal(dtype):
         )
     ends = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (INF, 0.5, 2.0)]
     for score in ("crps", "log_score"):
-        got = getattr(FAMILIES["student_t"], score)(*ends, torch.tensor(1.2))
-        wanted = getattr(FAMILIES["normal"], score)(*ends[1:], torch.tensor(1.2))
+        got = FAMILIES["student_t"].formula(score)(*ends, torch.tensor(1.2))
+        wanted = FAMILIES["normal"].formula(score)(*ends[1:], torch.tensor(1.2))
         found = torch.autograd.grad(got, ends)
         assert found[0] == 0
         for a, b in zip(found[1:], torch.autograd.grad(wanted, ends[1:]), strict=True):
@@ -98,7 +98,7 @@ def test_infinite_degrees_of_freedom_are_the_normal(dtype):
 def test_a_forecast_of_t_without_degrees_of_freedom_is_the_normal():
     mu, sigma = torch.zeros(1, 2, 2), torch.ones(1, 2, 2)
     y = torch.tensor([[[0.0, 1.0], [-2.0, 5.0]]])
-    found, normal = (FamilyForecast(name, mu, sigma) for name in ("student_t", "normal"))
+    found, normal = (location_scale(name, mu, sigma) for name in ("student_t", "normal"))
     for call in (
         lambda f: f.crps(y),
         lambda f: f.log_score(y),

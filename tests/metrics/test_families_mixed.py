@@ -10,6 +10,8 @@ from scipy.stats import binom, norm
 
 from ens10.errors import ArgumentError
 from ens10.metrics import crps_normal
+from ens10.metrics.distributions.bernstein import crps_bernstein
+from ens10.metrics.distributions.mixture import crps_normal_mixture
 from ens10.metrics.families import (
     FAMILIES,
     crps,
@@ -19,8 +21,6 @@ from ens10.metrics.families import (
     pit_interval,
     variance,
 )
-from ens10.metrics.families.bernstein import crps_bernstein
-from ens10.metrics.families.mixture import crps_normal_mixture
 
 RNG = np.random.default_rng(0)
 MU, SIGMA = RNG.normal(size=(3, 50)), RNG.uniform(0.1, 2, (3, 50))

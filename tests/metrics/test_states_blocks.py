@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics import merge_states, score_states, verify
+from ens10.metrics.distributions._sweep import LANES, scores_of_members
 from ens10.metrics.ensemble._network import exchanges
 from ens10.metrics.verification import blocks
 from ens10.metrics.verification.sums import add_map, date_key, field_sums, rank_counts
-from ens10.metrics.verification.sweep import LANES, scores_of_members
 
 N = 30
 

@@ -8,8 +8,8 @@ from scipy import stats
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import area_weights
 from ens10.metrics import score_states, summarise, verify
+from ens10.metrics.distributions import distribution_class
 from ens10.metrics.scores.registry import METRICS, STATISTICS
-from ens10.metrics.verification.distributions import case_of
 
 N, M, H, W = 30, 5, 6, 8
 FIELD = ("time", "latitude", "longitude")
@@ -116,8 +116,11 @@ def test_families_of_the_registry(world):
     assert "crps" in verify(bounded, truth)
     with pytest.raises(MissingDataError, match="logistic forecast: 1 part is missing: sigma"):
         verify(logistic.drop_vars("sigma"), truth)
-    with pytest.raises(ArgumentError, match="coverage is undefined for forecasts of kind 'logis"):
-        verify(logistic, truth, ("coverage_0.5",))
+    low, high = stats.logistic(mu, sigma).interval(0.5)
+    covered = weighted(np.where(np.isnan(y), np.nan, (y >= low) & (y <= high)), truth)
+    assert float(verify(logistic, truth, ("coverage_0.5",))["coverage_0.5"]) == covered
+    with pytest.raises(ArgumentError, match="crps_fair is undefined for forecasts of kind 'logis"):
+        verify(logistic, truth, ("crps_fair",))
 
 
 def test_the_decomposition_of_hersbach(world):
@@ -244,5 +247,6 @@ def test_the_table_is_whole():
     for name, score in METRICS.items():
         assert set(score.means) <= set(STATISTICS), name
         needed = {field for mean in score.means for field in STATISTICS[mean].needs}
-        kinds = [k for k in ("normal", "ensemble", "quantiles") if needed <= case_of(k).offers]
+        known = ("normal", "ensemble", "quantiles")
+        kinds = [k for k in known if needed <= distribution_class(k).offers]
         assert kinds, name

@@ -14,7 +14,7 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from ens10.errors import ArgumentError
-from ens10.metrics.crps import crps_normal
+from ens10.metrics import crps_normal
 from ens10.metrics.weighted import twcrps_ensemble, twcrps_normal
 
 THRESHOLDS = [(-math.inf, math.inf), (0.3, math.inf), (-math.inf, 0.3), (-0.5, 1.2), (4.0, 5.0)]

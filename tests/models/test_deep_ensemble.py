@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from ens10.errors import ArgumentError
+from ens10.metrics.distributions import Ensemble, Normal, Quantiles, location_scale
 from ens10.models import DeepEnsemble, MembersHead, MethodHead, PostProcessor, ResidualNormalHead
 from ens10.models.deep_ensemble import averaged
 from ens10.models.layers import Experts
 from ens10.models.networks import MLP, LocationUNet, SMoEResNet
-from ens10.models.predictive import Ensemble, FamilyForecast, Normal, Quantiles
 from ens10.models.statistical import EMOS
 
 
@@ -109,7 +109,7 @@ def field(numbers):
 def test_never_worse_than_its_parts_on_average(rows, truth):
     y = field([truth])
     normals = [Normal(field([mu]), field([sigma])) for mu, sigma, _ in rows]
-    logistic = [FamilyForecast("logistic", field([mu]), field([sigma])) for mu, sigma, _ in rows]
+    logistic = [location_scale("logistic", field([mu]), field([sigma])) for mu, sigma, _ in rows]
     members = [
         Ensemble(torch.tensor([mu - a, mu, mu + b], dtype=torch.float64).view(1, 3, 1, 1))
         for mu, a, b in rows

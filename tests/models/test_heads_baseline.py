@@ -139,7 +139,7 @@ def test_a_method_that_gives_no_normal(make_batches):
     batches = make_batches(6)
     for method, name in (
         (MemberByMember(), "Ensemble"),
-        (SeasonalEMOS(0, family="logistic", strength=30.0), "FamilyForecast"),
+        (SeasonalEMOS(0, family="logistic", strength=30.0), "Logistic"),
     ):
         head = MethodHead(solved(method, batches))
         with pytest.raises(ArgumentError, match=f"forecasts {name}, MethodHead needs"):

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics.distributions import location_scale
 from ens10.models import (
     CRPSLoss,
     EnergyLoss,
     Ensemble,
-    FamilyForecast,
     LogScoreLoss,
     MembersCRPSLoss,
     Normal,
@@ -38,7 +38,7 @@ def test_log_score_is_minus_the_logarithm_of_the_density(normal):
     y = noise(3, 2, 3, 4)
     wanted = -torch.distributions.Normal(normal.mu, normal.sigma).log_prob(y)
     torch.testing.assert_close(LogScoreLoss()(normal, y), wanted)
-    student = FamilyForecast("student_t", normal.mu, normal.sigma, df=5.0)
+    student = location_scale("student_t", normal.mu, normal.sigma, df=5.0)
     wanted = -torch.distributions.StudentT(5.0, normal.mu, normal.sigma).log_prob(y)
     torch.testing.assert_close(LogScoreLoss()(student, y), wanted)
 
@@ -66,7 +66,7 @@ def test_thresholds_are_limits_of_the_integral(bounds, normal):
 def test_thresholds_of_families_in_closed_form_or_by_quantiles(family, normal):
     y, bounded = noise(3, 2, 3, 4).abs(), family.startswith(("censored", "truncated"))
     limits = {"lower": 0.0} if bounded else {"df": 6.0}
-    forecast = FamilyForecast(family, normal.mu, normal.sigma, **limits)
+    forecast = location_scale(family, normal.mu, normal.sigma, **limits)
     got = ThresholdCRPSLoss(-0.4, 0.8)(forecast, y)
     torch.testing.assert_close(got, dense(forecast, y, -0.4, 0.8, 100), rtol=0, atol=1e-2)
 

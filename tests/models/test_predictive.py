@@ -163,7 +163,7 @@ def test_shapes_and_coordinates_are_checked():
     with pytest.raises(ArgumentError, match="sigma"):
         Normal(torch.zeros(1, 2, 3), torch.zeros(1, 2, 4))
     with pytest.raises(ArgumentError, match="expected \\(N, M, H, W\\)"):
-        Ensemble(torch.zeros(3, 2, 2))
+        Ensemble(torch.zeros(3, 2))
     with pytest.raises(ArgumentError, match="do not fit"):
         normal().to_dataset(coords(rows=5), "K")
     short = {name: value for name, value in coords().items() if name not in ("step", "time")}

@@ -5,9 +5,9 @@ import torch
 
 from ens10.errors import ArgumentError
 from ens10.metrics import crps_bernstein, crps_quantiles
+from ens10.metrics.distributions.bernstein import basis
+from ens10.metrics.distributions.quantiles import LEVELS
 from ens10.models import Bernstein
-from ens10.models.predictive.bernstein import basis
-from ens10.models.predictive.quantiles import LEVELS
 
 
 def noise(seed, *shape):

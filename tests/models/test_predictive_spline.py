@@ -7,8 +7,8 @@ import torch
 
 from ens10.errors import ArgumentError
 from ens10.metrics import crps_quantiles
+from ens10.metrics.distributions.quantiles import LEVELS
 from ens10.models import Normal, SplineFlow, SplineHead
-from ens10.models.predictive.quantiles import LEVELS
 
 
 def noise(seed, *shape):
@@ -32,7 +32,8 @@ def dense(forecast, y, low=-math.inf, high=math.inf):
     """int (F - 1{x > y})^2 dx of forecasts (1, 1, W), from 12,001 values of z."""
     z = torch.linspace(-8, 8, 12_001, dtype=torch.float64)
     many = wide(forecast, len(z))
-    x = many._at(z[None, :, None].expand_as(many.mu.expand(1, len(z), -1)))[0]
+    at = z[None, :, None].expand(1, len(z), many.mu.shape[-1])
+    x = (many.mu + many.sigma * many._spline.value(at))[0]
     u = forecast._spline.inverse((y - forecast.mu) / forecast.sigma)[0][0]
     z = torch.cat([z[:, None].expand_as(x), u])
     x = torch.cat([x, y[0]]).clamp(low, high)

@@ -4,7 +4,7 @@ import torch
 from scipy.optimize import minimize
 
 from ens10.errors import ArgumentError
-from ens10.models.predictive import Normal
+from ens10.metrics.distributions import Normal
 from ens10.models.statistical import EMOS
 from ens10.models.statistical.isotonic import IsotonicRegression
 from ens10.models.statistical.pool import step_functions

@@ -7,7 +7,7 @@ import torch
 from scipy.optimize import minimize
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.models.predictive import Ensemble
+from ens10.metrics.distributions import Ensemble
 from ens10.models.statistical import EMOS
 from ens10.models.statistical.member_by_member import MemberByMember, Points, fit
 from ens10.models.statistical.member_emos import MemberEMOS

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ens10.errors import ArgumentError
-from ens10.models.predictive import FamilyForecast
+from ens10.metrics.distributions import location_scale
 from ens10.models.statistical.spool import Spool, in_parallel
 
 
@@ -73,8 +73,8 @@ def test_a_family_forecast_as_a_dataset_says_which():
     field = torch.ones(1, 2, 2)
     coords = {"time": [0], "latitude": [1, 0], "longitude": [0, 1], "step": 48}
     coords["valid_time"] = ("time", [0])
-    made = FamilyForecast("censored_normal", field, field, 0.0).to_dataset(coords, "m")
+    made = location_scale("censored_normal", field, field, 0.0).to_dataset(coords, "m")
     assert made.attrs == {"forecast_kind": "censored_normal"}
     assert set(made) == {"mu", "sigma", "lower", "upper"}
     with pytest.raises(ArgumentError, match="sigma: has shape"):
-        FamilyForecast("logistic", field, field[0])
+        location_scale("logistic", field, field[0])

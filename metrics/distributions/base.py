@@ -1,0 +1,497 @@
+"""The one class of forecast distributions, which every kind of forecast is a subclass of.
+
+A distribution holds arrays of one library, numpy or torch, whose last two axes are latitude and
+longitude where there are any: a field (..., H, W). What a forecast holds several of at each point
+(members, quantiles, coefficients) is the axis before them: (..., M, H, W).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import xarray as xr
+
+from ens10.errors import ArgumentError
+from ens10.metrics.distributions.formula import (
+    NUMPY,
+    Formula,
+    Function,
+    Kernel,
+    Parameter,
+    is_tensor,
+    on_tensors,
+    ops_of,
+)
+
+FIELD = ("time", "latitude", "longitude")
+CORE = -3  # the axis of members, quantiles or coefficients
+CLASSES: "dict[str, type[Distribution]]" = {}  # by kind, of the modules that were imported
+_LEVELS = 100  # quantiles that stand for a distribution without a closed form
+_BY_EFI = frozenset({"eecrps", "abs_efi"})
+_BY_QUANTILE = frozenset({"quantile_score", "coverage", "width"})
+OF_EVERY_KIND = _BY_EFI | {"crps", "brier", "histogram"}
+OF_QUANTILES = OF_EVERY_KIND | _BY_QUANTILE
+
+LOCATION = Parameter(long_name="location of the forecast")
+SCALE = Parameter("nonnegative", long_name="its scale")
+LOWER = Parameter(default=-np.inf, long_name="its lower bound")
+UPPER = Parameter(default=np.inf, long_name="its upper bound")
+BOUNDED = {"mu": LOCATION, "sigma": SCALE, "lower": LOWER, "upper": UPPER}
+SHAPE = Parameter("positive", "1", long_name="shape of the forecast")
+POSITIVE_SCALE = Parameter("positive", long_name="its scale")
+
+
+class Distribution:
+    """A distribution of the target at each date and grid point.
+
+    A head returns one, a store of predictions holds one, `verify` scores one. To add a kind, make
+    a dataclass of its parameters with `kind=`: it is then found by that name in stores.
+
+    Attributes:
+        kind: its name, which is `attrs["forecast_kind"]` of a Dataset.
+        parameters: its variables, in the order in which the class takes them.
+        offers: fields of scores that `verify` can make of it.
+        crps_estimator: what its CRPS is called in attributes.
+        counts_ranks: whether `verify` keeps a rank histogram of it.
+    """
+
+    kind: ClassVar[str] = ""
+    parameters: ClassVar[Mapping[str, Parameter]] = {}
+    offers: ClassVar[frozenset[str]] = OF_EVERY_KIND
+    crps_estimator: ClassVar[str] = ""
+    counts_ranks: ClassVar[bool] = False
+
+    def __init_subclass__(cls, kind: str = "", **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if kind:
+            cls.kind, CLASSES[kind] = kind, cls
+            cls.crps_estimator = cls.__dict__.get("crps_estimator", kind)
+
+    # ------------------------------------------------------------------ what a subclass gives
+
+    def crps(self, y: Any) -> Any:
+        """Continuous ranked probability score of each point against `y`, in its unit."""
+        raise NotImplementedError
+
+    @property
+    def mean(self) -> Any:
+        """Expectation at each point."""
+        raise NotImplementedError
+
+    @property
+    def std(self) -> Any:
+        """Standard deviation at each point."""
+        raise NotImplementedError
+
+    def cdf(self, y: Any) -> Any:
+        """Probability of a value of at most `y`."""
+        raise NotImplementedError
+
+    def quantile(self, q: Any) -> Any:
+        """The smallest value whose cdf reaches `q`.
+
+        Args:
+            q: one probability, or a vector (Q,) of them.
+
+        Returns:
+            A field, or (Q, ..., H, W) for a vector.
+
+        Raises:
+            ArgumentError: a probability outside [0, 1], or an array of more than one dimension.
+        """
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ what follows from it
+
+    def log_score(self, y: Any) -> Any:  # noqa: ARG002
+        """Minus the logarithm of the density at `y`, nats.
+
+        Raises:
+            ArgumentError: the distribution has no density.
+        """
+        raise ArgumentError(
+            "loss",
+            f"{type(self).__name__} forecasts have no density for a logarithmic score",
+            "Train on the CRPS, or choose a head with a density, such as ResidualNormalHead",
+        )
+
+    @property
+    def variance(self) -> Any:
+        """Square of the standard deviation."""
+        std = self.std
+        return std * std
+
+    def cdf_below(self, y: Any) -> Any:
+        """Probability of a value less than `y`."""
+        return self.cdf(y)
+
+    def above(self, threshold: Any) -> Any:
+        """Probability of a value greater than a threshold, a number or a field."""
+        return 1.0 - self.cdf(self._field_of(threshold))
+
+    def pit(self, y: Any, seed: int = 0) -> Any:
+        """Probability integral transform F(y); where F jumps at y, drawn evenly within the jump.
+
+        Args:
+            y: observations, a numpy field.
+            seed: of the draws.
+        """
+        below, upto = self.cdf_below(y), self.cdf(y)
+        if below is upto or not np.any(below < upto):
+            return upto
+        from ens10.metrics._point_random import draws
+
+        return below + draws({"pit": upto}, {}, seed) * (upto - below)
+
+    def twcrps(self, y: Any, lower: float, upper: float) -> Any:
+        """CRPS of outcomes between thresholds, those beyond counted as the threshold.
+
+        The integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper`. Without a closed form
+        it is that of the quantiles at the levels (k - 1/2) / 100, scored as an ensemble.
+        """
+        from ens10.metrics.crps import crps_ensemble
+
+        ops = self.ops
+        levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
+        values = clipped(ops, self.quantile(levels), lower, upper)
+        moved = clipped(ops, y, lower, upper)
+        return crps_ensemble(values, moved, estimator="plain", member_dim=0)
+
+    def sample(self, n: int, generator: Any = None) -> Any:
+        """`n` draws that are independent between points, (..., n, H, W).
+
+        Args:
+            n: how many for each point.
+            generator: a `torch.Generator` for tensors; for numpy a `numpy.random.Generator` or
+                a seed.
+        """
+        return draws_last(self.ops, self._at(self._random_levels(n, generator)))
+
+    def estimated_quantile(self, level: float) -> Any:
+        """The quantile that scores use: of a sample, an estimate for what it is drawn from."""
+        return self.quantile(level)
+
+    def statistics(self, y: Any) -> Mapping[str, Any]:  # noqa: ARG002
+        """Fields that one pass over the forecast gives together, by the names of `offers`."""
+        return {}
+
+    def hersbach_sums(self, y: Any, weights: Any) -> dict[str, Any]:
+        """Sums from which the CRPS of members is decomposed."""
+        raise NotImplementedError
+
+    def ranks(
+        self,
+        y: Any,  # noqa: ARG002
+        statistics: Mapping[str, Any],  # noqa: ARG002
+    ) -> tuple[Any, Any, Any] | None:
+        """Where `y` lies among the values of a step function; None for other distributions.
+
+        Args:
+            y: observations, a field.
+            statistics: those of `y`, see `statistics`.
+
+        Returns:
+            Numbers of values below `y` (-1 where one is missing) and equal to it, int32, and the
+            probabilities at which the ranks begin and end, from 0 to 1.
+        """
+        return None
+
+    # ------------------------------------------------------------------ arrays
+
+    @property
+    def values_by_name(self) -> dict[str, Any]:
+        """The parameters as they were given, in order."""
+        return {name: getattr(self, name) for name in self.parameters}
+
+    @property
+    def ops(self) -> Any:
+        """The elementwise functions of its library."""
+        return ops_of(*self.values_by_name.values())
+
+    @property
+    def like(self) -> Any:
+        """A field of its shape, dtype and device."""
+        arrays = self.values_by_name
+        fields = [
+            value[..., 0, :, :] if self.parameters[name].core_dim else value
+            for name, value in arrays.items()
+            if getattr(value, "ndim", 0)
+        ]
+        if not fields:
+            fields = [v for v in arrays.values() if is_tensor(v)] or [np.zeros(())]
+        return fields[0]
+
+    def check_shapes(self) -> None:
+        """Refuse parameters of different fields.
+
+        Raises:
+            ArgumentError: arrays with axes whose shapes differ.
+        """
+        first, expected = "", None
+        for name, value in self.values_by_name.items():
+            if self.parameters[name].core_dim or not getattr(value, "ndim", 0):
+                continue
+            if expected is None:
+                first, expected = name, value.shape
+            elif value.shape != expected:
+                shapes = f"{tuple(value.shape)}, {first} {tuple(expected)}"
+                raise ArgumentError(name, f"has shape {shapes}")
+
+    def _field_of(self, value: Any) -> Any:
+        """A number as a field."""
+        return value if getattr(value, "ndim", 0) else self.ops.full_like(self.like, float(value))
+
+    def _at(self, p: Any) -> Any:
+        """Quantiles at probabilities (..., *field), float64."""
+        raise NotImplementedError
+
+    def _random_levels(self, n: int, generator: Any) -> Any:
+        # a level of 0 would be drawn as minus infinity
+        return self.ops.random((n, *self.like.shape), self.like, generator, 2.0**-54)
+
+    def probabilities(self, q: Any) -> Any:
+        """Probabilities as an array of the distribution's library, dtype and device.
+
+        Raises:
+            ArgumentError: a probability outside [0, 1], or an array of more than one dimension.
+        """
+        p = self.ops.double_like(q, self.like)
+        if p.ndim > 1 or not bool(((p >= 0) & (p <= 1)).all()):
+            raise ArgumentError("q", f"{q} is no probability or vector of probabilities in [0, 1]")
+        return p
+
+    # ------------------------------------------------------------------ Datasets
+
+    def variables(self) -> dict[str, Any]:
+        """The arrays that a Dataset of the distribution holds, by their names there."""
+        return {name: self._field_of(value) for name, value in self.values_by_name.items()}
+
+    def core_coordinates(self) -> dict[str, Sequence[float]]:
+        """Coordinates of the dimensions beside time, latitude and longitude."""
+        return {}
+
+    @classmethod
+    def core_dims(cls) -> tuple[str, ...]:
+        """Dimensions beside time, step, level, latitude and longitude."""
+        return tuple(dict.fromkeys(p.core_dim for p in cls.parameters.values() if p.core_dim))
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Dimensions of its variables."""
+        return ("time", *self.core_dims(), *FIELD[1:])
+
+    def attributes(self) -> dict[str, str]:
+        """The attributes of its Dataset: `forecast_kind`, by which it is scored."""
+        return {"forecast_kind": self.kind}
+
+    def variable_attributes(self, name: str, units: str) -> dict[str, str]:
+        """`units` and `long_name` of one of its variables, if the target has `units`."""
+        parameter = self.parameters[name]
+        own = units if parameter.unit == "target" else "1"
+        return {"units": own, "long_name": parameter.long_name or name}
+
+    def to_dataset(self, coords: Mapping[str, Any], units: str) -> xr.Dataset:
+        """The forecast as a Dataset with dimensions time, (one of its own,) latitude, longitude.
+
+        Args:
+            coords: as for `xarray.Dataset`: `time` (start dates), `valid_time` as
+                `("time", dates)`, the scalar `step`, `latitude`, `longitude`, and for an ensemble
+                optionally `number` (default 1 to M).
+            units: units of the target variable.
+
+        Raises:
+            ArgumentError: a coordinate is missing or has another length than its dimension.
+        """
+        missing = [d for d in (*FIELD, "step", "valid_time") if d not in coords]
+        if missing:
+            raise ArgumentError("coords", f"{', '.join(missing)} missing")
+        named = {
+            name: (self.dims, on_host(value), self.variable_attributes(name, units))
+            for name, value in self.variables().items()
+        }
+        own: dict[str, Any] = {k: list(values) for k, values in self.core_coordinates().items()}
+        try:
+            return xr.Dataset(named, coords={**own, **coords}, attrs=self.attributes())
+        except ValueError as error:
+            raise ArgumentError("coords", f"do not fit the forecast: {error}") from error
+
+    @classmethod
+    def stored_variables(cls, names: Any) -> tuple[str, ...]:
+        """The parameters to read from a Dataset with these names; defaults may be left out."""
+        return tuple(k for k, p in cls.parameters.items() if k in names or p.default is None)
+
+    @classmethod
+    def united_variables(cls, names: Any) -> tuple[str, ...]:
+        """Those of them that have the target's unit."""
+        return tuple(k for k in cls.stored_variables(names) if cls.parameters[k].unit == "target")
+
+    @classmethod
+    def from_variables(
+        cls,
+        variables: Mapping[str, Any],
+        coordinates: Mapping[Any, Any],  # noqa: ARG003
+    ) -> "Distribution":
+        """The distribution of a Dataset's variables (..., [core,] H, W), as `verify` scores it.
+
+        Args:
+            variables: arrays by name.
+            coordinates: of the core dimensions.
+        """
+        return cls(**variables)
+
+    @staticmethod
+    def from_dataset(dataset: xr.Dataset) -> "Distribution":
+        """The distribution that a Dataset of a forecast holds, on numpy.
+
+        Raises:
+            ArgumentError: no `forecast_kind` in its attributes.
+            UnknownNameError: a `forecast_kind` that is not known.
+            MissingDataError: variables of that kind that it lacks.
+        """
+        from ens10.metrics.verification.alignment import checked_forecast
+
+        checked = checked_forecast(dataset)
+        kind = CLASSES[str(checked.attrs["forecast_kind"])]
+        arrays = {str(name): values.to_numpy() for name, values in checked.data_vars.items()}
+        return kind.from_variables(arrays, checked.coords)
+
+
+class ClosedForm(Distribution):
+    """A family of distributions whose scores are closed forms of its parameters.
+
+    A subclass is a dataclass of the parameters and, last, `positive`: whether whoever makes it
+    guarantees parameters within their domain, so that scores do not check them (on a GPU a check
+    waits for all work before it).
+
+    Attributes:
+        kernels: the closed forms by the names "crps", "log_score", "cdf", "cdf_below" (of
+            families with point masses), "mean" and "variance".
+        formulas: the same as functions of arrays of any library.
+        inverse: (ops, *parameters, p) to the quantiles, in float64; None if there is none.
+        inverse_on_host: whether that takes numpy arrays only.
+        censored_as: kind of the same family with bounds at which it is censored, if there is one.
+    """
+
+    kernels: ClassVar[Mapping[str, Kernel]] = {}
+    formulas: ClassVar[Mapping[str, Any]] = {}
+    inverse: ClassVar[Function | None] = None
+    inverse_on_host: ClassVar[bool] = False
+    censored_as: ClassVar[str] = ""
+    positive: bool
+
+    def __init_subclass__(cls, kind: str = "", **options: Any) -> None:
+        super().__init_subclass__(kind, **options)
+        cls.formulas = {k: v.formula(k, cls.parameters, cls.kind) for k, v in cls.kernels.items()}
+        cls.offers = OF_QUANTILES if cls.inverse is not None else OF_EVERY_KIND
+        cls.offers |= {"log_score", "variance"} & cls.kernels.keys()
+        cls.offers |= {"error", "error2"} if "mean" in cls.kernels else set()
+
+    def __post_init__(self) -> None:
+        self.check_shapes()
+
+    def _result(self, name: str, *y: Any) -> Any:
+        formula: Formula = self.formula(name)
+        arguments = (*self.values_by_name.values(), *y)
+        dtype = getattr(arguments[-1], "dtype", None)
+        if formula.partials is not None and all(
+            is_tensor(a) and a.dtype == dtype for a in arguments
+        ):
+            return on_tensors(formula, *arguments, check=not self.positive)
+        return formula(*arguments, check=not self.positive)
+
+    @classmethod
+    def formula(cls, name: str) -> Any:
+        """One of its formulas.
+
+        Raises:
+            ArgumentError: it has no such closed form.
+        """
+        if name not in cls.formulas:
+            what = "density" if name == "log_score" else name
+            raise ArgumentError("family", f"the {what} of {cls.kind} is not in closed form here")
+        return cls.formulas[name]
+
+    def crps(self, y: Any) -> Any:
+        """CRPS in closed form."""
+        return self._result("crps", y)
+
+    def log_score(self, y: Any) -> Any:
+        """Minus the logarithm of the density, or of the probability of a point mass."""
+        return self._result("log_score", y)
+
+    def cdf(self, y: Any) -> Any:
+        """Probability of a value of at most `y`; 1/2 at the value itself where the scale is 0."""
+        return self._result("cdf", y)
+
+    def cdf_below(self, y: Any) -> Any:
+        """Probability of a value less than `y`."""
+        return self._result("cdf_below" if "cdf_below" in self.formulas else "cdf", y)
+
+    def pit(self, y: Any, seed: int = 0) -> Any:
+        """Probability integral transform, drawn evenly where the family has a point mass."""
+        return super().pit(y, seed) if "cdf_below" in self.formulas else self._result("cdf", y)
+
+    def twcrps(self, y: Any, lower: float, upper: float) -> Any:
+        """In closed form, of the distribution censored at the thresholds; else by quantiles."""
+        own = getattr(self, "lower", -np.inf), getattr(self, "upper", np.inf)
+        if not self.censored_as or any(getattr(bound, "ndim", 0) for bound in own):
+            return super().twcrps(y, lower, upper)
+        # bounds of its own that are narrower censor first
+        low, high = (min(max(own[0], x), own[1]) for x in (lower, upper))
+        if not low < high:
+            return super().twcrps(y, lower, upper)
+        shape = {k: v for k, v in self.values_by_name.items() if k not in ("lower", "upper")}
+        part: Any = CLASSES[self.censored_as]
+        censored = part(**shape, lower=low, upper=high, positive=True)
+        return censored.crps(clipped(self.ops, y, lower, upper))
+
+    @property
+    def mean(self) -> Any:
+        """Expectation."""
+        return self._result("mean")
+
+    @property
+    def variance(self) -> Any:
+        """Variance."""
+        return self._result("variance")
+
+    @property
+    def std(self) -> Any:
+        """Standard deviation."""
+        return self.ops.sqrt(self.variance)
+
+    def quantile(self, q: Any) -> Any:
+        """The inverse of the distribution function, see `Distribution.quantile`."""
+        p = self.probabilities(q)
+        return self._at(p.reshape(*p.shape, *[1] * self.like.ndim))
+
+    def _at(self, p: Any) -> Any:
+        """Quantiles at probabilities that broadcast against the field."""
+        if self.inverse is None:
+            raise ArgumentError("family", f"{self.kind} has no quantiles in closed form here")
+        ops, like = self.ops, self.like
+        values = self.values_by_name.items()
+        if self.inverse_on_host and ops is not NUMPY:
+            if any(getattr(v, "requires_grad", False) for _, v in values):
+                raise ArgumentError(self.kind, "its quantiles have no gradient", "Give .detach()")
+            arrays = [on_host(v).astype(np.float64) for _, v in values]
+            return ops.cast(type(self).inverse(NUMPY, *arrays, on_host(p)), like)  # type: ignore[misc]
+        arguments = [ops.double_like(v, like) for _, v in values]
+        with np.errstate(all="ignore"):
+            found = type(self).inverse(ops, *arguments, p)  # type: ignore[misc]
+        return ops.cast(found, like)
+
+
+def clipped(ops: Any, x: Any, lower: Any, upper: Any) -> Any:
+    """Values moved to the nearest of two bounds."""
+    return ops.minimum(ops.maximum(x, lower), upper)
+
+
+def draws_last(ops: Any, draws: Any) -> Any:
+    """Draws (n, ..., H, W) with their axis before latitude and longitude."""
+    return ops.moveaxis(draws, 0, max(CORE, -draws.ndim))
+
+
+def on_host(value: Any) -> Any:
+    """The values of an array of either library as numpy."""
+    return value.detach().cpu().numpy() if is_tensor(value) else np.asarray(value)

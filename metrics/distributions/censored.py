@@ -1,0 +1,178 @@
+"""Censored distributions: those of a variable that is moved to the nearest of two bounds.
+
+The probability beyond a bound becomes a point mass on it. With V(x) the integral of F^2 up to x
+less x F(x)^2, the derivative of the CRPS by sigma is V(z) + V(-z) - V(l) - V(-u); those by the
+bounds are -F(l)^2 and (1 - F(u))^2, that by y is 2 F(z) - 1; and it is homogeneous in all of them.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+from ens10.metrics.distributions.formula import Function, Kernel
+from ens10.metrics.distributions.shapes import Shape, square_between, times
+
+FAR = 1e6  # of a standard variable: 0 or 1 in probability
+
+
+class Standard(NamedTuple):
+    """A censored distribution in units of its scale.
+
+    Args:
+        z: where y lies, brought between the bounds.
+        lower: where the lower bound lies.
+        upper: and the upper one.
+        inside: y brought between the bounds.
+        outside: y less that.
+    """
+
+    z: Any
+    lower: Any
+    upper: Any
+    inside: Any
+    outside: Any
+
+
+def standard(ops: Any, arguments: tuple[Any, ...]) -> Standard:
+    """From mu, sigma, lower, upper and y; distances are far, or 0, where sigma is 0."""
+    mu, sigma, a, b, y = arguments
+    inside = ops.minimum(ops.maximum(y, a), b)
+    divisor = ops.where(sigma == 0, ops.full_like(sigma, 1.0), sigma)
+    z, lo, hi = (
+        ops.where(sigma == 0, FAR * ops.sign(x - mu), (x - mu) / divisor) for x in (inside, a, b)
+    )
+    outside = ops.where(y == inside, ops.full_like(y, 0.0), y - inside)  # y may be inf
+    return Standard(z, lo, hi, inside, outside)
+
+
+def crps(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """The CRPS: the integrals of F^2 below y and of (1 - F)^2 above it, each of them exact."""
+    mu, sigma, a, b, _ = arguments
+    s = standard(ops, arguments)
+    scale = ops.where(sigma == 0, ops.full_like(sigma, 1.0), sigma)
+    to_y = s.inside - mu
+    below = square_between(ops, shape, (a - mu, to_y), (s.lower, s.z), scale)
+    above = square_between(ops, shape, (mu - b, -to_y), (-s.upper, -s.z), scale)
+    at_0 = ops.abs(s.inside - ops.minimum(ops.maximum(mu, a), b))
+    return ops.abs(s.outside) + ops.where(sigma == 0, at_0, below + above)
+
+
+def crps_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    """By mu, sigma, lower, upper and y."""
+    s = standard(ops, arguments)
+    by_z, by_l, by_u = _by_points(ops, shape, s)
+    side, zero = ops.sign(s.outside), ops.full_like(by_z, 0.0)
+    # beyond a bound it is the bound that y is moved to
+    by_a = by_l + ops.where(side < 0, by_z + 1, zero)
+    by_b = by_u + ops.where(side > 0, by_z - 1, zero)
+    by_y = ops.where(side == 0, by_z, side)
+    return -(by_z + by_l + by_u), _by_scale(ops, shape, s), by_a, by_b, by_y
+
+
+def _by_points(ops: Any, shape: Shape, s: Standard) -> tuple[Any, Any, Any]:
+    by_z = shape.cdf(ops, s.z) - shape.cdf(ops, -s.z)
+    return by_z, -(shape.cdf(ops, s.lower) ** 2), shape.cdf(ops, -s.upper) ** 2
+
+
+def _by_scale(ops: Any, shape: Shape, s: Standard) -> Any:
+    at_z = shape.square_part(ops, s.z) + shape.square_part(ops, -s.z)
+    return at_z - shape.square_part(ops, s.lower) - shape.square_part(ops, -s.upper)
+
+
+def cdf(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """P(Y <= y)."""
+    return _stepped(ops, shape, arguments, upto=True)
+
+
+def cdf_below(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """P(Y < y)."""
+    return _stepped(ops, shape, arguments, upto=False)
+
+
+def _stepped(ops: Any, shape: Shape, arguments: tuple[Any, ...], *, upto: bool) -> Any:
+    _, sigma, a, b, y = arguments
+    s = standard(ops, arguments)
+    inner = shape.cdf(ops, s.z)
+    jump = ops.full_like(inner, 1.0 if upto else 0.0)
+    inner = ops.where((sigma == 0) & (s.z == 0), jump, inner)  # all probability on one point
+    none = (y < a) if upto else (y <= a)
+    full = (y >= b) if upto else (y > b)
+    known = ops.where(none, ops.full_like(inner, 0.0), ops.full_like(inner, 1.0))
+    return ops.where((none | full) & (inner == inner), known, inner)
+
+
+def log_score(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """-log of the density at y between the bounds, of the probability on them; inf outside."""
+    sigma, a, b, y = arguments[1:]
+    s = standard(ops, arguments)
+    between = ops.log(sigma) - shape.log_density(ops, s.z)
+    score = ops.where(y == a, -shape.log_cdf(ops, s.lower), between)
+    score = ops.where(y == b, -shape.log_cdf(ops, -s.upper), score)
+    return ops.where(s.outside == 0, score, ops.abs(s.outside) * float("inf"))
+
+
+def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    """By mu, sigma, lower, upper and y.
+
+    On a bound those by the bound; that by y is 0 there, and all are outside the bounds.
+    """
+    sigma, a, b, y = arguments[1:]
+    s = standard(ops, arguments)
+    slope, zero = shape.slope(ops, s.z), ops.full_like(s.z, 0.0)
+    at_a = ops.where(y == a, shape.hazard(ops, -s.lower), zero)
+    at_b = ops.where(y == b, shape.hazard(ops, s.upper), zero)
+    held = (y == a) | (y == b)
+    by_mu = ops.where(held, at_a - at_b, -slope)
+    on_bounds = times(ops, at_a, s.lower) - times(ops, at_b, s.upper)
+    by_sigma = ops.where(held, on_bounds, 1 - s.z * slope)
+    by_y = ops.where(held, zero, slope)
+    partials = by_mu, by_sigma, -at_a, at_b, by_y
+    none = ops.where(s.outside == s.outside, zero, s.outside)  # NaN stays
+    return tuple(ops.where(s.outside == 0, x / sigma, none) for x in partials)
+
+
+def mean(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """E Y, from mu, sigma, lower and upper."""
+    mu, sigma, a, b = arguments
+    s = standard(ops, (*arguments, mu))
+    on_a, on_b = shape.cdf(ops, s.lower), shape.cdf(ops, -s.upper)
+    between = shape.partial_mean(ops, s.lower) - shape.partial_mean(ops, s.upper)
+    return mu + times(ops, on_a, a - mu) + times(ops, on_b, b - mu) + sigma * between
+
+
+def variance_normal(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """Var Y of a normal, from mu, sigma, lower and upper."""
+    sigma = arguments[1]
+    s = standard(ops, (*arguments, arguments[0]))
+    on_a, on_b = shape.cdf(ops, s.lower), shape.cdf(ops, -s.upper)
+    f_a, f_b = shape.partial_mean(ops, s.lower), shape.partial_mean(ops, s.upper)
+    first = times(ops, on_a, s.lower) + times(ops, on_b, s.upper) + f_a - f_b
+    ends = times(ops, on_a, s.lower**2) + times(ops, on_b, s.upper**2)
+    inner = times(ops, f_a, s.lower) - times(ops, f_b, s.upper)
+    second = ends + 1 - on_a - on_b + inner
+    return sigma**2 * ops.maximum(second - first**2, 0.0)
+
+
+def kernels(shape: Shape, variance: Function) -> dict[str, Kernel]:
+    """The closed forms of a shape's censored distributions of mu, sigma, lower and upper.
+
+    Args:
+        shape: the standard distribution.
+        variance: (ops, mu, sigma, lower, upper) to the variance.
+    """
+    log = Kernel(
+        partial(log_score, shape), partial(log_score_partials, shape), True, positive=("sigma",)
+    )
+    return {
+        "crps": Kernel(partial(crps, shape), partial(crps_partials, shape), double=True),
+        "log_score": log,
+        "cdf": Kernel(partial(cdf, shape), double=True),
+        "cdf_below": Kernel(partial(cdf_below, shape), double=True),
+        "mean": Kernel(partial(mean, shape), double=True),
+        "variance": Kernel(variance, double=True),
+    }
+
+
+def quantile(standard_quantile: Function, ops: Any, *arguments: Any) -> Any:
+    """The quantile, from mu, sigma, lower, upper and p: moved between the bounds."""
+    mu, sigma, a, b, p = arguments
+    return ops.minimum(ops.maximum(mu + sigma * standard_quantile(ops, p), a), b)

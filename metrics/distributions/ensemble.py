@@ -1,0 +1,142 @@
+"""The ensemble: members as the forecast."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics.crps import Estimator, crps_ensemble
+from ens10.metrics.distributions.base import CORE, OF_QUANTILES, Distribution, clipped
+from ens10.metrics.distributions.formula import NUMPY, Parameter
+
+_OWN = {"crps", "crps_fair", "error", "error2", "variance", "hersbach"}
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble(Distribution, kind="ensemble"):
+    """The empirical distribution of M members.
+
+    Args:
+        members: (..., M, H, W), target units.
+        estimator: of `crps`: "plain" scores the members as the forecast that they are; "fair" and
+            "almost_fair" the distribution that they are drawn from (see `ens10.metrics`).
+
+    Raises:
+        ArgumentError: `members` has fewer than three dimensions.
+        UnknownNameError: another estimator.
+    """
+
+    members: Any
+    estimator: Estimator = "plain"
+
+    parameters: ClassVar = {"members": Parameter(core_dim="number", long_name="members")}
+    offers = OF_QUANTILES | _OWN
+    crps_estimator = "plain"
+    counts_ranks = True
+
+    def __post_init__(self) -> None:
+        if self.members.ndim < 3:
+            shape = tuple(self.members.shape)
+            raise ArgumentError("members", f"has shape {shape}, expected (N, M, H, W)")
+        if self.estimator not in get_args(Estimator):
+            raise UnknownNameError("estimator", self.estimator, get_args(Estimator))
+
+    @property
+    def size(self) -> int:
+        """Number of members."""
+        return int(self.members.shape[CORE])
+
+    def variables(self) -> dict[str, Any]:
+        """`members`."""
+        return {"members": self.members}
+
+    def core_coordinates(self) -> dict[str, Sequence[float]]:
+        """Members numbered from 1."""
+        return {"number": range(1, self.size + 1)}
+
+    def crps(self, y: Any) -> Any:
+        """Ensemble CRPS by the chosen estimator."""
+        return crps_ensemble(self.members, y, estimator=self.estimator, member_dim=CORE)
+
+    def twcrps(self, y: Any, lower: float, upper: float) -> Any:
+        """Of the members moved between the thresholds, by the chosen estimator."""
+        moved = clipped(self.ops, self.members, lower, upper)
+        return replace(self, members=moved).crps(clipped(self.ops, y, lower, upper))
+
+    @property
+    def mean(self) -> Any:
+        """Mean of the members."""
+        return self.members.mean(axis=CORE)
+
+    @property
+    def std(self) -> Any:
+        """Unbiased standard deviation of the members (n - 1); NaN for a single member."""
+        if self.size == 1:
+            return self.ops.full_like(self.like, float("nan"))
+        if self.ops is NUMPY:
+            return self.members.std(axis=CORE, ddof=1)
+        return self.members.std(dim=CORE)
+
+    def cdf(self, y: Any) -> Any:
+        """Share of the members that are at most `y`; NaN where a member is."""
+        return self._share(self.members <= _beside(y))
+
+    def cdf_below(self, y: Any) -> Any:
+        """Share of the members that are less than `y`; NaN where a member is."""
+        return self._share(self.members < _beside(y))
+
+    def above(self, threshold: Any) -> Any:
+        """Share of the members above a threshold; NaN where a member is."""
+        return self._share(self.members > _beside(threshold))
+
+    def _share(self, counted: Any) -> Any:
+        ops = self.ops
+        share = (counted if ops is NUMPY else counted.to(self.members.dtype)).mean(axis=CORE)
+        return ops.where(ops.isnan(self.members.sum(axis=CORE)), float("nan"), share)
+
+    def quantile(self, q: Any) -> Any:
+        """The member of rank ceil(q M), the inverse of the step function `cdf`."""
+        ops, p = self.ops, self.probabilities(q)
+        # the small number: 0.7 * 10 may come out just above 7
+        rank = clipped(ops, ops.ceil(p * self.size - 1e-6), 1, self.size) - 1
+        ranked = ops.moveaxis(ops.sort(self.members, CORE), CORE, 0)
+        return ranked[ops.whole(rank)]
+
+    def estimated_quantile(self, level: float) -> Any:
+        """Linear interpolation of order statistics (type 7 of Hyndman and Fan 1996)."""
+        value = np.quantile(self.members, level, axis=CORE)
+        return value.astype(self.members.dtype, copy=False)
+
+    def sample(self, n: int, generator: Any = None) -> Any:
+        """Whole members drawn with replacement, which keeps their pattern in space."""
+        if self.ops is NUMPY:
+            drawn = np.random.default_rng(generator).integers(
+                self.size, size=(*self.members.shape[:CORE], n)
+            )
+            return np.take_along_axis(self.members, drawn[..., None, None], CORE)
+        return self.ops.drawn_members(self.members, n, generator)
+
+    def statistics(self, y: Any) -> Mapping[str, Any]:
+        """Plain and fair CRPS, error of the mean, variance, and members below and equal to `y`."""
+        from ens10.metrics.distributions._sweep import scores_of_members
+
+        return scores_of_members(self.members, y)
+
+    def ranks(self, y: Any, statistics: Mapping[str, Any]) -> tuple[Any, Any, Any]:  # noqa: ARG002
+        """See `Distribution.ranks`."""
+        edges = np.arange(self.size + 2) / (self.size + 1)
+        return statistics["below"], statistics["equal"], edges
+
+    def hersbach_sums(self, y: Any, weights: Any) -> dict[str, Any]:
+        """Weighted sums from which the CRPS is decomposed; see `calibration.hersbach_sums`."""
+        from ens10.metrics.calibration import hersbach_sums
+
+        sums = hersbach_sums(self.members, y, member_dim=CORE, weights=weights, nan="omit")
+        return {f"hersbach_{name}": values.to_numpy() for name, values in sums.items()}
+
+
+def _beside(y: Any) -> Any:
+    """Numbers as they are, a field with an axis for the members."""
+    return y[..., None, :, :] if getattr(y, "ndim", 0) else y

@@ -1,0 +1,323 @@
+"""Closed forms of parameters and an observation, as functions of arrays of any library.
+
+A closed form is written once, as functions of (ops, *parameters, y) on `NUMPY` or on its twin for
+tensors (`_torch.TORCH`): the score, and its derivatives. `Formula` makes a public function of it.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from scipy import special
+
+from ens10.errors import ArgumentError
+from ens10.metrics._call import Score, apply
+from ens10.metrics._dispatch import common_dtype
+from ens10.metrics._labels import check_alike
+from ens10.metrics._reduce import Over, mean_over
+
+Domain = Literal["real", "nonnegative", "positive"]
+Function = Callable[..., Any]
+
+
+class _NumpyOps:
+    """Elementwise functions by the names of numpy; arrays of one dtype in, the same out.
+
+    `some(condition)` is whether it holds anywhere (True where looking would synchronise with a
+    device), `erfcx` is exp(x^2) erfc(x), `expit` the logistic function, `softplus` is
+    log(1 + exp(x)) without overflow, `gammainc` P(a, x), `stdtrit` the quantile of Student's t.
+    """
+
+    exp, expm1, log, log1p, sqrt = np.exp, np.expm1, np.log, np.log1p, np.sqrt
+    abs, sign, maximum, minimum, where = np.abs, np.sign, np.maximum, np.minimum, np.where
+    full_like, isfinite, isnan, tanh = np.full_like, np.isfinite, np.isnan, np.tanh
+    ndtr, log_ndtr, erf, expit = special.ndtr, special.log_ndtr, special.erf, special.expit
+    erfcx, ndtri, logit, stdtrit = special.erfcx, special.ndtri, special.logit, special.stdtrit
+    gammaln, digamma, gammainc = special.gammaln, special.psi, special.gammainc
+    sort, stack, concat, take_along = np.sort, np.stack, np.concatenate, np.take_along_axis
+    einsum, moveaxis, searchsorted = np.einsum, np.moveaxis, np.searchsorted
+    ceil, cumsum = np.ceil, np.cumsum
+
+    @staticmethod
+    def some(condition: Any) -> bool:
+        return bool(np.any(condition))
+
+    @staticmethod
+    def softplus(x: Any) -> Any:
+        return np.logaddexp(np.zeros((), dtype=x.dtype), x)
+
+    @staticmethod
+    def cast(values: Any, like: Any) -> Any:
+        """Numbers in the dtype and on the device of an array."""
+        return np.asarray(values, like.dtype)
+
+    @staticmethod
+    def double_like(values: Any, like: Any) -> Any:  # noqa: ARG004
+        """Numbers in float64 on the device of an array."""
+        return np.asarray(values, np.float64)
+
+    @staticmethod
+    def constant(x: Any) -> Any:
+        """An array without gradient."""
+        return x
+
+    @staticmethod
+    def whole(x: Any) -> Any:
+        return x.astype(np.int64)
+
+    @staticmethod
+    def random(shape: Any, like: Any, generator: Any, least: float) -> Any:  # noqa: ARG004
+        """Numbers drawn evenly between `least` and 1, float64."""
+        drawn = np.random.default_rng(generator).random(shape)
+        return np.maximum(drawn, least)
+
+
+# The class itself: an instance would bind those of its functions that are written in Python.
+NUMPY: Any = _NumpyOps
+
+
+def is_tensor(value: Any) -> bool:
+    """Return True for a torch tensor, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def ops_of(*arrays: Any) -> Any:
+    """The functions for the library of some arrays: tensors if one of them is."""
+    if any(is_tensor(array) for array in arrays):
+        from ens10.metrics.distributions._torch import TORCH
+
+        return TORCH
+    return NUMPY
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a distribution.
+
+    Args:
+        domain: which values it takes.
+        unit: "target" if it has the unit of the target, "1" if it has none.
+        default: its value where it is left out; None if it must be given.
+        long_name: in words.
+        core_dim: name of the dimension that it has beside those of the field; "" for none.
+    """
+
+    domain: Domain = "real"
+    unit: Literal["target", "1"] = "target"
+    default: float | None = None
+    long_name: str = ""
+    core_dim: str = ""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """One score of one family.
+
+    Both functions take (ops, *parameters, y), arrays of one shape and dtype; NaN propagates.
+
+    Args:
+        name: of the result, such as "crps".
+        long_name: in words.
+        domains: each parameter's, by its name and in order.
+        value: the score.
+        partials: its derivatives by each parameter and by y, in that order; finite at every
+            valid parameter, at scale 0 included. None for what has no gradient: tensors are then
+            computed on the host.
+        on_host: whether torch lacks a function, so that tensors are computed by scipy on the host.
+        double: whether both functions are computed in float64 whatever the arrays' dtype, which
+            the result has: for formulas that cancel.
+        ascending: parameters of which each must lie below the next, such as bounds.
+        units: whether the score has the unit of y.
+        unitless: parameters that have no unit (shapes).
+        of_y: whether there is an observation; not for moments.
+        squared: whether the result has the square of the unit instead.
+        family: the attribute `family` of the result, for DataArrays; "" for none.
+    """
+
+    name: str
+    long_name: str
+    domains: Mapping[str, Domain]
+    value: Callable[..., Any]
+    partials: Callable[..., tuple[Any, ...]] | None = None
+    on_host: bool = False
+    double: bool = False
+    ascending: tuple[str, ...] = ()
+    units: bool = True
+    unitless: tuple[str, ...] = ()
+    of_y: bool = True
+    squared: bool = False
+    family: str = ""
+
+    def __call__(
+        self,
+        *arguments: Any,
+        check: bool = True,
+        dim: Over = None,
+        weights: Any = None,
+        nan: str = "propagate",
+    ) -> Any:
+        """The score.
+
+        Args:
+            *arguments: the parameters in the order of `domains`, then y; any shapes that
+                broadcast (DataArrays by name).
+            check: whether parameters outside their domain are looked for. A training loss whose
+                head guarantees the domain passes False: the check synchronises with the GPU.
+            dim: dimensions of a weighted mean; None for the scores of the points.
+            weights: of the mean.
+            nan: "propagate" or "omit", in the mean.
+
+        Returns:
+            Scores, as the kind of array that was given.
+
+        Raises:
+            ArgumentError: a parameter outside its domain (on lazy arrays when computed), shapes,
+                coordinates or units that do not fit.
+        """
+        named = dict(zip((*self.domains, *(["y"] if self.of_y else [])), arguments, strict=True))
+        unit = None
+        if not self.units:  # which `apply` then does not compare
+            unit = check_alike(named, [name for name in named if name not in self.unitless])
+        attrs = {"family": self.family} if self.family else None
+        score = apply(
+            self.score, named, options={"check": check}, attrs=attrs, unlike=self.unitless
+        )
+        if self.squared and hasattr(score, "attrs"):
+            del score.attrs["units"]
+            score.attrs |= {"units": f"({unit})2"} if unit else {}
+        return mean_over(score, dim, weights, nan)
+
+    @property
+    def score(self) -> Score:
+        """What `apply` is given."""
+        on_numpy, on_torch = partial(_on_numpy, self), partial(on_tensors, self)
+        differentiable = on_torch if self.partials is not None else None
+        return Score(self.name, self.long_name, on_numpy, differentiable, self.units)
+
+    def check(self, *arrays: Any) -> None:
+        """Refuse parameters that define no distribution.
+
+        Args:
+            *arrays: the parameters in order, of numpy or tensors without gradient; what follows
+                is not looked at.
+
+        Raises:
+            ArgumentError: a parameter outside its domain, or bounds that are not in order.
+        """
+        named = dict(zip(self.domains, arrays, strict=False))
+        for name, domain in self.domains.items():
+            check_domain(name, domain, named[name])
+        for lower, upper in pairwise(self.ascending):
+            wrong = named[lower] >= named[upper]
+            if bool(wrong.any()):
+                raise ArgumentError(
+                    lower,
+                    f"{int(wrong.sum())} of {math.prod(wrong.shape)} values are not below {upper}",
+                    f"Give {lower} < {upper}",
+                )
+
+    def on_arrays(self, function: Callable[..., Any], *arrays: Any) -> Any:
+        """The value or the partials of numpy arrays of one shape."""
+        if self.double:
+            arrays = tuple(a.astype(np.float64) for a in arrays)
+        with np.errstate(all="ignore"):  # limits are taken with `where`; NaN says what is undefined
+            return function(NUMPY, *arrays)
+
+
+def _on_numpy(formula: Formula, *arguments: Any, check: bool) -> Any:
+    dtype = common_dtype(*arguments)  # plain numbers come beside DataArrays
+    arrays = [np.asarray(a, dtype=dtype) for a in arguments]
+    if check:
+        formula.check(*arrays)
+    score = formula.on_arrays(formula.value, *np.broadcast_arrays(*arrays))
+    with np.errstate(over="ignore"):  # a score beyond the range of float32 is inf
+        return score.astype(dtype, copy=False)
+
+
+def on_tensors(formula: Formula, *tensors: Any, check: bool) -> Any:
+    """A formula of tensors of one dtype, with its gradients."""
+    from ens10.metrics.distributions._torch import evaluate
+
+    if check:
+        formula.check(*(t.detach() for t in tensors))
+    return evaluate(formula, *tensors)
+
+
+def check_domain(name: str, domain: Domain, values: Any) -> None:
+    """Refuse parameters that define no distribution.
+
+    Args:
+        name: of the parameter.
+        domain: "real", "nonnegative" or "positive".
+        values: a numpy array or a tensor; NaN is let through.
+
+    Raises:
+        ArgumentError: some values lie outside.
+    """
+    if domain == "real":
+        return
+    outside = values < 0 if domain == "nonnegative" else values <= 0
+    if bool(outside.any()):
+        wanted = "0 or more" if domain == "nonnegative" else "above 0"
+        raise ArgumentError(
+            name,
+            f"{int(outside.sum())} of {math.prod(values.shape)} values are not {wanted}, "
+            f"the lowest is {float(values[outside].min()):.6g}",
+            f"Give a {name} of {wanted}",
+        )
+
+
+# name and long name of each result, and how it differs from a score in the unit of y
+_RESULTS: Mapping[str, tuple[str, str, dict[str, bool]]] = {
+    "crps": ("crps", "continuous ranked probability score", {}),
+    "log_score": ("log_score", "logarithmic score", {"units": False}),
+    "cdf": ("pit", "probability integral transform", {"units": False}),
+    "cdf_below": ("pit", "probability integral transform", {"units": False}),
+    "mean": ("mean", "mean", {"of_y": False}),
+    "variance": ("variance", "variance", {"of_y": False, "units": False, "squared": True}),
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A closed form of a family of distributions: functions of (ops, *parameters, y).
+
+    Args:
+        value: of the result; moments have no y.
+        partials: as in `Formula`, like the following.
+        double: whether it is computed in float64.
+        on_host: whether torch lacks one of its functions.
+        positive: scales that must not be 0.
+    """
+
+    value: Function
+    partials: Function | None = None
+    double: bool = False
+    on_host: bool = False
+    positive: tuple[str, ...] = ()
+
+    def formula(self, result: str, parameters: Mapping[str, Parameter], family: str) -> Formula:
+        """The formula of a family's "crps", "log_score", "cdf", "cdf_below", "mean", "variance"."""
+        name, long_name, options = _RESULTS[result]
+        domains: dict[str, Domain] = {
+            k: "positive" if k in self.positive else p.domain for k, p in parameters.items()
+        }
+        return Formula(
+            name,
+            long_name,
+            domains,
+            self.value,
+            self.partials,
+            on_host=self.on_host,
+            double=self.double,
+            ascending=tuple(k for k in ("lower", "upper") if k in parameters),
+            unitless=tuple(k for k, p in parameters.items() if p.unit == "1"),
+            family=family,
+            **options,
+        )

@@ -1,0 +1,276 @@
+"""Gamma functions where scipy's lose their digits: ratios, incomplete ones, and their slopes.
+
+Differences of log-gamma functions cancel at large and at equal arguments. scipy's incomplete gamma
+functions stop after 2,000 terms, which are too few above a shape of some 10^5 (P is then off by a
+factor of 10 at five deviations). Above `_LARGE` this is the uniform expansion of Temme (1979,
+doi:10.1137/0510071): with mu = x / a - 1 and eta^2 / 2 = mu - log(1 + mu),
+P = Phi(eta sqrt(a)) - phi(eta sqrt(a)) / sqrt(a) sum c_j(eta) / a^j.
+"""
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+_MOST_TERMS = 200_000
+_LARGE, _STIRLING = 1e4, 16.0
+_TINY = 1e-3  # a shape below which scipy's P underflows before it is near 1
+_CLOSE = 0.5  # of mu, below which log(1 + mu) - mu is a series
+_FEW = 2.0  # of t, below which the upper function of a shape near 0 is a series
+_zeta: Any = special.zeta  # which has no type hints
+_LAGUERRE = np.polynomial.laguerre.laggauss(48)
+_INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
+_GAMMA_REST = [1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188]  # of log Gamma, in 1 / x
+_PSI_REST = [-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132]  # of digamma, in 1 / x^2
+_LARGE_HALF_STEP = 16.0  # above it six terms of the asymptotic series have 16 digits
+# of log Gamma(x + 1/2) - log Gamma(x) - log(x) / 2 in odd powers of 1 / x
+_HALF_STEP = [-1 / 8, 1 / 192, -1 / 640, 17 / 14336, -31 / 18432, 691 / 180224]
+_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(10)
+UNIT_POINTS, UNIT_WEIGHTS = 0.5 * (_POINTS + 1), 0.5 * _WEIGHTS  # of the interval [0, 1]
+
+
+def lower_and_upper(a: Any, x: Any) -> tuple[Any, Any]:
+    """P(a, x) and Q(a, x) for a > 0 and x >= 0, float64 arrays, each to a relative error."""
+    large = a > _LARGE
+    few, at = np.where(large, 1.0, a), np.where(large, 1.0, x)
+    above = np.maximum(special.gammaincc(few, at), 0.0)
+    below = np.where(few < _TINY, 1 - above, special.gammainc(few, at))
+    if np.any(large):
+        _, _, z, rest, _ = _temme(np.where(large, a, 1.0), np.where(large, x, 1.0))
+        below = np.where(large, np.maximum(special.ndtr(z) - rest, 0.0), below)
+        above = np.where(large, np.maximum(special.ndtr(-z) + rest, 0.0), above)
+    return below, above
+
+
+def step(a: Any, x: Any) -> Any:
+    """P(a, x) - P(a + 1, x) = x^a e^-x / Gamma(a + 1).
+
+    At a large shape its exponent is the small difference of large terms, taken about x = a.
+    """
+    large = a > _STIRLING
+    shape, at = np.where(large, a, _STIRLING), np.where(large, np.minimum(x, 1e300), _STIRLING)
+    exponent = -shape * excess((at - shape) / shape) - _rest_of_gamma(shape)
+    found = np.exp(exponent) * _INV_SQRT_2PI / np.sqrt(shape)
+    few, near = np.where(large, 1.0, a), np.where(large, 1.0, np.minimum(x, 1e300))
+    direct = np.exp(special.xlogy(few, near) - near - special.gammaln(few + 1))
+    return np.where(large, found, direct)
+
+
+def log_less_digamma(a: Any, x: Any) -> Any:
+    """Log x - digamma(a + 1), in which log a cancels where a is large; x above 0."""
+    large = a > _STIRLING
+    shape, few = np.where(large, a, _STIRLING), np.where(large, 1.0, a)
+    r = 1 / shape
+    rest = 0.5 * r + r * r * np.polynomial.polynomial.polyval(r * r, _PSI_REST)
+    about = np.log1p(np.where(large, (x - shape) / shape, 0.0)) - rest
+    return np.where(large, about, np.log(x) - special.psi(few + 1))
+
+
+def excess(mu: Any) -> Any:
+    """Mu - log(1 + mu), which is mu^2 / 2 for small mu: 2 artanh(r) less r (2 + mu) there."""
+    close = np.abs(mu) < _CLOSE
+    near = np.where(close, mu, 0.0)
+    r = near / (2 + near)
+    odd = np.polynomial.polynomial.polyval(r * r, [1 / (2 * n + 3) for n in range(17)])
+    return np.where(close, r * near - 2 * r**3 * odd, mu - np.log1p(np.where(close, 1.0, mu)))
+
+
+def gammainc_by_shape(a: Any, x: Any) -> Any:
+    """dP(a, x)/da for a > 0 and any x, with an absolute error near 1e-15.
+
+    From P(a, x) = g sum_n x^n / ((a + 1) ... (a + n)), g = x^a e^-x / Gamma(a + 1), term by
+    term; all terms are positive. Where P is 0 or 1 to rounding the derivative is 0. Of large
+    shapes it is the derivative of Temme's expansion, because the sum has some 9 sqrt(a) terms.
+
+    Args:
+        a: shapes, float64 arrays.
+        x: of the same shape.
+    """
+    a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
+    result = np.where(np.isnan(a) | np.isnan(x), np.nan, 0.0)
+    inside = (x > 0) & (x < a + 9 * np.sqrt(a) + 45) & np.isfinite(a)
+    large = inside & (a > _LARGE)
+    if large.any():
+        result[large] = _temme_by_shape(a[large], x[large])
+    inside &= ~large
+    if inside.any():
+        result[inside] = _series(a[inside], x[inside])
+    return result
+
+
+def upper_near_0(a: Any, t: Any, log_t: Any) -> tuple[Any, Any]:
+    """Gamma(a, t) for a in (-1, 1/2], where it has no pole though Gamma(a) has, and its slope.
+
+    Below `_FEW` it is (Gamma(1 + a) - 1) / a - (t^a - 1) / a less a power series; above it, the
+    integral of exp(-s) (t + s)^(a - 1).
+
+    Args:
+        a: shapes, float64 arrays.
+        t: 0 or more; inf gives 0.
+        log_t: its logarithm, which is finite where t underflows.
+    """
+    low, by_low = _upper_series(a, np.minimum(t, _FEW), np.minimum(log_t, math.log(_FEW)))
+    far = np.clip(t, _FEW, 1e3)
+    high, by_high = np.zeros_like(far), np.zeros_like(far)
+    for point, weight in zip(*_LAGUERRE, strict=True):
+        logarithm = np.log(far + point)
+        term = weight * np.exp((a - 1) * logarithm - far)
+        high, by_high = high + term, by_high + term * logarithm
+    few = t < _FEW
+    return np.where(few, low, high), np.where(few, by_low, by_high)
+
+
+def power_change(a: Any, logarithm: Any) -> tuple[Any, Any]:
+    """(exp(a l) - 1) / a, l at a = 0, and its derivative by a."""
+    x = a * logarithm
+    none, small = a == 0, np.abs(x) < 0.1
+    value = np.where(none, logarithm, np.expm1(x) / np.where(none, 1.0, a))
+    series = np.polynomial.polynomial.polyval(
+        np.where(small, x, 0.0), [1 / (math.factorial(n) * (n + 2)) for n in range(12)]
+    )
+    direct = (logarithm * np.exp(x) - value) / np.where(none, 1.0, a)
+    return value, np.where(small, logarithm * logarithm * series, direct)
+
+
+def gamma_change(a: Any) -> tuple[Any, Any]:
+    """(Gamma(1 + a) - 1) / a for a above -1, and its derivative: by Taylor series near 0."""
+    small = np.abs(a) < 0.2
+    near, far = np.where(small, a, 0.0), np.where(small, 1.0, a)
+    full = special.gamma(1 + far)
+    value = (full - 1) / far
+    slope = (full * special.psi(1 + far) - value) / far
+    polynomial = np.polynomial.Polynomial(_GAMMA)
+    return (
+        np.where(small, polynomial(near), value),
+        np.where(small, polynomial.deriv()(near), slope),
+    )
+
+
+def _upper_series(a: Any, t: Any, log_t: Any) -> tuple[Any, Any]:
+    (full, by_full), (power, by_power) = gamma_change(a), power_change(a, log_t)
+    total, slope, term = np.zeros_like(t), np.zeros_like(t), np.ones_like(t)
+    for n in range(1, 32):
+        term = -term * t / n
+        total, slope = total + term / (a + n), slope - term / (a + n) ** 2
+    raised = np.exp(a * log_t)  # it may overflow only beyond the series' place
+    rest = raised * total
+    by_rest = np.where(total == 0, 0.0, raised * (slope + log_t * total))
+    return full - power - rest, by_full - by_power - by_rest
+
+
+def _temme(a: Any, x: Any) -> tuple[Any, ...]:
+    """Mu, eta, eta sqrt(a), what the normal distribution is corrected by, and sum c_j / a^j."""
+    mu = (np.minimum(x, 1e300) - a) / a
+    eta = np.clip(np.sign(mu) * np.sqrt(2 * np.maximum(excess(mu), 0.0)), -0.6, 0.6)
+    total = sum(c(eta) / a**j for j, c in enumerate(_C))
+    z = np.sign(mu) * np.sqrt(2 * a * np.maximum(excess(mu), 0.0))
+    return mu, eta, z, _density(z) / np.sqrt(a) * total, total
+
+
+def _temme_by_shape(a: Any, x: Any) -> Any:
+    mu, eta, z, rest, _ = _temme(a, x)
+    none = mu == 0
+    safe = np.where(none, 1.0, eta)
+    log = np.log1p(mu)
+    by_eta = sum(c.deriv()(eta) / a**j for j, c in enumerate(_C))
+    by_a = sum(-j * c(eta) / a ** (j + 1) for j, c in enumerate(_C))
+    change = by_a - by_eta * np.where(none, 1.0, mu / safe) / a
+    normal = -np.where(none, 1.0, log / safe)  # times the density over sqrt(a)
+    return _density(z) / np.sqrt(a) * (normal - change) - rest * (log - 0.5 / a)
+
+
+def _density(z: Any) -> Any:
+    return _INV_SQRT_2PI * np.exp(-0.5 * z * z)
+
+
+def _rest_of_gamma(x: Any) -> Any:
+    """Log Gamma(x + 1) less (x log x - x + log(2 pi x) / 2)."""
+    return np.polynomial.polynomial.polyval(1 / (x * x), _GAMMA_REST) / x
+
+
+def _series(a: Any, x: Any) -> Any:
+    slope = log_less_digamma(a, x)
+    term = step(a, x)
+    total = term * slope
+    harmonic = np.zeros_like(a)
+    for n in range(1, _MOST_TERMS):
+        term = term * (x / (a + n))
+        harmonic += 1 / (a + n)
+        more = term * (slope - harmonic)
+        total += more
+        if np.all((np.abs(more) <= 1e-18) & (x < a + n)):
+            break
+    return total
+
+
+def _expansions(terms: int) -> list[Any]:
+    """Temme's c_0 to c_2 in powers of eta, from mu d mu = eta (1 + mu) d eta."""
+    a: list[Any] = [Fraction(0), Fraction(1)]
+    for n in range(2, terms + 6):
+        a.append((a[n - 1] - sum(a[j] * (n + 1 - j) * a[n + 1 - j] for j in range(2, n))) / (n + 1))
+    inverse: list[Any] = [Fraction(1)]  # of mu / eta
+    for n in range(1, terms + 4):
+        inverse.append(-sum(a[j + 1] * inverse[n - j] for j in range(1, n + 1)))
+    c = [inverse[1:]]
+    for gamma in (Fraction(-1, 12), Fraction(1, 288)):
+        size = len(c[-1]) - 2
+        c.append([(n + 2) * c[-1][n + 2] + gamma * inverse[n + 1] for n in range(size)])
+    return [np.polynomial.Polynomial([float(v) for v in one]) for one in c]
+
+
+def _gamma_series(terms: int) -> list[float]:
+    """Coefficients of (Gamma(1 + a) - 1) / a, from those of its logarithm."""
+    log = [0.0, -float(np.euler_gamma)]
+    log += [(-1) ** n * float(_zeta(n)) / n for n in range(2, terms + 1)]
+    full = [1.0]
+    for n in range(1, terms + 1):
+        full.append(sum(k * log[k] * full[n - k] for k in range(1, n + 1)) / n)
+    return full[1:]
+
+
+def half_step(ops: Any, x: Any) -> Any:
+    """Log Gamma(x + 1/2) - log Gamma(x) - log(x) / 2 for x > 0; 0 at inf.
+
+    The difference of two log-gamma functions loses all digits at large x (Tricomi & Erdelyi 1951,
+    doi:10.2140/pjm.1951.1.133); there it is the asymptotic series, whose terms are small.
+    """
+    small = x < _LARGE_HALF_STEP
+    low = ops.where(small, x, ops.full_like(x, 1.0))
+    direct = ops.gammaln(low + 0.5) - ops.gammaln(low) - 0.5 * ops.log(low)
+    r = 1 / ops.where(small, ops.full_like(x, _LARGE_HALF_STEP), x)
+    return ops.where(small, direct, r * _horner(_HALF_STEP, r * r))
+
+
+def half_step_slope(ops: Any, x: Any) -> Any:
+    """The derivative of `half_step`; the digamma functions cancel in the same way."""
+    small = x < _LARGE_HALF_STEP
+    low = ops.where(small, x, ops.full_like(x, 1.0))
+    direct = ops.digamma(low + 0.5) - ops.digamma(low) - 0.5 / low
+    r = 1 / ops.where(small, ops.full_like(x, _LARGE_HALF_STEP), x)
+    powers = [-(2 * i + 1) * c for i, c in enumerate(_HALF_STEP)]
+    return ops.where(small, direct, r * r * _horner(powers, r * r))
+
+
+def mean_half_step_slope(x: Any, change: Any) -> Any:
+    """The mean of the derivative of log Gamma(x + 1/2) / Gamma(x) between x and x + change.
+
+    A difference of two values of that logarithm, divided by a small change, cancels; the mean of
+    the derivative does not. Numpy arrays, with changes well below x.
+    """
+    total = 0.0
+    for point, weight in zip(UNIT_POINTS, UNIT_WEIGHTS, strict=True):
+        at = x + change * point
+        total = total + weight * (special.psi(at + 0.5) - special.psi(at))
+    return total
+
+
+def _horner(coefficients: list[float], x: Any) -> Any:
+    total: Any = coefficients[-1]
+    for c in coefficients[-2::-1]:
+        total = total * x + c
+    return total
+
+
+_C, _GAMMA = _expansions(16), _gamma_series(30)

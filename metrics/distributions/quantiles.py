@@ -1,0 +1,187 @@
+"""A forecast that is known at some quantiles."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from ens10.errors import ArgumentError, listing
+from ens10.metrics.distributions.base import (
+    CORE,
+    OF_QUANTILES,
+    Distribution,
+    clipped,
+    draws_last,
+)
+from ens10.metrics.distributions.formula import Parameter
+
+# 1 % to 99 %: what is written of distributions whose form has no name in a store
+LEVELS = tuple(percent / 100 for percent in range(1, 100))
+_VALUES = {"values": Parameter(core_dim="quantile", long_name="quantiles of the forecast")}
+
+
+class StoredAsQuantiles(Distribution):
+    """A distribution of which a Dataset holds the quantiles at `LEVELS`, 1 % to 99 %.
+
+    Scored from there (`ens10.metrics.score_states`), its CRPS is 0.05 to 0.08 % above that of the
+    distribution itself: each level stands for its nearest probabilities, and the first and last
+    quantile for the tails.
+    """
+
+    kind = "quantiles"
+
+    def variables(self) -> dict[str, Any]:
+        """`values`, the quantiles at `LEVELS`, (..., 99, H, W)."""
+        return {"values": self.ops.moveaxis(self.quantile(np.array(LEVELS)), 0, CORE)}
+
+    def core_coordinates(self) -> dict[str, Sequence[float]]:
+        """The probabilities of the quantiles."""
+        return {"quantile": LEVELS}
+
+    @classmethod
+    def core_dims(cls) -> tuple[str, ...]:
+        """The dimension of the quantiles."""
+        return ("quantile",)
+
+    def variable_attributes(self, name: str, units: str) -> dict[str, str]:
+        """Attributes of the quantiles."""
+        return {"units": units, "long_name": _VALUES[name].long_name}
+
+
+@dataclass(frozen=True, eq=False)
+class Quantiles(StoredAsQuantiles, kind="quantiles"):
+    """The distribution whose quantile function is linear between some levels.
+
+    Beyond the outermost levels it is constant, so that the first and last value have the
+    probabilities of the tails.
+
+    Args:
+        values: quantiles that do not fall along their axis, (..., Q, H, W), target units.
+        levels: their probabilities, rising, inside (0, 1).
+        rule: of `crps`: "linear", exact for this distribution, or "nearest", in which each level
+            stands for the probabilities nearest to it. Stores are scored by the latter.
+
+    Raises:
+        ArgumentError: other dimensions, or levels that do not fit or do not rise.
+    """
+
+    values: Any
+    levels: Sequence[float]
+    rule: Literal["linear", "nearest"] = "linear"
+
+    parameters: ClassVar = _VALUES
+    offers = OF_QUANTILES
+
+    def __post_init__(self) -> None:
+        if self.values.ndim < 3 or self.values.shape[CORE] != len(self.levels):
+            raise ArgumentError(
+                "values",
+                f"has shape {tuple(self.values.shape)}, expected (N, {len(self.levels)}, H, W)",
+            )
+        edges = [0.0, *self.levels, 1.0]
+        if any(low >= high for low, high in pairwise(edges)):
+            text = listing([f"{level:g}" for level in self.levels])
+            raise ArgumentError("levels", f"{text} do not rise between 0 and 1")
+
+    @classmethod
+    def from_variables(
+        cls, variables: Mapping[str, Any], coordinates: Mapping[Any, Any]
+    ) -> "Quantiles":
+        """See `Distribution.from_variables`."""
+        return cls(variables["values"], np.asarray(coordinates["quantile"]).tolist(), "nearest")
+
+    def variables(self) -> dict[str, Any]:
+        """`values`."""
+        return {"values": self.values}
+
+    def core_coordinates(self) -> dict[str, Sequence[float]]:
+        """The probabilities of the quantiles."""
+        return {"quantile": self.levels}
+
+    def crps(self, y: Any) -> Any:
+        """CRPS of exactly this distribution (see `ens10.metrics.crps_quantiles`), or `rule`'s."""
+        if self.rule == "linear":
+            from ens10.metrics.calibration import crps_quantiles
+
+            return crps_quantiles(
+                self.values, y, levels=list(self.levels), quantile_dim=CORE, rule="linear"
+            )
+        inner = [(low + high) / 2 for low, high in pairwise(self.levels)]
+        total: Any = 0.0 * y
+        for n, (low, high) in enumerate(pairwise([0.0, *inner, 1.0])):
+            gap = self.values[..., n, :, :] - y
+            above = self.ops.cast(gap > 0, gap)
+            total = total + (2 * (high - low)) * (gap * (above - self.levels[n]))
+        return total
+
+    @property
+    def _shares(self) -> tuple[Any, float, float]:
+        """Widths of the probability between the levels, (Q - 1, 1, 1), and of both tails."""
+        p = np.array(self.levels)
+        between = self.ops.cast(np.diff(p)[:, None, None], self.values)
+        return between, float(p[0]), float(1 - p[-1])
+
+    @property
+    def mean(self) -> Any:
+        """Integral of the quantile function."""
+        between, first, last = self._shares
+        x = self.values
+        inner = 0.5 * between * (x[..., 1:, :, :] + x[..., :-1, :, :])
+        return inner.sum(axis=CORE) + first * x[..., 0, :, :] + last * x[..., -1, :, :]
+
+    @property
+    def std(self) -> Any:
+        """Standard deviation."""
+        between, first, last = self._shares
+        x = self.values - self.mean[..., None, :, :]
+        low, high = x[..., :-1, :, :], x[..., 1:, :, :]
+        inner = between * (low * low + low * high + high * high) / 3
+        tails = first * x[..., 0, :, :] ** 2 + last * x[..., -1, :, :] ** 2
+        return self.ops.sqrt(inner.sum(axis=CORE) + tails)
+
+    def cdf(self, y: Any) -> Any:
+        """Linear between the quantiles, 0 below and 1 from the last one on."""
+        ops, x, at = self.ops, self.values, self._field_of(y)
+        low, high = x[..., :-1, :, :], x[..., 1:, :, :]
+        between, first, _ = self._shares
+        gap, up = high - low, at[..., None, :, :] - low
+        risen = clipped(ops, up / ops.where(gap > 0, gap, 1.0), 0.0, 1.0)
+        risen = ops.where(gap > 0, risen, ops.cast(up >= 0, x))
+        share = first * ops.cast(at >= x[..., 0, :, :], x) + (between * risen).sum(axis=CORE)
+        share = ops.where(at >= x[..., -1, :, :], 1.0, share)
+        return ops.where(ops.isnan(x.sum(axis=CORE)), float("nan"), share)
+
+    def quantile(self, q: Any) -> Any:
+        """Linear between the levels; the outermost values beyond them."""
+        ops, p = self.ops, self.probabilities(q)
+        ranked = ops.moveaxis(self.values, CORE, 0)
+        levels = ops.double_like(np.array(self.levels), self.values)
+        above = clipped(ops, ops.searchsorted(levels, p - 1e-9), 1, max(len(self.levels) - 1, 1))
+        if len(self.levels) == 1:
+            return ranked[above * 0]
+        low, high = levels[above - 1], levels[above]
+        share = ops.cast(clipped(ops, (p - low) / (high - low), 0.0, 1.0), self.values)
+        share = share.reshape(*p.shape, *[1] * (ranked.ndim - 1))
+        return ranked[above - 1] + share * (ranked[above] - ranked[above - 1])
+
+    def sample(self, n: int, generator: Any = None) -> Any:
+        """Draws that are independent between grid points, (..., n, H, W)."""
+        ops = self.ops
+        p = draws_last(ops, self._random_levels(n, generator))
+        levels = ops.double_like(np.array(self.levels), self.values)
+        above = clipped(ops, ops.searchsorted(levels, p), 0, len(self.levels) - 1)
+        below = clipped(ops, above - 1, 0, len(self.levels))
+        gap = levels[above] - levels[below]
+        share = clipped(ops, (p - levels[below]) / ops.where(gap > 0, gap, 1.0), 0.0, 1.0)
+        low, high = (ops.take_along(self.values, index, CORE) for index in (below, above))
+        return low + ops.cast(share, low) * (high - low)
+
+    def ranks(self, y: Any, statistics: Mapping[str, Any]) -> tuple[Any, Any, Any]:  # noqa: ARG002
+        """See `Distribution.ranks`."""
+        at = y[..., None, :, :]
+        below = (self.values < at).sum(axis=CORE, dtype=np.int32)
+        equal = (self.values == at).sum(axis=CORE, dtype=np.int32)
+        below[np.isnan(self.values.sum(axis=CORE) + y)] = -1
+        return below, equal, np.array([0.0, *self.levels, 1.0])

@@ -1,0 +1,124 @@
+"""Distributions by the name of their kind, as stores and configurations write it."""
+
+import math
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+import xarray as xr
+
+from ens10.errors import ArgumentError, UnknownNameError, listing
+from ens10.metrics.distributions.base import CLASSES, ClosedForm, Distribution
+
+
+def _import_all() -> None:
+    """Import the modules of this package, each of which adds its classes to `CLASSES`."""
+    package = import_module("ens10.metrics.distributions")
+    for module in iter_modules(package.__path__):
+        if not module.name.startswith("_"):  # such as the one that needs torch
+            import_module(f"{package.__name__}.{module.name}")
+
+
+def kinds() -> list[str]:
+    """The names of all kinds, the commonest ones first."""
+    _import_all()
+    first = [kind for kind in ("normal", "ensemble", "quantiles") if kind in CLASSES]
+    return first + sorted(CLASSES.keys() - set(first))
+
+
+class _Families(Mapping[str, type[ClosedForm]]):
+    """Kind to class, of the distributions with closed forms."""
+
+    def __getitem__(self, name: str) -> type[ClosedForm]:
+        return _closed_forms()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_closed_forms())
+
+    def __len__(self) -> int:
+        return len(_closed_forms())
+
+
+def _closed_forms() -> dict[str, type[ClosedForm]]:
+    known = ((kind, CLASSES[kind]) for kind in kinds())
+    return {kind: found for kind, found in known if issubclass(found, ClosedForm)}
+
+
+FAMILIES: Mapping[str, type[ClosedForm]] = _Families()
+
+
+def distribution_class(kind: str) -> type[Distribution]:
+    """The class of a kind.
+
+    Raises:
+        UnknownNameError: there is none of that name.
+    """
+    if kind not in CLASSES and kind not in kinds():
+        raise UnknownNameError("kind", kind, kinds())
+    return CLASSES[kind]
+
+
+def location_scale(
+    kind: str,
+    mu: Any,
+    sigma: Any,
+    lower: Any = -math.inf,
+    upper: Any = math.inf,
+    df: Any = math.inf,
+) -> ClosedForm:
+    """A location-scale distribution by the name of its kind.
+
+    Args:
+        kind: one of `location_scale_kinds`.
+        mu: location of the distribution without bounds, (..., H, W), target units.
+        sigma: its scale, above 0, which is not checked, likewise.
+        lower: lower bound of a bounded family, target units.
+        upper: upper bound.
+        df: degrees of freedom of a Student's t, above 1/2 for a finite CRPS.
+
+    Raises:
+        UnknownNameError: another kind.
+        ArgumentError: the shapes differ.
+    """
+    if kind not in (known := location_scale_kinds()):
+        raise UnknownNameError("family", kind, known)
+    found, options = FAMILIES[kind], {"lower": lower, "upper": upper, "df": df}
+    more = {name: value for name, value in options.items() if name in found.parameters}
+    build: Any = found
+    forecast: ClosedForm = build(mu=mu, sigma=sigma, positive=True, **more)
+    return forecast
+
+
+def location_scale_kinds() -> tuple[str, ...]:
+    """Kinds of a location and a scale, and of bounds and degrees of freedom at most."""
+    options = {"mu", "sigma", "lower", "upper", "df"}
+    known = {k: found.parameters for k, found in FAMILIES.items()}
+    return tuple(k for k, p in known.items() if set(p) <= options and p["mu"].unit == "target")
+
+
+def kind_of(forecast: xr.Dataset | xr.DataArray, argument: str = "forecast") -> type[Distribution]:
+    """The class of the distributions that a Dataset of a forecast holds.
+
+    Args:
+        forecast: with the attribute `forecast_kind`.
+        argument: name of the caller's argument, for the message.
+
+    Raises:
+        ArgumentError: no Dataset, or one without the attribute `forecast_kind`.
+        UnknownNameError: a `forecast_kind` that is not known.
+    """
+    if not isinstance(forecast, xr.Dataset):
+        what = f"a Dataset is wanted, not a {type(forecast).__name__}"
+        raise ArgumentError(argument, what, "Variables of each kind: ens10.metrics.score_states")
+    attribute = "attrs['forecast_kind']"
+    name = str(forecast.attrs.get("forecast_kind", ""))
+    if "forecast_kind" not in forecast.attrs:
+        raise ArgumentError(
+            argument,
+            f"the Dataset has no {attribute}, which says what its variables are",
+            f"Set {argument}.{attribute} to one of: {listing(kinds())}",
+        )
+    if name not in CLASSES and name not in kinds():
+        raise UnknownNameError(f"{argument}.{attribute}", name, kinds())
+    return CLASSES[name]

@@ -1,0 +1,241 @@
+"""A forecast that is a monotone spline of a normal distribution.
+
+The spline is rational-quadratic, the identity outside an interval (Durkan et al. 2019,
+arXiv:1906.04032, eqs. 4-8). One of K pieces is given by its knots: x and y (..., K + 1, H, W),
+rising, with the same first and last value in both, and slopes above 0 at the knots, 1 at both ends.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ens10.errors import ArgumentError
+from ens10.metrics.distributions.base import CORE, LOCATION, POSITIVE_SCALE, clipped
+from ens10.metrics.distributions.formula import Parameter, ops_of
+from ens10.metrics.distributions.quantiles import StoredAsQuantiles
+
+_NODES = 8  # of Gauss in each piece, and once more in that of the observation
+_INV_SQRT_2PI = 1 / math.sqrt(math.tau)
+_KNOTS = Parameter(unit="1", core_dim="knot")
+
+
+class Piece(NamedTuple):
+    """One piece of the spline at each point: its corner, size and slopes at both ends."""
+
+    x: Any
+    y: Any
+    width: Any
+    height: Any
+    slope: Any
+    next_slope: Any
+
+    def value(self, share: Any) -> Any:
+        """The value at x + share * width, of a share in [0, 1]."""
+        s, rest = self.height / self.width, share * (1 - share)
+        top = self.height * (s * share**2 + self.slope * rest)
+        return self.y + top / (s + (self.next_slope + self.slope - 2 * s) * rest)
+
+    def derivative(self, share: Any) -> Any:
+        """Slope of the spline at x + share * width."""
+        s, rest = self.height / self.width, share * (1 - share)
+        top = self.next_slope * share**2 + 2 * s * rest + self.slope * (1 - share) ** 2
+        below = s + (self.next_slope + self.slope - 2 * s) * rest
+        return s**2 * top / below**2
+
+    def share(self, y: Any) -> Any:
+        """The share at which the spline is y, within the piece; 0 or 1 outside."""
+        s, up = self.height / self.width, _positive(y - self.y)
+        bent = self.next_slope + self.slope - 2 * s
+        a = self.height * (s - self.slope) + up * bent
+        b = self.height * self.slope - up * bent
+        c = -s * up
+        # the form of the root that does not cancel; b is positive where a is small
+        root = ops_of(b).sqrt(_positive(b**2 - 4 * a * c))
+        below = b + root
+        ops = ops_of(b)
+        return clipped(ops, -2 * c / ops.where(below > 0, below, 1.0), 0.0, 1.0)
+
+
+class Spline(NamedTuple):
+    """The knots, each (..., K + 1, H, W)."""
+
+    x: Any
+    y: Any
+    slopes: Any
+
+    def pieces(self) -> Piece:
+        """All pieces, each part (..., K, H, W)."""
+        x, y, slopes = self
+        return Piece(
+            x[..., :-1, :, :],
+            y[..., :-1, :, :],
+            x[..., 1:, :, :] - x[..., :-1, :, :],
+            y[..., 1:, :, :] - y[..., :-1, :, :],
+            slopes[..., :-1, :, :],
+            slopes[..., 1:, :, :],
+        )
+
+    def piece_at(self, knots: Any, values: Any) -> Piece:
+        """The piece between whose `knots` each of `values` (..., H, W) lies."""
+        inner = knots[..., 1:-1, :, :] <= values[..., None, :, :]
+        place, ops = inner.sum(axis=CORE)[..., None, :, :], ops_of(knots)
+        return Piece(*(ops.take_along(part, place, CORE)[..., 0, :, :] for part in self.pieces()))
+
+    def value(self, x: Any) -> Any:
+        """The spline at x (..., H, W)."""
+        piece = self.piece_at(self.x, x)
+        ops = ops_of(self.x)
+        share = clipped(ops, (x - piece.x) / piece.width, 0.0, 1.0)
+        outside = (x <= self.x[..., 0, :, :]) | (x >= self.x[..., -1, :, :])
+        return ops.where(outside, x, piece.value(share))
+
+    def inverse(self, y: Any) -> tuple[Any, Any]:
+        """Where the spline is y (..., H, W), and its slope there."""
+        piece = self.piece_at(self.y, y)
+        share = piece.share(y)
+        outside, ops = (y <= self.y[..., 0, :, :]) | (y >= self.y[..., -1, :, :]), ops_of(y)
+        x = ops.where(outside, y, piece.x + share * piece.width)
+        return x, ops.where(outside, 1.0, piece.derivative(share))
+
+
+@dataclass(frozen=True, eq=False)
+class SplineFlow(StoredAsQuantiles):
+    """The distribution of mu + sigma T(Z), Z standard normal (Durkan et al. 2019).
+
+    arXiv:1906.04032. T is a monotone rational-quadratic spline of K pieces, the identity outside
+    its first and last knot; density and quantiles are exact. The mean, the standard deviation and
+    the CRPS are the normal's, exact, and a correction by the integral of T(z) - z over the pieces,
+    by Gauss's rule with 8 nodes in each. With `SplineHead`'s outputs drawn from N(0, 0.5^2) its
+    error is below 1e-5 of sigma, from N(0, 1) below 1e-3, and 0.03 with all at their limits.
+
+    Args:
+        mu: location, (..., H, W), target units.
+        sigma: scale, above 0, (..., H, W), target units.
+        x: knots of z, rising, (..., K + 1, H, W).
+        y: values of T there, rising, the same as x at both ends.
+        slopes: of T there, above 0, and 1 at both ends.
+
+    Raises:
+        ArgumentError: shapes that differ.
+    """
+
+    mu: Any
+    sigma: Any
+    x: Any
+    y: Any
+    slopes: Any
+
+    parameters: ClassVar = {
+        "mu": LOCATION,
+        "sigma": POSITIVE_SCALE,
+        "x": _KNOTS,
+        "y": _KNOTS,
+        "slopes": _KNOTS,
+    }
+
+    def __post_init__(self) -> None:
+        if not self.x.shape == self.y.shape == self.slopes.shape:
+            raise ArgumentError("x", f"has shape {tuple(self.x.shape)}, y {tuple(self.y.shape)}")
+        if self.mu.shape != self.sigma.shape:
+            shapes = f"{tuple(self.sigma.shape)}, mu {tuple(self.mu.shape)}"
+            raise ArgumentError("sigma", f"has shape {shapes}")
+
+    @property
+    def _spline(self) -> Spline:
+        return Spline(self.x, self.y, self.slopes)
+
+    def crps(self, y: Any) -> Any:
+        """CRPS, (..., H, W): that of the normal at T's inverse, and an integral over the pieces.
+
+        With t = (y - mu) / sigma and T(u) = t it is sigma times 2 phi(u) + t (2 Phi(u) - 1) -
+        1 / sqrt(pi) + 2 int (1{z > u} - Phi(z)) (T(z) - z) phi(z) dz. Its derivative by u is 0.
+        """
+        ops, t = self.ops, (y - self.mu) / self.sigma
+        u, _ = Spline(*map(ops.constant, self._spline)).inverse(ops.constant(t))
+        inside = self._spline.piece_at(self.x, u)
+        after = ops.cast(self.x[..., :-1, :, :] > inside.x[..., None, :, :], u)
+
+        def signed(z: Any, bend: Any) -> Any:
+            return (after - ops.ndtr(z)) * bend
+
+        normal = 2 * _density(u) + t * ops.erf(u / math.sqrt(2)) - 1 / math.sqrt(math.pi)
+        return self.sigma * (normal + 2 * (self._integral(signed) + _rest(inside, u)))
+
+    def log_score(self, y: Any) -> Any:
+        """Minus the logarithm of the density, exact, nats, (..., H, W)."""
+        z, slope = self._spline.inverse((y - self.mu) / self.sigma)
+        log = self.ops.log
+        return 0.5 * z**2 + 0.5 * math.log(math.tau) + log(slope) + log(self.sigma)
+
+    @property
+    def mean(self) -> Any:
+        """Expectation, by quadrature."""
+        return self.mu + self.sigma * self._integral(lambda _, bend: bend)
+
+    @property
+    def std(self) -> Any:
+        """Standard deviation, by quadrature."""
+        square = (
+            1
+            + self._integral(lambda z, bend: (2 * z + bend) * bend)
+            - self._integral(lambda _, bend: bend) ** 2
+        )
+        return self.sigma * self.ops.sqrt(_positive(square))
+
+    def cdf(self, y: Any) -> Any:
+        """Phi of T's inverse."""
+        return self.ops.ndtr(self._spline.inverse((y - self.mu) / self.sigma)[0])
+
+    def quantile(self, q: Any) -> Any:
+        """The value mu + sigma T(Phi^-1(q))."""
+        p = self.probabilities(q)
+        if p.ndim == 0:
+            return self._at(p + 0 * self.like)
+        return self.ops.stack([self._at(level + 0 * self.like) for level in p], 0)
+
+    def _at(self, p: Any) -> Any:
+        """Quantiles at probabilities (..., *field)."""
+        if p.ndim > self.like.ndim:
+            return self.ops.stack([self._at(one) for one in p], 0)
+        # T is the identity at infinity too, where the pieces would give NaN
+        z = self.ops.cast(self.ops.ndtri(self.ops.double_like(p, self.like)), self.like)
+        return self.mu + self.sigma * self._spline.value(z)
+
+    def _integral(self, of: Callable[[Any, Any], Any]) -> Any:
+        """Integral of of(z, T(z) - z) phi(z) over the pieces, (..., H, W)."""
+        pieces, total = self._spline.pieces(), 0.0 * self.mu
+        for node, weight in zip(*_gauss(), strict=True):
+            share = self.ops.full_like(pieces.x, node)
+            z = pieces.x + node * pieces.width
+            bend = pieces.value(share) - z
+            total = total + weight * (of(z, bend) * _density(z) * pieces.width).sum(axis=CORE)
+        return total
+
+
+def _rest(piece: Piece, u: Any) -> Any:
+    """Integral of (T(z) - z) phi(z) from u to the end of its piece, (..., H, W)."""
+    start: Any = clipped(ops_of(u), (u - piece.x) / piece.width, 0.0, 1.0)
+    total = 0.0 * u
+    for node, weight in zip(*_gauss(), strict=True):
+        share = start + node * (1 - start)
+        z = piece.x + share * piece.width
+        bend = (piece.value(share) - z) * _density(z)
+        total = total + weight * bend * piece.width * (1 - start)
+    return total
+
+
+def _gauss() -> tuple[list[float], list[float]]:
+    """Nodes and weights of Gauss's rule on [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    return (0.5 * nodes + 0.5).tolist(), (0.5 * weights).tolist()
+
+
+def _density(z: Any) -> Any:
+    return _INV_SQRT_2PI * ops_of(z).exp(-0.5 * z**2)
+
+
+def _positive(x: Any) -> Any:
+    return ops_of(x).maximum(x, 0.0)

@@ -1,0 +1,199 @@
+"""Truncated distributions: those of a variable given that it lies between two bounds.
+
+With G the distribution function, f_a and f_b the density at the bounds, and D the integral of
+G (1 - G), the CRPS is E|Z - y| - D, and its derivatives by the bounds are 2 f_a (E(Z - y)+ - D)
+and 2 f_b (D - E(y - Z)+); all others follow, because it is homogeneous in (mu, sigma, a, b, y).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ens10.metrics.distributions.formula import Function, Kernel
+from ens10.metrics.distributions.shapes import Parts, Shape, Window, narrow, times
+
+TINY = 1e-150  # stands for a scale of 0; distances in units of it are finite
+
+
+@dataclass(frozen=True)
+class Standard:
+    """A truncated distribution in units of its scale.
+
+    Args:
+        parts: of the window, mirrored where its middle is below mu.
+        window: that window, z within it.
+        flip: where it is mirrored.
+        scale: sigma, or what stands for 0.
+        outside: y less the nearest value within the bounds.
+    """
+
+    parts: Parts
+    window: Window
+    flip: Any
+    scale: Any
+    outside: Any
+
+
+def standard(ops: Any, shape: Shape, arguments: tuple[Any, ...]) -> Standard:
+    """From mu, sigma, lower, upper and y."""
+    mu, sigma, a, b, y = arguments
+    inside = ops.minimum(ops.maximum(y, a), b)
+    scale = ops.where(sigma == 0, ops.full_like(sigma, TINY), sigma)
+    z, lo, hi = ((x - mu) / scale for x in (inside, a, b))
+    flip = lo + hi < 0
+    d = ops.where(flip, b - inside, inside - a) / scale
+    window = Window(
+        z=ops.where(flip, -z, z),
+        lower=ops.where(flip, -hi, lo),
+        upper=ops.where(flip, -lo, hi),
+        d=d,
+        w=(b - a) / scale,
+    )
+    outside = ops.where(y == inside, ops.full_like(y, 0.0), y - inside)  # y may be inf
+    return Standard(parts_of(ops, shape, window), window, flip, scale, outside)
+
+
+def parts_of(ops: Any, shape: Shape, window: Window) -> Parts:
+    """By series where the window is narrow, in closed form elsewhere."""
+    found = shape.central(ops, window)
+    middle, h = window.lower + 0.5 * window.w, 0.5 * window.w
+    small = shape.is_narrow(ops, middle, h)
+    beyond = ~small & (window.lower > 0)
+    if ops.some(beyond):
+        found = _chosen(ops, beyond, shape.tail(ops, window), found)
+    if ops.some(small):
+        h = ops.where(small, h, ops.full_like(h, 0.01))
+        found = _chosen(ops, small, narrow(ops, shape, window, middle, h), found)
+    return found
+
+
+def _chosen(ops: Any, where: Any, those: Parts, others: Parts) -> Parts:
+    pairs = zip(those, others, strict=True)
+    return Parts(*(None if b is None else ops.where(where, a, b) for a, b in pairs))
+
+
+def crps(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """The CRPS; the distance to the nearest value of the support at sigma = 0."""
+    mu, sigma, a, b, y = arguments
+    s = standard(ops, shape, arguments)
+    p = s.parts
+    spread = p.mean - 2 * p.below - p.gini
+    within = p.to_z * (2 * p.cdf - 1) + spread
+    at_0 = ops.abs(y - ops.minimum(ops.maximum(mu, a), b))
+    return ops.where(sigma == 0, at_0, ops.abs(s.outside) + sigma * within)
+
+
+def crps_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    """By mu, sigma, lower, upper and y."""
+    s = standard(ops, shape, arguments)
+    p, dz = s.parts, s.parts.to_z
+    below = dz * p.cdf - p.below  # E(z - Z)+
+    above = p.mean - p.below - dz * (1 - p.cdf)
+    by_l = 2 * times(ops, p.at_lower, above - p.gini)
+    by_u = 2 * times(ops, p.at_upper, p.gini - below)
+    by_z = 2 * p.cdf - 1
+    k = p.mean - 2 * p.below - p.gini
+    by_mu, by_s = _by_location_and_scale(ops, shape, p, (by_z, by_l, by_u), k)
+    by_y = ops.where(s.outside == 0, _mirrored(ops, s, by_z), ops.sign(s.outside))
+    by_a, by_b = _swapped(ops, s, by_l, by_u)
+    return _mirrored(ops, s, by_mu), by_s, by_a, by_b, by_y
+
+
+def _by_location_and_scale(
+    ops: Any, shape: Shape, p: Parts, slopes: tuple[Any, Any, Any], k: Any
+) -> tuple[Any, Any]:
+    """From the derivatives by z and the bounds; k is that by scale about z = r, bounds left out."""
+    _, by_l, by_u = slopes
+    about_r = k - times(ops, by_l, p.to_lower) - times(ops, by_u, p.to_upper)
+    far, where = shape.far_slope(ops, p.r, about_r)
+    by_mu = ops.where(where, far, -sum(slopes))
+    return by_mu, about_r + p.r * by_mu
+
+
+def cdf(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """G(y); where sigma is 0 it is 0, 1/2 or 1."""
+    mu, sigma, a, b, y = arguments
+    s = standard(ops, shape, arguments)
+    g = ops.where(s.flip, 1 - s.parts.cdf, s.parts.cdf)
+    step = 0.5 + 0.5 * ops.sign(y - ops.minimum(ops.maximum(mu, a), b))
+    return ops.where(sigma == 0, step, ops.minimum(ops.maximum(g, 0.0), 1.0))
+
+
+def log_score(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """-log g(y), inf outside the bounds."""
+    s = standard(ops, shape, arguments)
+    level = s.parts.level + shape.log_ratio(ops, s.parts.r, s.parts.to_z)
+    score = ops.log(s.scale) - level
+    return ops.where(s.outside == 0, score, ops.abs(s.outside) * float("inf"))
+
+
+def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    """By mu, sigma, lower, upper and y; 0 where y is outside the bounds."""
+    s = standard(ops, shape, arguments)
+    p = s.parts
+    by_z = shape.slope(ops, s.window.z)
+    by_l, by_u = -p.at_lower, p.at_upper
+    k = 1 - p.to_z * by_z
+    by_mu, by_s = _by_location_and_scale(ops, shape, p, (by_z, by_l, by_u), k)
+    by_a, by_b = _swapped(ops, s, by_l, by_u)
+    partials = _mirrored(ops, s, by_mu), by_s, by_a, by_b, _mirrored(ops, s, by_z)
+    none = ops.where(s.outside == s.outside, ops.full_like(by_z, 0.0), s.outside)  # NaN stays
+    return tuple(ops.where(s.outside == 0, x / s.scale, none) for x in partials)
+
+
+def mean(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """E Y, from mu, sigma, lower and upper."""
+    mu, sigma, a, b = arguments
+    middle = ops.minimum(ops.maximum(mu, a), b)
+    s = standard(ops, shape, (*arguments, middle))
+    # about the bound, or mu, that the mass is near
+    z = s.parts.mean - s.parts.to_z
+    return ops.where(sigma == 0, middle, middle + sigma * _mirrored(ops, s, z))
+
+
+def variance_normal(shape: Shape, ops: Any, *arguments: Any) -> Any:
+    """Var Y of a normal, from mu, sigma, lower and upper."""
+    mu, sigma, a, b = arguments
+    s = standard(ops, shape, (*arguments, ops.minimum(ops.maximum(mu, a), b)))
+    return sigma**2 * (s.parts.square - s.parts.mean**2)
+
+
+def _mirrored(ops: Any, s: Standard, value: Any) -> Any:
+    return ops.where(s.flip, -value, value)
+
+
+def _swapped(ops: Any, s: Standard, by_l: Any, by_u: Any) -> tuple[Any, Any]:
+    return ops.where(s.flip, -by_u, by_l), ops.where(s.flip, -by_l, by_u)
+
+
+def kernels(shape: Shape, variance: Function) -> dict[str, Kernel]:
+    """The closed forms of a shape's truncated distributions of mu, sigma, lower and upper.
+
+    Args:
+        shape: the standard distribution.
+        variance: (ops, mu, sigma, lower, upper) to the variance.
+    """
+    log = Kernel(
+        partial(log_score, shape), partial(log_score_partials, shape), True, positive=("sigma",)
+    )
+    return {
+        "crps": Kernel(partial(crps, shape), partial(crps_partials, shape), double=True),
+        "log_score": log,
+        "cdf": Kernel(partial(cdf, shape), double=True),
+        "mean": Kernel(partial(mean, shape), double=True),
+        "variance": Kernel(variance, double=True),
+    }
+
+
+def quantile(standard_cdf: Function, standard_quantile: Function, ops: Any, *arguments: Any) -> Any:
+    """The quantile, from mu, sigma, lower, upper and p; between the bounds."""
+    mu, sigma, a, b, p = arguments
+
+    def level(bound: Any) -> Any:
+        finite = ops.isfinite(bound)  # at an infinite bound the gradient would be 0 times infinity
+        inside = standard_cdf(ops, (ops.where(finite, bound, mu) - mu) / sigma)
+        return ops.where(finite, inside, 0.5 + 0.5 * ops.sign(bound))
+
+    low, high = level(a), level(b)
+    found = mu + sigma * standard_quantile(ops, low + p * (high - low))
+    return ops.minimum(ops.maximum(found, a), b)

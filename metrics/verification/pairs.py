@@ -1,0 +1,164 @@
+"""A forecast of one date, step and level beside its observations, and the fields of its scores.
+
+Which fields there are is said by `Distribution.offers`. Fields are NaN where the forecast or the
+observation is missing.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ens10.metrics._dispatch import Array
+from ens10.metrics.calibration import pit_counts
+from ens10.metrics.distributions.base import Distribution
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Pair:
+    """A forecast and its observations.
+
+    Args:
+        forecast: on numpy.
+        y: observations, shape (H, W).
+        key: of random numbers, see `sums.date_key`.
+        efi: the raw ensemble's extreme forecast index, shape (H, W), or None.
+        climatology: mean state that anomalies refer to, shape (H, W), or None.
+    """
+
+    def __init__(
+        self,
+        forecast: Distribution,
+        y: Array,
+        key: np.uint64 | int = 0,
+        efi: Array | None = None,
+        climatology: Array | None = None,
+    ) -> None:
+        self.forecast, self.y, self.key = forecast, y, np.uint64(key)
+        self.climatology = np.full_like(y, np.nan) if climatology is None else climatology
+        self.efi = np.full_like(y, np.nan) if efi is None else efi
+        self._fields: dict[tuple[str, float | None], Array] = {}
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The forecast's variables, with (H, W) as their last axes."""
+        return self.forecast.variables()
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """Names of the fields that the forecast has."""
+        return self.forecast.offers
+
+    @cached_property
+    def _statistics(self) -> Mapping[str, Array]:
+        return self.forecast.statistics(self.y)
+
+    def field(self, name: str, number: float | None = None) -> Array:
+        """The field called `name`, such as "crps", or "brier" with its threshold."""
+        if (name, number) not in self._fields:
+            method: Callable[..., Array] = getattr(self, name)
+            self._fields[name, number] = method() if number is None else method(number)
+        return self._fields[name, number]
+
+    def histograms(self, bins: int) -> dict[str, Ints]:
+        """Counts: `pit_count`, its values drawn evenly within a rank, and of members `rank_count`.
+
+        Args:
+            bins: of the PIT histogram.
+        """
+        from ens10.metrics.verification.sums import rank_counts
+
+        ranks = self.forecast.ranks(self.y, self._statistics)
+        if ranks is None:
+            values = self.forecast.pit(self.y, seed=int(self.key >> np.uint64(1)))
+            return {"pit_count": pit_counts(values, bins)}
+        counts, pit = rank_counts(*ranks, bins, self.key)
+        own = {"rank_count": counts} if self.forecast.counts_ranks else {}
+        return own | {"pit_count": pit}
+
+    def hersbach(self, rows: Floats) -> dict[str, Floats]:
+        """Sums over points, weighted by row, from which the CRPS of members is decomposed."""
+        weights = np.broadcast_to(rows[:, None], self.y.shape)
+        sums: dict[str, Floats] = self.forecast.hersbach_sums(self.y, weights)
+        return sums
+
+    def crps(self) -> Array:
+        """CRPS of the forecast; of members that of their step distribution."""
+        found = self._statistics.get("crps")
+        return self.forecast.crps(self.y) if found is None else found
+
+    def crps_fair(self) -> Array:
+        """CRPS unbiased for the distribution that the members are drawn from."""
+        return self._statistics["crps_fair"]
+
+    def error(self) -> Array:
+        """Mean of the forecast less the observation."""
+        found = self._statistics.get("error")
+        return self.forecast.mean - self.y if found is None else found
+
+    def variance(self) -> Array:
+        """Predicted variance (of members, unbiased) where the error is known."""
+        found = self._statistics.get("variance")
+        if found is None:
+            found = np.where(np.isnan(self.error()), np.nan, self.forecast.variance)
+        return found
+
+    def log_score(self) -> Array:
+        """Minus the logarithm of the density."""
+        score: Array = self.forecast.log_score(self.y)
+        return score
+
+    def above(self, threshold: Any) -> Array:
+        """Probability that the forecast gives to values above a threshold."""
+        probability: Array = self.forecast.above(threshold)
+        return probability
+
+    def quantile(self, level: float) -> Array:
+        """The forecast's quantile."""
+        value: Array = self.forecast.estimated_quantile(level)
+        return value
+
+    def eecrps(self) -> Array:
+        """CRPS times |EFI|."""
+        score: Array = np.abs(self.efi) * self.field("crps")
+        return score
+
+    def abs_efi(self) -> Array:
+        """|EFI| where there is a CRPS."""
+        return np.where(np.isnan(self.field("crps")), np.nan, np.abs(self.efi))
+
+    def error2(self) -> Floats:
+        """Squared error of the mean."""
+        error = self.error()
+        squared: Floats = np.multiply(error, error, dtype=np.float64)
+        return squared
+
+    def brier(self, threshold: float) -> Floats:
+        """Squared error of the probability of values above a threshold."""
+        happened = np.where(np.isnan(self.y), np.nan, self.y > threshold)
+        score: Floats = np.square(self.above(threshold).astype(np.float64) - happened)
+        return score
+
+    def quantile_score(self, level: float) -> Array:
+        """Pinball loss (1{y < q} - level) (q - y) of the quantile q of that level."""
+        gap = self.quantile(level) - self.y
+        loss: Array = gap * ((gap > 0).astype(gap.dtype) - gap.dtype.type(level))
+        return loss
+
+    def coverage(self, share: float) -> Floats:
+        """Whether the central interval of that probability, edges included, holds y."""
+        low, high = self._interval(share)
+        inside = (self.y >= low) & (self.y <= high)
+        return np.where(np.isnan(low + high + self.y), np.nan, inside)
+
+    def width(self, share: float) -> Array:
+        """Width of the central interval of that probability."""
+        low, high = self._interval(share)
+        return np.where(np.isnan(self.y), np.nan, high - low)
+
+    def _interval(self, share: float) -> tuple[Array, Array]:
+        return self.quantile((1 - share) / 2), self.quantile((1 + share) / 2)
