@@ -36,11 +36,15 @@ class EagerNormal(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mu: Tensor, s: Tensor, y: Tensor) -> Tensor:
         ctx.save_for_backward(mu, s, y)
+        if mu.numel() <= _PART or mu.device.type != "cpu":
+            d = y - mu
+            by_d, by_s = _partials(d, s)
+            return torch.addcmul(d.mul_(by_d), s, by_s)  # homogeneous of degree 1
         score = torch.empty_like(mu, memory_format=torch.contiguous_format)
         for mu_, s_, y_, out in _parts(mu, s, y, score):
             d = y_ - mu_
             by_d, by_s = _partials(d, s_)
-            torch.addcmul(d.mul_(by_d), s_, by_s, out=out)  # homogeneous of degree 1
+            torch.addcmul(d.mul_(by_d), s_, by_s, out=out)
         return score
 
     @staticmethod
@@ -76,7 +80,9 @@ def crps_normal(mu: Tensor, sigma: Tensor, y: Tensor, *, check: bool) -> Tensor:
     """CRPS of normals of one dtype; shapes broadcast. See `ens10.metrics.crps_normal`."""
     if check:
         _check_sigma(sigma)
-    shared = torch.broadcast_tensors(mu, sigma, y)  # type: ignore[no-untyped-call]
+    shared = (mu, sigma, y)
+    if not mu.shape == sigma.shape == y.shape:
+        shared = torch.broadcast_tensors(*shared)  # type: ignore[no-untyped-call]
     if mu.dtype in _HALF:
         return crps_normal(*(t.float() for t in shared), check=False).to(mu.dtype)
     if torch.compiler.is_compiling():
@@ -86,7 +92,7 @@ def crps_normal(mu: Tensor, sigma: Tensor, y: Tensor, *, check: bool) -> Tensor:
         traced: Tensor = d * by_d + shared[1] * by_s  # with the derivatives by_d, by_s (Euler)
         return traced
     function: Any = EagerNormal
-    if _compiled_here(shared[0]):
+    if shared[0].numel() >= SMALL and _compiled_here(shared[0]):
         function = CompiledNormal
     found: Tensor = function.apply(*shared)
     return found

@@ -14,7 +14,7 @@ from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.distributions import censored, truncated
 from ens10.metrics.distributions import standard_normal as shape
 from ens10.metrics.distributions.base import BOUNDED, ClosedForm
-from ens10.metrics.distributions.formula import NUMPY, Kernel, Parameter, is_tensor
+from ens10.metrics.distributions.formula import NUMPY, Kernel, Parameter
 
 MEAN = Parameter(long_name="mean of the forecast")
 DEVIATION = Parameter("nonnegative", long_name="its standard deviation")
@@ -179,8 +179,11 @@ class Normal(ClosedForm, kind="normal"):
             ArgumentError: a negative sigma, unless `positive`.
         """
         mu, sigma = self.mu, self.sigma
-        if is_tensor(mu) and is_tensor(y) and mu.dtype == sigma.dtype == y.dtype:
-            return _on_tensors(mu, sigma, y, check=not self.positive)
+        if hasattr(mu, "requires_grad") and mu.dtype == sigma.dtype == getattr(y, "dtype", None):
+            # training: tensors of one dtype go to the kernel without detours
+            from ens10.metrics._kernels_torch import crps_normal as kernel
+
+            return kernel(mu, sigma, y, check=not self.positive)
         return crps_normal(mu, sigma, y, check=not self.positive)
 
     def log_score(self, y: Any) -> Any:
