@@ -8,7 +8,7 @@ To add a family, write one module here:
 1. Functions of (ops, *parameters, y) on arrays of one shape and dtype, written on the elementwise
    functions of `formula.NUMPY` (what is missing there is added to it and to `_torch.TORCH`). That
    of the derivatives gives them by each parameter and by y, finite at every valid parameter.
-2. A frozen dataclass `class Mine(ClosedForm, kind="mine")` of the parameters and `positive`, with
+2. A dataclass `class Mine(ClosedForm, kind="mine")` of the parameters and `positive`, with
    `parameters` (a `Parameter` each) and `kernels` (`Kernel` of each closed form: "crps",
    "log_score", "cdf", "mean", "variance", and with point masses "cdf_below"). Options of
    `Kernel`: `double` for what cancels in float32, `on_host` for what torch lacks.

@@ -45,7 +45,8 @@ class Distribution:
     """A distribution of the target at each date and grid point.
 
     A head returns one, a store of predictions holds one, `verify` scores one. To add a kind, make
-    a dataclass of its parameters with `kind=`: it is then found by that name in stores.
+    a dataclass of its parameters with `kind=`: it is then found by that name in stores. (It
+    cannot be a frozen one, which Lightning refuses to move between devices.)
 
     Attributes:
         kind: its name, which is `attrs["forecast_kind"]` of a Dataset.

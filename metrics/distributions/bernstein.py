@@ -18,7 +18,7 @@ from ens10.metrics.distributions.quantiles import StoredAsQuantiles
 _HALVINGS, _NEWTON = 6, 8
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Bernstein(StoredAsQuantiles):
     """Quantile function q(u) = sum_k a_k B_k(u) of degree d (Bremnes 2020).
 

@@ -195,7 +195,7 @@ def _quantile(_ops: Any, k: Any, scale: Any, shift: Any, p: Any) -> Any:
     return np.maximum(scale * special.gammaincinv(k, p) - shift, 0.0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class CSGD(ClosedForm, kind="csgd"):
     """Censored, shifted gamma distribution max(0, G - shift) at each grid point.
 

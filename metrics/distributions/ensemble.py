@@ -14,7 +14,7 @@ from ens10.metrics.distributions.formula import NUMPY, Parameter
 _OWN = {"crps", "crps_fair", "error", "error2", "variance", "hersbach"}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Ensemble(Distribution, kind="ensemble"):
     """The empirical distribution of M members.
 

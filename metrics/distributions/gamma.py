@@ -128,7 +128,7 @@ def _quantile(_ops: Any, shape: Any, scale: Any, p: Any) -> Any:
     return scale * special.gammaincinv(shape, p)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Gamma(ClosedForm, kind="gamma"):
     """Gamma distribution at each grid point.
 

@@ -224,7 +224,7 @@ def _quantile(_ops: Any, mu: Any, sigma: Any, shape: Any, p: Any) -> Any:
     return mu + np.where(sigma == 0, 0.0, sigma * z)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class GEV(ClosedForm, kind="gev"):
     """Generalised extreme value distribution at each grid point.
 

@@ -127,7 +127,7 @@ def _dilog_over(ops: Any, x: Any) -> Any:
     return ops.where(x > _SMALL, -special.spence(1 + safe) / safe, total)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Logistic(ClosedForm, kind="logistic"):
     """Logistic distribution at each grid point.
 
@@ -192,7 +192,7 @@ def crps_logistic(
     return Logistic.formula("crps")(mu, sigma, y, check=check, dim=dim, weights=weights, nan=nan)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TruncatedLogistic(ClosedForm, kind="truncated_logistic"):
     """Truncated logistic distribution: a logistic variable given that it lies between two bounds.
 
@@ -260,7 +260,7 @@ def crps_truncated_logistic(
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class CensoredLogistic(ClosedForm, kind="censored_logistic"):
     """Censored logistic distribution: a logistic variable moved to the nearest of two bounds.
 

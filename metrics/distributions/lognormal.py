@@ -147,7 +147,7 @@ def _quantile(ops: Any, mu: Any, sigma: Any, p: Any) -> Any:
     return ops.exp(mu + ops.where(sigma > 0, sigma * z, 0 * mu))  # 0 times an infinite z
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Lognormal(ClosedForm, kind="lognormal"):
     """Log-normal distribution at each grid point.
 

@@ -134,7 +134,7 @@ def _of_family(
     return mean_over(score, dim, weights, nan)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Normal(ClosedForm, kind="normal"):
     """Normal distribution at each grid point, independent between points.
 
@@ -250,7 +250,7 @@ class Normal(ClosedForm, kind="normal"):
 Normal.formulas = {**Normal.formulas, "crps": _of_family}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TruncatedNormal(ClosedForm, kind="truncated_normal"):
     """Truncated normal distribution: a normal variable given that it lies between two bounds.
 
@@ -325,7 +325,7 @@ def crps_truncated_normal(
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class CensoredNormal(ClosedForm, kind="censored_normal"):
     """Censored normal distribution: a normal variable moved to the nearest of two bounds.
 

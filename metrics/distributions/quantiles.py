@@ -50,7 +50,7 @@ class StoredAsQuantiles(Distribution):
         return {"units": units, "long_name": _VALUES[name].long_name}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Quantiles(StoredAsQuantiles, kind="quantiles"):
     """The distribution whose quantile function is linear between some levels.
 

@@ -101,7 +101,7 @@ class Spline(NamedTuple):
         return x, ops.where(outside, 1.0, piece.derivative(share))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class SplineFlow(StoredAsQuantiles):
     """The distribution of mu + sigma T(Z), Z standard normal (Durkan et al. 2019).
 

@@ -183,7 +183,7 @@ def _quantile(ops: Any, df: Any, mu: Any, sigma: Any, p: Any) -> Any:
     return mu + sigma * ops.where(normal, ops.ndtri(p), z)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class StudentT(ClosedForm, kind="student_t"):
     """Student's t distribution at each grid point.
 

@@ -52,7 +52,7 @@ def members(seconds, rows, columns):
 class Weights:
     """A forecast without latitude and longitude."""
 
-    dims, long_names = ("time", "number"), {}
+    dims = ("time", "number")
 
     def __init__(self, values):
         self._values = values
@@ -66,8 +66,8 @@ class Weights:
     def core_coordinates(self):
         return {"number": [1, 2, 3]}
 
-    def units_of(self, name, units):
-        return "1"
+    def variable_attributes(self, name, units):
+        return {"units": "1", "long_name": name}
 
 
 def weights(seconds, rows, columns):
