@@ -26,7 +26,7 @@ from ens10.experiments.reading import reading
 from ens10.grid import area_weights
 from ens10.metrics import efi
 from ens10.metrics.distributions import ClosedForm, Quantiles, kind_of
-from ens10.metrics.verification.pairs import Pair
+from ens10.metrics.scores.pairs import Pair
 from ens10.protocol import Protocol
 
 Floats = npt.NDArray[np.float64]

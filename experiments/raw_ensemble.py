@@ -10,7 +10,7 @@ from ens10.channels import field_of, step_number
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments import provenance
 from ens10.experiments.reading import open_forecast
-from ens10.metrics.verification.raw_input import NAME
+from ens10.metrics.verification.efi_weights import NAME
 
 _RAW = "raw"  # the name of what a prepared store holds
 

@@ -19,6 +19,16 @@ import xarray as xr
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._dispatch import refuse_datasets
 
+__all__ = [
+    "BANDS",
+    "SEASONS",
+    "DateGroup",
+    "date_groups",
+    "group_masks",
+    "land_sea",
+    "latitude_bands",
+    "region_boxes",
+]
 DateGroup = Literal["season", "month", "year"]
 Box = tuple[float, float, float, float]
 SEASONS = ("DJF", "MAM", "JJA", "SON")

@@ -30,6 +30,19 @@ from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.groups import By, crossed_shares, sums_by_group
 
+__all__ = [
+    "PARTS",
+    "Metric",
+    "NanPolicy",
+    "Part",
+    "PointStatistic",
+    "Statistic",
+    "finish_mean",
+    "group_state",
+    "mean_state",
+    "skill_score",
+    "total_over",
+]
 Floats = npt.NDArray[np.float64]
 Kernel = Callable[..., Floats]
 Units = Literal["truth", "truth2", "1"]
@@ -156,8 +169,8 @@ class PointStatistic:
 
     Attributes:
         name: of the mean.
-        values: from a case (a forecast and the truth of one date) and, where the score has one,
-            its number (a threshold, a level) to the values of the points, NaN where missing.
+        values: from a `Pair` (a forecast and the truth of one date) and, where the score has
+            one, its number (a threshold, a level) to the values of the points, NaN where missing.
         units: of the values: the truth's, their square, or none.
         on_map: True if sums over dates are kept at every grid point too.
         requires: fields that the forecast's kind must offer; None for the one of this name.

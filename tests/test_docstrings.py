@@ -23,7 +23,7 @@ ALONE = [
     "ens10.metrics.distributions.normal:crps_normal",
     "ens10.metrics.distributions.normal:Normal",
     "ens10.metrics.crps:crps_ensemble",
-    "ens10.metrics.extremes.efi:efi",
+    "ens10.metrics.extremes.indices:efi",
     "ens10.metrics.scores.contingency:contingency_scores",
     "ens10.metrics.scores.anomaly_correlation:anomaly_correlation",
     "ens10.models.postprocessor:PostProcessor",

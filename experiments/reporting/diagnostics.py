@@ -15,7 +15,7 @@ from ens10.experiments.reading import PREDICTIONS, open_forecast, reading
 from ens10.grid import area_weights
 from ens10.metrics import event_sums, merge_states
 from ens10.metrics.distributions import kind_of
-from ens10.metrics.verification.pairs import Pair
+from ens10.metrics.scores.pairs import Pair
 
 Floats = npt.NDArray[np.float64]
 BINS = 10  # of probability

@@ -1,15 +1,16 @@
-"""How extreme a forecast is for its place and season, and scores that look there."""
+"""How extreme a forecast is for its place and season, and scores that weight extremes."""
 
-from ens10.metrics.extremes.cpf import cpf
-from ens10.metrics.extremes.eecrps import (
+from ens10.metrics.extremes.efi_weighted_crps import (
     EECRPSNormalisation,
+    FrozenEFI,
+    Origin,
     eecrps,
     eecrps_state,
     finish_eecrps,
+    frozen_efi,
+    origin,
 )
-from ens10.metrics.extremes.efi import EFIMethod, efi
-from ens10.metrics.extremes.frozen import FrozenEFI, Origin, frozen_efi, origin
-from ens10.metrics.extremes.sot import sot
+from ens10.metrics.extremes.indices import EFIMethod, cpf, efi, sot
 
 __all__ = [
     "EECRPSNormalisation",

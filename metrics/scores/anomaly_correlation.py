@@ -7,6 +7,7 @@ import numpy as np
 
 from ens10.metrics._call import Score, apply
 from ens10.metrics._reduce import Over, mean_over
+from ens10.metrics.scores.pairs import Pair
 from ens10.metrics.states import Floats, Metric, PointStatistic
 
 
@@ -79,23 +80,23 @@ _PRODUCTS = [
 ]
 
 
-def _anomalies(case: Any) -> tuple[Floats, Floats]:
+def _anomalies(pair: Pair) -> tuple[Floats, Floats]:
     """Anomalies of the forecast's mean and of the truth, in float64, NaN where one is missing."""
-    observed = case.y.astype(np.float64) - case.climatology
-    return observed + case.error(), observed
+    observed = pair.y.astype(np.float64) - pair.climatology
+    return observed + pair.field("error"), observed
 
 
-def _product(case: Any, number: float | None = None) -> Floats:  # noqa: ARG001
-    forecast, observed = _anomalies(case)
+def _product(pair: Pair, number: float | None = None) -> Floats:  # noqa: ARG001
+    forecast, observed = _anomalies(pair)
     return forecast * observed
 
 
-def _forecast2(case: Any, number: float | None = None) -> Floats:  # noqa: ARG001
-    return _anomalies(case)[0] ** 2
+def _forecast2(pair: Pair, number: float | None = None) -> Floats:  # noqa: ARG001
+    return _anomalies(pair)[0] ** 2
 
 
-def _observed2(case: Any, number: float | None = None) -> Floats:  # noqa: ARG001
-    forecast, observed = _anomalies(case)
+def _observed2(pair: Pair, number: float | None = None) -> Floats:  # noqa: ARG001
+    forecast, observed = _anomalies(pair)
     return observed**2 + 0.0 * forecast
 
 

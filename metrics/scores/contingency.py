@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ens10.metrics.scores.pairs import Pair
 from ens10.metrics.states import Floats, Metric, PointStatistic, checked_sums
 
 _TABLE = ("hits", "false_alarms", "misses", "correct_negatives")
@@ -106,11 +107,11 @@ def contingency_scores(tables: xr.Dataset) -> xr.Dataset:
     return xr.Dataset(scores)
 
 
-def _outcome(case: Any, threshold: float, *, forecast: bool, observed: bool) -> Floats:
+def _outcome(pair: Pair, threshold: float, *, forecast: bool, observed: bool) -> Floats:
     """1 where the event was (not) forecast and was (not) observed, NaN where unknown."""
-    probability = case.above(threshold)
-    missing = np.isnan(probability) | np.isnan(case.y)
-    found = ((probability >= 0.5) == forecast) & ((case.y > threshold) == observed)
+    probability = pair.above(threshold)
+    missing = np.isnan(probability) | np.isnan(pair.y)
+    found = ((probability >= 0.5) == forecast) & ((pair.y > threshold) == observed)
     return np.where(missing, np.nan, found)
 
 

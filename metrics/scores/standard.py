@@ -1,23 +1,43 @@
-"""The usual scores: CRPS, errors of the mean, spread, Brier, quantiles, intervals, EECRPS."""
+"""The usual scores: CRPS, errors of the mean, spread, log score, Brier score, quantile score."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from ens10.metrics._dispatch import Array
 from ens10.metrics.calibration import spread_inflation
+from ens10.metrics.scores.pairs import Pair
 from ens10.metrics.states import Floats, Metric, PointStatistic
 
 
 def _field(name: str) -> Callable[..., Array]:
-    """The values that a case computes itself."""
+    """The values that a method of the pair returns."""
 
-    def values(case: Any, number: float | None = None) -> Array:
-        computed: Array = case.field(name, number)
-        return computed
+    def values(pair: Pair, number: float | None = None) -> Array:  # noqa: ARG001
+        return pair.field(name)
 
     return values
+
+
+def _squared_error(pair: Pair, number: float | None = None) -> Floats:  # noqa: ARG001
+    """Squared error of the mean, in float64."""
+    error = pair.field("error")
+    squared: Floats = np.multiply(error, error, dtype=np.float64)
+    return squared
+
+
+def _brier(pair: Pair, threshold: float) -> Floats:
+    """Squared error of the probability of values above a threshold."""
+    happened = np.where(np.isnan(pair.y), np.nan, pair.y > threshold)
+    score: Floats = np.square(pair.above(threshold).astype(np.float64) - happened)
+    return score
+
+
+def _quantile_score(pair: Pair, level: float) -> Array:
+    """Pinball loss (1{y < q} - level) (q - y) of the quantile q of that level."""
+    gap = pair.quantile(level) - pair.y
+    loss: Array = gap * ((gap > 0).astype(gap.dtype) - gap.dtype.type(level))
+    return loss
 
 
 def _root(means: Sequence[Floats], members: int | None) -> Floats:  # noqa: ARG001
@@ -31,25 +51,15 @@ def _ratio_of_roots(means: Sequence[Floats], members: int | None) -> Floats:
     return ratio
 
 
-def _ratio(means: Sequence[Floats], members: int | None) -> Floats:  # noqa: ARG001
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio: Floats = means[0] / means[1]
-    return ratio
-
-
 STATISTICS = (
     PointStatistic("crps", _field("crps"), on_map=True),
     PointStatistic("crps_fair", _field("crps_fair"), on_map=True),
     PointStatistic("error", _field("error")),
-    PointStatistic("error2", _field("error2"), "truth2"),
+    PointStatistic("error2", _squared_error, "truth2"),
     PointStatistic("variance", _field("variance"), "truth2"),
     PointStatistic("log_score", _field("log_score"), "1"),
-    PointStatistic("brier", _field("brier"), "1"),
-    PointStatistic("quantile_score", _field("quantile_score")),
-    PointStatistic("coverage", _field("coverage"), "1"),
-    PointStatistic("width", _field("width")),
-    PointStatistic("eecrps", _field("eecrps"), extra="efi"),
-    PointStatistic("abs_efi", _field("abs_efi"), "1", extra="efi"),
+    PointStatistic("brier", _brier, "1"),
+    PointStatistic("quantile_score", _quantile_score),
 )
 METRICS = (
     Metric(
@@ -90,17 +100,4 @@ METRICS = (
         skill="quantile_skill",
         number="level",
     ),
-    Metric(
-        "coverage",
-        "share of truth within the central interval of probability {}",
-        ("coverage",),
-        "1",
-        number="share",
-    ),
-    Metric(
-        "width", "mean width of the central interval of probability {}", ("width",), number="share"
-    ),
-    # Both normalisations are functions of the same sums, and have the same skill.
-    Metric("eecrps", "mean of CRPS times |EFI|", ("eecrps", "abs_efi"), skill="eecrpss"),
-    Metric("eecrps_weighted", "mean CRPS weighted by |EFI|", ("eecrps", "abs_efi"), finish=_ratio),
 )

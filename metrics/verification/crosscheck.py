@@ -9,9 +9,9 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics.distributions.registry import distribution_class, kind_of
+from ens10.metrics.scores.pairs import Pair
 from ens10.metrics.verification.alignment import Join, matched
-from ens10.metrics.verification.pairs import Pair
-from ens10.metrics.verification.working import load
+from ens10.metrics.verification.block_scoring import load
 
 _DATES = 8  # most dates that are read
 _TOLERANCE = {"float32": 1e-5, "float64": 1e-10}

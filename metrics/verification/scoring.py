@@ -1,7 +1,6 @@
 """Forecasts against truth: additive states, date by date, and the scores made of them."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,11 @@ from ens10.metrics.scores.registry import (
     extras,
     metric_of,
     selected,
-    statistic_of,
     undefined,
 )
-from ens10.metrics.states import PARTS, NanPolicy
+from ens10.metrics.states import NanPolicy
 from ens10.metrics.uncertainty import Method, check_paired_dates
-from ens10.metrics.verification import blocks
 from ens10.metrics.verification.alignment import (
-    APART,
-    GRID,
     Join,
     Matched,
     check_same_grid,
@@ -33,15 +28,12 @@ from ens10.metrics.verification.alignment import (
     left_out,
     matched,
 )
+from ens10.metrics.verification.block_scoring import TRUTH, ScoringPlan, scored_blocks
 from ens10.metrics.verification.climatology import Climatology, aligned_climatology
+from ens10.metrics.verification.efi_weights import aligned_efi_weights
 from ens10.metrics.verification.options import ScoringOptions
-from ens10.metrics.verification.raw_input import with_raw
 from ens10.metrics.verification.summary import summarise
-from ens10.metrics.verification.working import TRUTH, Part, Plan, joined, load_block, work
 from ens10.metrics.verification.zones import ZONES, zones_of
-from ens10.progress import track
-
-_TABLE_DIMS = {"rank_count": ("rank",), "pit_count": ("pit_bin",)}
 
 
 def verify(
@@ -175,13 +167,13 @@ def paired_states(
             matched(reference, truth, options.join, "reference"),
         ]
         names.append(_compared(scores, forecasts[1].forecast))
-    forecasts, index = with_raw(forecasts, scores, options.efi, options.join)
+    forecasts, index = aligned_efi_weights(forecasts, scores, options.efi, options.join)
     first = forecasts[0].forecast
     metrics = [
         selected(each, kind_of(one.forecast).kind, one.forecast.sizes.get("number"))
         for each, one in zip(names, forecasts, strict=True)
     ]
-    plan = Plan(
+    plan = ScoringPlan(
         tuple(tuple(dict.fromkeys(m for s in named for m in s.means)) for named, _ in metrics),
         tuple(tables for _, tables in metrics),
         area_weights(first["latitude"].to_numpy(), options.weights),
@@ -198,9 +190,9 @@ def paired_states(
     )
     attrs: dict[str, Any] = {"weights": options.weights, "nan": options.nan}
     if index is not None:
-        attrs |= {"efi_source": index.made.source, "efi_method": index.method}
+        attrs |= {"efi_source": index.origin.source, "efi_method": index.method}
     climatology = _climatology(scores, forecasts[0], options)
-    collected = _scored_blocks(forecasts, plan, index, climatology, options)
+    collected = scored_blocks(forecasts, plan, index, climatology, options)
     states = [one.states(plan, attrs) for one in collected]
     empty = np.max([one.empty() for one in collected], axis=0)
     states = _checked_dates(states, empty, options.nan, options.join)
@@ -217,118 +209,6 @@ def _climatology(
         reason = "acc is the correlation of anomalies from a climatology"
         raise ArgumentError("scores", reason, "Give climatology (--climatology STORE)")
     return aligned_climatology(one, options.climatology)
-
-
-def _scored_blocks(
-    forecasts: Sequence[Matched],
-    plan: Plan,
-    index: Any,
-    climatology: Climatology | None,
-    options: ScoringOptions,
-) -> "list[_Collected]":
-    """The sums of all blocks of dates; each date is read once."""
-    beside = sum(extra.size for extra in (index, climatology) if extra is not None)
-    slices = list(blocks.blocks_of(forecasts[0].forecast, beside=beside))
-    # One by one: a part keeps what was read of it.
-    todo = (
-        (
-            [one.part(dates) for one in forecasts],
-            None if index is None else index.part(dates),
-            None if climatology is None else climatology.part(dates),
-        )
-        for dates in slices
-    )
-    collected = [_Collected(one, plan, n) for n, one in enumerate(forecasts)]
-    results = blocks.in_order(load_block, partial(work, plan), todo, options.scheduler)
-    for parts in track(results, "blocks", len(slices), options.progress):
-        for one, part in zip(collected, parts, strict=True):
-            one.add(part)
-    return collected
-
-
-class _Collected:
-    """The sums of one forecast, block after block."""
-
-    def __init__(self, one: Matched, plan: Plan, n: int) -> None:
-        self.forecast, self.truth, self.means = one.forecast, one.truth, plan.means[n]
-        self.parts: list[Part] = []
-        self.counts: dict[str, npt.NDArray[np.int64]] = {}
-        shape = tuple(one.forecast.sizes[d] for d in GRID)
-        on_map = [name for name in self.means if statistic_of(name)[0].on_map]
-        self.maps = {name: (np.zeros(shape), np.zeros(shape, np.int64)) for name in on_map}
-
-    def add(self, part: Part) -> None:
-        from ens10.metrics.verification.sums import add_map
-
-        for name, fields in part.maps.items():
-            for field in fields:
-                add_map(field, *self.maps[name])
-        for table in part.tables:
-            for name, counts in table.items():
-                self.counts[name] = self.counts.get(name, 0) + counts
-        part.maps, part.tables = {}, []
-        self.parts.append(part)
-
-    def empty(self) -> npt.NDArray[np.int64]:
-        """What each date lacks altogether, shape (dates,): TRUTH or FORECAST, or 0."""
-        empty = np.concatenate([part.empty for part in self.parts])
-        return np.where((empty > 0).all(axis=(1, 2)), empty.max(axis=(1, 2)), 0)
-
-    def states(self, plan: Plan, settings: dict[str, Any]) -> xr.Dataset:
-        dims = ("time", *(d for d in APART if d in self.forecast.dims))
-        sizes = tuple(self.forecast.sizes[d] for d in dims)
-        found: dict[str, Any] = {}
-        for name in self.means:
-            attrs = self._attributes(name)
-            for part, values in joined([p.sums for p in self.parts], name).items():
-                found[f"{name}_{part}"] = (dims, values.reshape(sizes), _only(part, attrs))
-            if plan.zones is not None:
-                over = tuple(plan.zones.labels)
-                for part, values in joined([p.zones for p in self.parts], name).items():
-                    shaped = plan.zones.sums(values)
-                    shaped = shaped.reshape(*sizes, *shaped.shape[3:])
-                    found[f"{name}_zone_{part}"] = ((*dims, *over), shaped, _only(part, attrs))
-            if name in self.maps:
-                total, count = self.maps[name]
-                for part, grid in zip(PARTS, (total, count.astype(float), count), strict=True):
-                    found[f"{name}_map_{part}"] = (GRID, grid, _only(part, attrs))
-        for name, counts in self.counts.items():
-            dims = _TABLE_DIMS.get(name, ("bin",) if np.ndim(counts) else ())
-            found[name] = (dims, counts)
-        states = xr.Dataset(found).assign_coords(self._coordinates(plan))
-        kind = {"forecast_kind": kind_of(self.forecast).kind, **settings}
-        members = self.forecast.sizes.get("number")
-        return states.assign_attrs(kind | ({"members": members} if members else {}))
-
-    def _attributes(self, name: str) -> dict[str, str]:
-        kind, statistic = kind_of(self.forecast), statistic_of(name)[0]
-        united = [self.forecast[name] for name in kind.united_variables(self.forecast)]
-        like = (united or [self.truth])[0]
-        units = like.attrs.get("units")
-        attrs = {"truth": units, "truth2": f"({units})2" if units else None, "1": "1"}
-        units_of_mean = attrs[statistic.units]
-        found = {"units": units_of_mean} if units_of_mean else {}
-        if statistic.name in ("crps", "crps_fair"):
-            found["estimator"] = "fair" if statistic.name == "crps_fair" else kind.crps_estimator
-        return {k: str(v) for k, v in found.items()}
-
-    def _coordinates(self, plan: Plan) -> dict[str, Any]:
-        kept = ("time", "valid_time", *APART, *(GRID if self.maps else ()))
-        held = self.forecast.coords  # in the order in which a store happened to list them
-        coords: dict[str, Any] = {k: _writable(held[k]) for k in kept if k in held}
-        if "rank_count" in self.counts:
-            coords["rank"] = np.arange(self.counts["rank_count"].size)
-        if "pit_count" in self.counts:
-            coords["pit_bin"] = (np.arange(plan.bins) + 0.5) / plan.bins
-        if "hersbach_alpha" in self.counts:
-            coords["bin"] = np.arange(self.counts["hersbach_alpha"].size)
-        if plan.zones is not None:
-            coords |= {name: list(labels) for name, labels in plan.zones.labels.items()}
-        return coords
-
-
-def _only(part: str, attrs: dict[str, str]) -> dict[str, str]:
-    return attrs if part == "sum" else {}
 
 
 def _checked_dates(
@@ -353,15 +233,6 @@ def _checked_dates(
 def available_scores(forecast: xr.Dataset) -> tuple[str, ...]:
     """The names of the scores that are computed of a forecast when none are named."""
     return available(kind_of(forecast).kind, forecast.sizes.get("number"))
-
-
-def _writable(coordinate: xr.DataArray) -> xr.Variable:
-    """The coordinate as netCDF keeps it: time differences as hours."""
-    variable = coordinate.variable.compute()
-    if variable.dtype.kind != "m":
-        return variable.to_base_variable()
-    hours = variable.to_numpy() / np.timedelta64(1, "h")
-    return xr.Variable(variable.dims, hours, {"units": "hours"})
 
 
 def _same_dates(

@@ -11,6 +11,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics.calibration import hersbach_decomposition
+from ens10.metrics.groups import SEASONS
 from ens10.metrics.scores.registry import METRICS, STATISTICS, NamedMetric, statistic_of
 from ens10.metrics.states import PARTS, finish_mean
 from ens10.metrics.uncertainty import (
@@ -29,7 +30,6 @@ from ens10.metrics.verification.zones import ZONES
 
 DATES = ("season", "month", "year")
 GROUPS = (*DATES, *APART, *ZONES)
-_SEASONS = ("DJF", "MAM", "JJA", "SON")
 
 
 def summarise(
@@ -85,25 +85,25 @@ def summarise(
         replicates=replicates,
         block_length=block_length,
     )
+    other = None
     if reference_states is not None:
         check_paired_dates(states, reference_states)
         reference_states = reference_states.sel(time=states["time"])
-    held = _Held(states.sortby("time"), by)
-    other = None if reference_states is None else _Held(reference_states.sortby("time"), by)
-    result = _grouped(held, other, bounds)
+        other = _GroupedStates(reference_states.sortby("time"), by)
+    result = _grouped(_GroupedStates(states.sortby("time"), by), other, bounds)
     if maps:
         result = result.merge(_maps(states, reference_states))
     result = result.merge(_histograms(states))
-    told: dict[str, Any] = {"confidence": confidence, "interval": method}
+    attrs: dict[str, Any] = {"confidence": confidence, "interval": method}
     if method == "bootstrap":
-        told |= {"replicates": replicates, "block_length": block_length or "auto", "seed": seed}
+        attrs |= {"replicates": replicates, "block_length": block_length or "auto", "seed": seed}
     if reference_states is not None:
-        told["reference_kind"] = reference_states.attrs.get("forecast_kind", "unknown")
-    return result.assign_attrs(states.attrs | told)
+        attrs["reference_kind"] = reference_states.attrs.get("forecast_kind", "unknown")
+    return result.assign_attrs(states.attrs | attrs)
 
 
-class _Held:
-    """States cut into groups."""
+class _GroupedStates:
+    """States whose sums over time are taken group by group."""
 
     def __init__(self, states: xr.Dataset, by: Sequence[str]) -> None:
         self.states, self.by = states, tuple(by)
@@ -111,9 +111,9 @@ class _Held:
             if name not in GROUPS:
                 raise UnknownNameError("by", name, GROUPS)
         zones = [name for name in by if name in ZONES]
-        made = [str(d) for d in states.dims if d in ZONES]
-        if zones and set(zones) != set(made):
-            had = f"for {' and '.join(made)}" if made else "without zones"
+        in_states = [str(d) for d in states.dims if d in ZONES]
+        if zones and set(zones) != set(in_states):
+            had = f"for {' and '.join(in_states)}" if in_states else "without zones"
             raise ArgumentError("by", f"the states were made {had}", f"Score again, by {zones}")
         absent = [name for name in by if name in APART and name not in states.dims]
         if absent:
@@ -123,186 +123,201 @@ class _Held:
 
     def _labels(self, name: str) -> list[Any]:
         if name not in DATES:
-            found: list[Any] = self.states[name].to_numpy().tolist()
-            return found
-        there = np.unique(self._of_dates(name)).tolist()
-        return [s for s in _SEASONS if s in there] if name == "season" else there
+            labels: list[Any] = self.states[name].to_numpy().tolist()
+            return labels
+        present = np.unique(self._of_dates(name)).tolist()
+        return [s for s in SEASONS if s in present] if name == "season" else present
 
     def _of_dates(self, name: str) -> npt.NDArray[Any]:
-        """The group of each date (and step): of valid dates."""
+        """The group of each date (and step), by its valid date."""
         when = self.states["valid_time" if "valid_time" in self.states.coords else "time"]
         labels: npt.NDArray[Any] = getattr(when.dt, name).to_numpy()
         return labels
 
-    def sums(self, mean: str, chosen: Mapping[str, Any]) -> dict[str, Floats] | None:
-        """The sums of a mean over time, in one group; None if the states have them not."""
+    def sums(self, mean: str, group: Mapping[str, Any]) -> dict[str, Floats] | None:
+        """The sums of a mean of each date, in one group; None if the states lack them."""
         if f"{mean}_sum" not in self.states:
             return None
-        return {part: self._of(f"{mean}_{self.infix}{part}", chosen) for part in PARTS}
+        return {part: self._sum(f"{mean}_{self.infix}{part}", group) for part in PARTS}
 
-    def _of(self, name: str, chosen: Mapping[str, Any]) -> Floats:
+    def _sum(self, name: str, group: Mapping[str, Any]) -> Floats:
         values = self.states[name]
-        for group, label in chosen.items():
-            if group in DATES:
-                inside = self._of_dates(group) == label
+        for dim, label in group.items():
+            if dim in DATES:
+                inside = self._of_dates(dim) == label
                 dims = ("time", "step") if inside.ndim == 2 else ("time",)
                 values = values.where(xr.DataArray(inside, dims=dims), 0)
             else:
-                values = values.isel({group: self.labels[group].index(label)})
-        rest = [d for d in values.dims if d != "time"]
-        summed: Floats = values.sum(rest, skipna=False).to_numpy()
-        return summed
+                values = values.isel({dim: self.labels[dim].index(label)})
+        total: Floats = values.sum([d for d in values.dims if d != "time"], skipna=False).to_numpy()
+        return total
 
     @property
-    def scores(self) -> list[NamedMetric]:
-        """The scores whose means the states hold, in the order of the table."""
-        others = ("_map_sum", "_zone_sum")
-        held = [str(v) for v in self.states if str(v).endswith("_sum")]
-        numbers: dict[str, list[float | None]] = {base: [] for base in STATISTICS}
-        for name in held:
-            if not name.endswith(others):
-                statistic, number = statistic_of(name.removesuffix("_sum"))
+    def metrics(self) -> list[NamedMetric]:
+        """The scores whose means the states hold, in the order of the registry."""
+        numbers: dict[str, list[float | None]] = {name: [] for name in STATISTICS}
+        for variable in map(str, self.states):
+            if variable.endswith("_sum") and not variable.endswith(("_map_sum", "_zone_sum")):
+                statistic, number = statistic_of(variable.removesuffix("_sum"))
                 numbers[statistic.name].append(number)
         return [
-            NamedMetric(name if n is None else f"{name}_{n:g}", score, n)
-            for name, score in METRICS.items()
-            for n in numbers[score.means[0]]
-            if all(n in numbers[mean] for mean in score.means)
+            NamedMetric(name if n is None else f"{name}_{n:g}", metric, n)
+            for name, metric in METRICS.items()
+            for n in numbers[metric.means[0]]
+            if all(n in numbers[mean] for mean in metric.means)
         ]
 
 
-def _grouped(held: _Held, other: _Held | None, bounds: Any) -> xr.Dataset:
-    sizes = [len(labels) for labels in held.labels.values()]
-    found: dict[str, xr.Variable] = {}
-    lengths: dict[str, list[float]] = {}
-    for place in np.ndindex(*sizes):
-        chosen = {name: held.labels[name][i] for name, i in zip(held.by, place, strict=True)}
-        for name, variable in _scores(held, other, chosen, bounds).items():
-            if name not in found:
-                dtype = variable.dtype
-                blank = np.full(sizes, np.nan if dtype.kind == "f" else 0, dtype)
-                found[name] = xr.Variable(held.by, blank, variable.attrs)
-                lengths[name] = []
-            found[name].values[place] = variable.values
-            lengths[name].append(variable.attrs.get("block_length", np.nan))
-    for name, each in lengths.items():
-        if not np.isnan(each).all():
-            found[name].attrs["block_length"] = each if held.by else each[0]
-    known = held.states.coords
-    attrs = {k: dict(known[k].attrs) if k in known else {} for k in held.by}
-    return xr.Dataset(found, coords={k: (k, v, attrs[k]) for k, v in held.labels.items()})
-
-
 @dataclass(frozen=True)
-class _Statistic:
-    """A number to be made of sums over time."""
+class _Estimate:
+    """A function of sums over dates, which gets confidence bounds."""
 
     sums: Sums
-    of: Callable[[Sums], Floats]
+    function: Callable[[Sums], Floats]
     attrs: dict[str, Any]
 
 
+def _grouped(states: _GroupedStates, other: _GroupedStates | None, bounds: Any) -> xr.Dataset:
+    """The scores of each group, with their bounds."""
+    sizes = [len(labels) for labels in states.labels.values()]
+    variables: dict[str, xr.Variable] = {}
+    lengths: dict[str, list[float]] = {}
+    for place in np.ndindex(*sizes):
+        group = {name: states.labels[name][i] for name, i in zip(states.by, place, strict=True)}
+        for name, score in _scores(states, other, group, bounds).items():
+            if name not in variables:
+                blank = np.full(sizes, np.nan if score.dtype.kind == "f" else 0, score.dtype)
+                variables[name] = xr.Variable(states.by, blank, score.attrs)
+                lengths[name] = []
+            variables[name].values[place] = score.values
+            lengths[name].append(score.attrs.get("block_length", np.nan))
+    for name, each in lengths.items():
+        if not np.isnan(each).all():
+            variables[name].attrs["block_length"] = each if states.by else each[0]
+    known = states.states.coords
+    attrs = {k: dict(known[k].attrs) if k in known else {} for k in states.by}
+    return xr.Dataset(variables, {k: (k, v, attrs[k]) for k, v in states.labels.items()})
+
+
 def _scores(
-    held: _Held, other: _Held | None, chosen: Mapping[str, Any], bounds: Any
+    states: _GroupedStates, other: _GroupedStates | None, group: Mapping[str, Any], bounds: Any
 ) -> dict[str, xr.Variable]:
-    made: dict[str, _Statistic] = {}
-    counted = None
-    for one in held.scores:
-        sums = [held.sums(mean, chosen) for mean in one.means]
-        known = [s for s in sums if s is not None]
-        counted = known[0]["count"] if counted is None else counted
-        made[one.name] = _own(held, one, known)
-    for one in held.scores:
-        paired = _paired(held, other, one, chosen) if one.score.skill and other else None
-        if paired is not None:
-            units = {k: v for k, v in made[one.name].attrs.items() if k == "units"}
-            name = f"{one.name} less that of the reference"
-            told = units | {"long_name": f"mean {name}" if one.number is None else name}
-            made[f"{one.name}_difference"] = _Statistic(paired, difference_of, told)
-            told = {"units": "1", "long_name": f"skill score of {one.name} against the reference"}
-            made[one.skill] = _Statistic(paired, skill_of, told)
-    found: dict[str, xr.Variable] = {}
-    if counted is not None:
-        found["count"] = xr.Variable((), int(counted.sum()))
-        found["dates"] = xr.Variable((), int((counted > 0).sum()))
-    for name, statistic in made.items():
-        missing = np.isnan(np.sum([*statistic.sums.values()], axis=0))
-        scored = (statistic.sums["weight"] != 0) | missing  # dates left out say nothing of bounds
-        value = bounds({k: v[scored] for k, v in statistic.sums.items()}, statistic.of)
+    """The scores of one group, with their bounds, and how many points and dates they are of."""
+    estimates: dict[str, _Estimate] = {}
+    variables: dict[str, xr.Variable] = {}
+    for one in states.metrics:
+        sums = [sums for mean in one.means if (sums := states.sums(mean, group)) is not None]
+        estimates[one.name] = _estimate(states, one, sums)
+        if not variables:
+            count = sums[0]["count"]
+            variables["count"] = xr.Variable((), int(count.sum()))
+            variables["dates"] = xr.Variable((), int((count > 0).sum()))
+    for one in states.metrics if other is not None else ():
+        if one.score.skill:
+            estimates |= _compared(states, other, one, group)
+    for name, estimate in estimates.items():
+        missing = np.isnan(np.sum([*estimate.sums.values()], axis=0))
+        scored = (estimate.sums["weight"] != 0) | missing  # dates left out do not count for bounds
+        value = bounds({k: v[scored] for k, v in estimate.sums.items()}, estimate.function)
         for suffix, number in (("", value.value), ("_lower", value.lower), ("_upper", value.upper)):
-            found[f"{name}{suffix}"] = xr.Variable((), np.float64(number), statistic.attrs)
+            variables[f"{name}{suffix}"] = xr.Variable((), np.float64(number), estimate.attrs)
         if value.block_length is not None:
-            found[name].attrs["block_length"] = value.block_length
-    return found
+            variables[name].attrs["block_length"] = value.block_length
+    return variables
 
 
-def _own(held: _Held, one: NamedMetric, sums: Sequence[dict[str, Floats]]) -> _Statistic:
-    """A score from the sums of its means."""
-    members = held.states.attrs.get("members")
+def _estimate(
+    states: _GroupedStates, one: NamedMetric, sums: Sequence[dict[str, Floats]]
+) -> _Estimate:
+    """A score as a function of the sums of its means."""
+    members = states.states.attrs.get("members")
     together = {"weight": sums[0]["weight"]}
     for n, mean in enumerate(sums):
         together |= {f"sum{n}": mean["sum"], f"weight{n}": mean["weight"]}
 
-    def of(s: Sums) -> Floats:
+    def function(s: Sums) -> Floats:
         means = [
             mean_of({"sum": s[f"sum{n}"], "weight": s[f"weight{n}"]}) for n in range(len(sums))
         ]
         return one.score.finish(means, members)
 
-    attrs = dict(held.states[f"{one.means[0]}_sum"].attrs)
+    attrs = _attributes(states, one)
+    return _Estimate(together, function, attrs | {"long_name": one.long_name})
+
+
+def _attributes(states: _GroupedStates, one: NamedMetric) -> dict[str, Any]:
+    """Units (and estimator) of a score, from those of its first mean."""
+    attrs = dict(states.states[f"{one.means[0]}_sum"].attrs)
+    squared = STATISTICS[one.score.means[0]].units == "truth2"
     if one.score.units == "1":
         attrs["units"] = "1"
-    elif one.score.units == "truth" and STATISTICS[one.score.means[0]].units == "truth2" and attrs:
+    elif one.score.units == "truth" and squared and attrs:
         attrs["units"] = str(attrs["units"]).removeprefix("(").removesuffix(")2")
-    return _Statistic(together, of, attrs | {"long_name": one.long_name})
+    return attrs
+
+
+def _compared(
+    states: _GroupedStates, other: _GroupedStates | None, one: NamedMetric, group: Mapping[str, Any]
+) -> dict[str, _Estimate]:
+    """The difference from the reference and the skill score, paired date by date."""
+    sums = _paired(states, other, one.means[0], group)
+    if sums is None:
+        return {}
+    name = f"{one.name} less that of the reference"
+    attrs = {k: v for k, v in _attributes(states, one).items() if k == "units"}
+    attrs["long_name"] = f"mean {name}" if one.number is None else name
+    of_skill = {"units": "1", "long_name": f"skill score of {one.name} against the reference"}
+    return {
+        f"{one.name}_difference": _Estimate(sums, difference_of, attrs),
+        one.skill: _Estimate(sums, skill_of, of_skill),
+    }
 
 
 def _paired(
-    held: _Held, other: _Held | None, one: NamedMetric, chosen: Mapping[str, Any]
+    states: _GroupedStates, other: _GroupedStates | None, mean: str, group: Mapping[str, Any]
 ) -> dict[str, Floats] | None:
-    """The sums of a mean of two forecasts, date by date."""
-    mean = one.means[0]
-    mine, its = held.sums(mean, chosen), other.sums(mean, chosen) if other else None
-    if mine is None or its is None:
+    """The sums of a mean of two forecasts, date by date; None if one lacks them."""
+    ours, theirs = states.sums(mean, group), other.sums(mean, group) if other else None
+    if ours is None or theirs is None:
         return None
     for part in ("count", "weight"):
-        if not np.allclose(mine[part], its[part], rtol=1e-9):
+        if not np.allclose(ours[part], theirs[part], rtol=1e-9):
             raise ArgumentError(
                 "reference",
                 f"its {mean} has other points than the forecast's (their {part}s differ)",
                 "Mask the truth where either is missing, and weight both alike",
             )
-    return {k: mine[k] for k in ("sum", "weight")} | {
-        f"reference_{k}": its[k] for k in ("sum", "weight")
+    return {k: ours[k] for k in ("sum", "weight")} | {
+        f"reference_{k}": theirs[k] for k in ("sum", "weight")
     }
 
 
 def _maps(states: xr.Dataset, reference: xr.Dataset | None) -> xr.Dataset:
+    """Means over dates at each grid point, and their skill."""
     maps = xr.Dataset()
-    for name, mean in STATISTICS.items():
-        parts = [f"{name}_map_{part}" for part in PARTS]
-        if not mean.on_map or parts[0] not in states:
+    for name, statistic in STATISTICS.items():
+        first = f"{name}_map_sum"
+        if not statistic.on_map or first not in states:
             continue
-        maps[f"{name}_map"] = finish_mean(states, f"{name}_map")
-        if reference is not None and parts[0] in reference:
-            other = finish_mean(reference, f"{name}_map")
-            other = other.assign_coords(states[parts[0]].coords)
-            skill = METRICS[name].skill
-            told = f"skill score of {name} against the reference"
-            maps[f"{skill}_map"] = (
-                1.0 - maps[f"{name}_map"] / other.where(other > 0)
-            ).assign_attrs(units="1", long_name=told)
+        maps[f"{name}_map"] = mean = finish_mean(states, f"{name}_map")
+        if reference is not None and first in reference:
+            other = finish_mean(reference, f"{name}_map").assign_coords(states[first].coords)
+            long_name = f"skill score of {name} against the reference"
+            skill = (1.0 - mean / other.where(other > 0)).assign_attrs(
+                units="1", long_name=long_name
+            )
+            maps[f"{METRICS[name].skill}_map"] = skill
     return maps
 
 
 def _histograms(states: xr.Dataset) -> xr.Dataset:
-    """Histograms as they are, and the decomposition of the CRPS from its sums."""
+    """The histograms unchanged, and the decomposition of the CRPS from its sums."""
     counts = [name for name in ("rank_count", "pit_count") if name in states]
-    found = states[counts].reset_coords(drop=True)
+    histograms = states[counts].reset_coords(drop=True)
     prefix = "hersbach_"
     sums = states[[str(v) for v in states if str(v).startswith(prefix)]].reset_coords(drop=True)
     if not sums:
-        return found
+        return histograms
     bare = sums.rename({v: str(v).removeprefix(prefix) for v in sums})
-    made = hersbach_decomposition(bare)
-    return found.merge(made.rename({v: f"{prefix}{v}" for v in made.data_vars}))
+    parts = hersbach_decomposition(bare)
+    return histograms.merge(parts.rename({v: f"{prefix}{v}" for v in parts.data_vars}))

@@ -151,9 +151,9 @@ def test_a_store_without_members(judged, tmp_path, runs):
 
 
 def test_blocks_of_a_store_are_one_pass(runs, judged, tmp_path, monkeypatch):
-    from ens10.metrics.verification import blocks
+    from ens10.metrics.verification import block_scoring
 
     options = {"scores": ["crps", "eecrps"], "raw": judged, "climate": judged}
     whole = score_forecast(runs["mlp"], out=tmp_path, **options).states
-    monkeypatch.setattr(blocks, "BLOCK_VALUES", 1)
+    monkeypatch.setattr(block_scoring, "BLOCK_VALUES", 1)
     xr.testing.assert_identical(score_forecast(runs["mlp"], out=tmp_path, **options).states, whole)

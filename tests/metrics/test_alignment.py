@@ -6,7 +6,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.metrics.verification import LeftOutWarning, checked_forecast, matched
-from ens10.metrics.verification.blocks import blocks_of
+from ens10.metrics.verification.block_scoring import blocks_of
 
 N, H, W = 30, 6, 8
 

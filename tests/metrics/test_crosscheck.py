@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 
 from ens10.errors import ArgumentError
+from ens10.metrics.scores.pairs import Pair
 from ens10.metrics.verification.crosscheck import cross_check
-from ens10.metrics.verification.pairs import Pair
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics import merge_states, score_states, verify
+from ens10.metrics._field_sums import add_map, date_key, field_sums, rank_counts
 from ens10.metrics.distributions._sweep import LANES, scores_of_members
 from ens10.metrics.ensemble._network import exchanges
-from ens10.metrics.verification import blocks
-from ens10.metrics.verification.sums import add_map, date_key, field_sums, rank_counts
+from ens10.metrics.verification import block_scoring
 
 N = 30
 
@@ -116,7 +116,7 @@ def bits(states):
 def test_blocks_leave_no_trace(values, world, monkeypatch):
     ensemble, _, truth = world
     wanted = score_states(ensemble, truth, by=("latitude_band",))
-    monkeypatch.setattr(blocks, "BLOCK_VALUES", values)
+    monkeypatch.setattr(block_scoring, "BLOCK_VALUES", values)
     for forecast in (ensemble, ensemble.chunk(time=4, latitude=2), ensemble.chunk(number=2)):
         for scheduler in (None, "threads"):
             got = score_states(forecast, truth, by=("latitude_band",), scheduler=scheduler)
@@ -194,12 +194,12 @@ def test_memory_does_not_grow_with_the_dates():
         tracemalloc.stop()
         return most
 
-    blocks_before, blocks.BLOCK_VALUES = blocks.BLOCK_VALUES, 8 * 45 * 90
+    blocks_before, block_scoring.BLOCK_VALUES = block_scoring.BLOCK_VALUES, 8 * 45 * 90
     try:
         peak(3)
         few, many = peak(8), peak(40)
     finally:
-        blocks.BLOCK_VALUES = blocks_before
+        block_scoring.BLOCK_VALUES = blocks_before
     one = 8 * 8 * 45 * 90
     assert many - few < 2 * one < 32 * one / 4
 

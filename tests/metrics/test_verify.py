@@ -10,7 +10,7 @@ from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import area_weights
 from ens10.metrics import area_weights as exported_weights
 from ens10.metrics import score_states, summarise, verify
-from ens10.metrics.verification import LeftOutWarning, blocks
+from ens10.metrics.verification import LeftOutWarning, block_scoring
 
 N, M, H, W = 30, 5, 6, 8  # sizes of the world
 KIND = r"attrs\['forecast_kind'\]"
@@ -136,7 +136,7 @@ def test_lazy_input_gives_the_same_and_stays_lazy_outside(world):
 
 def test_lazy_input_is_read_block_by_block(world, monkeypatch):
     ensemble, _, truth = world
-    monkeypatch.setattr(blocks, "BLOCK_VALUES", ensemble["members"].isel(time=slice(5)).size)
+    monkeypatch.setattr(block_scoring, "BLOCK_VALUES", ensemble["members"].isel(time=slice(5)).size)
     alive, most = set(), 0
 
     def read(block, block_info=None):

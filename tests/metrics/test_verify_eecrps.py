@@ -19,8 +19,8 @@ from ens10.metrics import (
     verify,
 )
 from ens10.metrics.extremes import FrozenEFI
-from ens10.metrics.verification import LeftOutWarning, blocks
-from ens10.metrics.verification.raw import RawIndex
+from ens10.metrics.verification import LeftOutWarning, block_scoring
+from ens10.metrics.verification.efi_weights import EFIWeights
 
 BOTH = ("crps", "eecrps")
 K = 101
@@ -111,7 +111,7 @@ def test_in_groups_and_of_an_index_made_before(world, climate):
 def test_blocks_and_merged_states_are_one_pass(values, world, climate, monkeypatch):
     ensemble, normal, truth = world
     wanted = score_states(normal, truth, BOTH, raw=ensemble, climate=climate)
-    monkeypatch.setattr(blocks, "BLOCK_VALUES", values)
+    monkeypatch.setattr(block_scoring, "BLOCK_VALUES", values)
     for scheduler in (None, "threads"):
         got = score_states(
             normal, truth, BOTH, raw=ensemble.chunk(time=4), climate=climate.chunk(time=1),
@@ -273,10 +273,10 @@ def test_few_dates_are_in_memory_at_once(world, climate, monkeypatch):
         most.append(len(block))
         return block
 
-    own, load, together = sum(v.size for v in normal.values()), RawIndex.load, []
-    monkeypatch.setattr(blocks, "BLOCK_VALUES", own)  # the normals alone would be one block
+    own, load, together = sum(v.size for v in normal.values()), EFIWeights.load, []
+    monkeypatch.setattr(block_scoring, "BLOCK_VALUES", own)  # the normals alone would be one block
     monkeypatch.setattr(
-        RawIndex,
+        EFIWeights,
         "load",
         lambda part: (together.append(part.fields["climate"].sizes["time"]), load(part))[1],
     )

@@ -1,10 +1,10 @@
-"""A forecast of one date, step and level beside its observations, and the fields of its scores.
+"""A forecast of one date, step and level beside its observations.
 
-Which fields there are is said by `Distribution.offers`. Fields are NaN where the forecast or the
-observation is missing.
+`Distribution.offers` lists the statistics that a kind of forecast has. Values are NaN where the
+forecast or the observation is missing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -41,7 +41,7 @@ class Pair:
         self.forecast, self.y, self.key = forecast, y, np.uint64(key)
         self.climatology = np.full_like(y, np.nan) if climatology is None else climatology
         self.efi = np.full_like(y, np.nan) if efi is None else efi
-        self._fields: dict[tuple[str, float | None], Array] = {}
+        self._fields: dict[str, Array] = {}
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -57,12 +57,11 @@ class Pair:
     def _statistics(self) -> Mapping[str, Array]:
         return self.forecast.statistics(self.y)
 
-    def field(self, name: str, number: float | None = None) -> Array:
-        """The field called `name`, such as "crps", or "brier" with its threshold."""
-        if (name, number) not in self._fields:
-            method: Callable[..., Array] = getattr(self, name)
-            self._fields[name, number] = method() if number is None else method(number)
-        return self._fields[name, number]
+    def field(self, name: str) -> Array:
+        """The values of a method without arguments, such as "crps", computed once."""
+        if name not in self._fields:
+            self._fields[name] = getattr(self, name)()
+        return self._fields[name]
 
     def histograms(self, bins: int) -> dict[str, Ints]:
         """Counts: `pit_count`, its values drawn evenly within a rank, and of members `rank_count`.
@@ -70,7 +69,7 @@ class Pair:
         Args:
             bins: of the PIT histogram.
         """
-        from ens10.metrics.verification.sums import rank_counts
+        from ens10.metrics._field_sums import rank_counts
 
         ranks = self.forecast.ranks(self.y, self._statistics)
         if ranks is None:
@@ -121,44 +120,3 @@ class Pair:
         """The forecast's quantile."""
         value: Array = self.forecast.estimated_quantile(level)
         return value
-
-    def eecrps(self) -> Array:
-        """CRPS times |EFI|."""
-        score: Array = np.abs(self.efi) * self.field("crps")
-        return score
-
-    def abs_efi(self) -> Array:
-        """|EFI| where there is a CRPS."""
-        return np.where(np.isnan(self.field("crps")), np.nan, np.abs(self.efi))
-
-    def error2(self) -> Floats:
-        """Squared error of the mean."""
-        error = self.error()
-        squared: Floats = np.multiply(error, error, dtype=np.float64)
-        return squared
-
-    def brier(self, threshold: float) -> Floats:
-        """Squared error of the probability of values above a threshold."""
-        happened = np.where(np.isnan(self.y), np.nan, self.y > threshold)
-        score: Floats = np.square(self.above(threshold).astype(np.float64) - happened)
-        return score
-
-    def quantile_score(self, level: float) -> Array:
-        """Pinball loss (1{y < q} - level) (q - y) of the quantile q of that level."""
-        gap = self.quantile(level) - self.y
-        loss: Array = gap * ((gap > 0).astype(gap.dtype) - gap.dtype.type(level))
-        return loss
-
-    def coverage(self, share: float) -> Floats:
-        """Whether the central interval of that probability, edges included, holds y."""
-        low, high = self._interval(share)
-        inside = (self.y >= low) & (self.y <= high)
-        return np.where(np.isnan(low + high + self.y), np.nan, inside)
-
-    def width(self, share: float) -> Array:
-        """Width of the central interval of that probability."""
-        low, high = self._interval(share)
-        return np.where(np.isnan(self.y), np.nan, high - low)
-
-    def _interval(self, share: float) -> tuple[Array, Array]:
-        return self.quantile((1 - share) / 2), self.quantile((1 + share) / 2)

@@ -1,4 +1,4 @@
-"""The extreme forecast index (EFI): how far a forecast lies from its model climate."""
+"""Indices of extremes: extreme forecast index (EFI), shift of tails (SOT), crossing point (CPF)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._call import Dim, Score, apply, on_tensors
 from ens10.metrics._dispatch import Array
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics.extremes._input import (
@@ -18,6 +18,7 @@ from ens10.metrics.extremes._input import (
     checked_levels,
     member_quantiles,
     over_points,
+    place_of,
     read_only,
     refuse,
     sorted_members,
@@ -26,6 +27,7 @@ from ens10.metrics.extremes._input import (
 EFIMethod = Literal["exact", "ecmwf", "ens10-paper"]
 _COUNTS = {"ecmwf": 101, "ens10-paper": 21}
 _LONG_NAME = "extreme forecast index"
+_TORCH = "ens10.metrics.extremes._efi_torch"
 
 
 def efi(
@@ -124,7 +126,9 @@ def efi(
 
 def _score(method: str, levels: Levels, epsilon: float | None) -> tuple[Score, dict[str, Any]]:
     if method == "exact":
-        return Score("efi", _LONG_NAME, _exact, _exact_of_tensors, False), {"levels": levels}
+        return Score("efi", _LONG_NAME, _exact, on_tensors(_TORCH, "exact"), False), {
+            "levels": levels
+        }
     if method == "ecmwf":
         return Score("efi", _LONG_NAME, _ecmwf, None, False), {"epsilon": epsilon}
     return Score("efi", _LONG_NAME, _paper, None, False), {}
@@ -134,12 +138,6 @@ def _exact(members: Array, climate: Array, levels: Levels, skip: bool, check: bo
     from ens10.metrics.extremes import _kernels
 
     return _filled(_kernels.exact, members, climate, levels, 1 - levels, skip)
-
-
-def _exact_of_tensors(members: Any, climate: Any, **options: Any) -> Any:
-    from ens10.metrics.extremes import _efi_torch
-
-    return _efi_torch.exact(members, climate, **options)
 
 
 def _ecmwf(members: Array, climate: Array, epsilon: float | None, skip: bool) -> Array:
@@ -200,3 +198,187 @@ def _paper_points(x: Array, q: Array, skip: bool) -> Array:
     _kernels.staircase(read_only(own), q, index)
     known = (there > 0 if skip else there == x.shape[0]) & ~np.isnan(q[0])
     return np.where(known, index, np.nan).astype(x.dtype)
+
+
+MOST = 10.0  # shifts beyond are cut, as in ECMWF's products
+
+
+def sot(
+    members: Any,
+    climate: Any,
+    *,
+    level: int,
+    tail: int | None = None,
+    member_dim: Dim,
+    quantile_dim: Dim,
+    levels: Any = None,
+    epsilon: float | None = None,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+) -> Any:
+    """Shift of tails: above 0 where a tenth of the members lies beyond the climate's tail.
+
+    (Qf90 - Qc99) / (Qc99 - Qc90) for `level` 90 and (Qf10 - Qc1) / (Qc1 - Qc10) for 10, with the
+    quantiles of the forecast (linear between its members) and of the climate; -1 where both have
+    the same quantile at `level` (Zsoter 2006, ECMWF Newsletter 107). Values beyond -10 and 10 are
+    cut to these. Where the denominator is 0 (a climate that does not vary in its tail, such as a
+    dry one) there is no shift: NaN.
+    Tensors are computed on the host, without gradient.
+
+    Args:
+        members: the ensemble, two or more.
+        climate: quantiles of the model climate, ascending, in the unit of the members; see `efi`.
+        level: in percent, such as 90 or 10; not 50.
+        tail: in percent, further out than `level`; None for 99 or 1.
+        member_dim: the member axis: a number for arrays, a name for DataArrays.
+        quantile_dim: the quantile axis of the climate.
+        levels: of the quantiles, in [0, 1]; None takes the coordinate `quantile_dim`.
+        epsilon: for precipitation, above 0: members, and the climate at `level`, that are less
+            count as 0, and a denominator that is not larger as 0.
+        dim: dimensions of a weighted mean; None for the points.
+        weights: of the mean.
+        nan: "propagate" or "omit", in the mean.
+
+    Returns:
+        The shifts, without unit, as the kind of array that was given.
+
+    Raises:
+        ArgumentError: one member; levels that the climate lacks; other units or coordinates;
+            quantiles that do not ascend or are NaN in part (lazy arrays: when computed).
+    """
+    far = (99 if level > 50 else 1) if tail is None else tail
+    if not (50 < level < far <= 100 or 0 <= far < level < 50):
+        raise ArgumentError(
+            "level", f"{level} with tail {far}, in percent", "Give 90 with 99 or 10 with 1, say"
+        )
+    if epsilon is not None and not 0 < epsilon < np.inf:
+        raise ArgumentError("epsilon", f"{epsilon} is not above 0")
+    found = checked_levels(members, climate, member_dim, quantile_dim, levels)
+    places = place_of(found, level / 100), place_of(found, far / 100)
+    shift = apply(
+        Score("sot", "shift of tails", _sot, units=False),
+        {"members": members, "climate": bare(climate)},
+        {"members": [member_dim], "climate": [quantile_dim]},
+        options={"level": level / 100, "places": places, "epsilon": epsilon or 0.0},
+        attrs={"level": level, "tail": far},
+    )
+    return mean_over(shift, dim, weights, nan)
+
+
+def _sot(members: Array, climate: Array, **options: Any) -> Array:
+    return over_points(partial(_sot_points, **options), members, climate)
+
+
+def _sot_points(
+    x: Array, q: Array, level: float, places: tuple[int, int], epsilon: float
+) -> Array:  # fmt: skip
+    check_climate(q)
+    if epsilon > 0:
+        x = np.where(x < epsilon, x.dtype.type(0), x)
+    ordered, there = sorted_members(x)
+    own = member_quantiles(ordered, there, np.array([level]))[0]
+    inner, tail = (q[n].astype(np.float64) for n in places)
+    if epsilon > 0:
+        inner = np.where(inner < epsilon, 0.0, inner)
+    width = tail - inner
+    known = (there == x.shape[0]) & (np.abs(width) > epsilon)
+    shift = np.full(x.shape[1], np.nan)
+    np.divide(own - tail, width, out=shift, where=known)
+    cut: Array = np.clip(shift, -MOST, MOST).astype(x.dtype)
+    return cut
+
+
+_FEWEST = 4
+
+
+def cpf(
+    members: Any,
+    climate: Any,
+    *,
+    member_dim: Dim,
+    quantile_dim: Dim,
+    levels: Any = None,
+    epsilon: float | None = None,
+    symmetric: bool = False,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+) -> Any:
+    """Crossing-point forecast: the level at which the cdfs of forecast and climate cross.
+
+    Below it the forecast's quantiles exceed the climate's, from it on they do not: the rarest
+    event that the forecast makes more likely than usual, as a level of the climate (Ben Bouallegue
+    2021, doi:10.1080/16000870.2021.1913007). Found as in earthkit-meteo: the members of the upper
+    half, at levels (i + 1/2) / M, are held against the climate's quantiles of the next lower
+    level, and the crossing has the level of its member. Members that all lie above have the
+    climate's cdf at the largest of them, linear over what the climate has beyond the last member's
+    level; a forecast that nowhere exceeds the climate there has 0.
+    Tensors are computed on the host, without gradient.
+
+    Args:
+        members: the ensemble, four or more.
+        climate: quantiles of the model climate at evenly spaced levels from 0 to 1, ascending, in
+            the unit of the members; see `efi`.
+        member_dim: the member axis: a number for arrays, a name for DataArrays.
+        quantile_dim: the quantile axis of the climate.
+        levels: of the quantiles; None takes the coordinate `quantile_dim`.
+        epsilon: forecasts whose members are all less have 0 (precipitation).
+        symmetric: whether values below 1/2 are instead 1 less the CPF of the negated forecast and
+            climate, so that both tails are told.
+        dim: dimensions of a weighted mean; None for the points.
+        weights: of the mean.
+        nan: "propagate" or "omit", in the mean.
+
+    Returns:
+        Levels in [0, 1], as the kind of array that was given.
+
+    Raises:
+        ArgumentError: fewer than four members; other levels; other units or coordinates;
+            quantiles that do not ascend or are NaN in part (lazy arrays: when computed); both
+            `epsilon` and `symmetric`.
+    """
+    if epsilon is not None and symmetric:
+        raise ArgumentError("epsilon", "it has no meaning in a symmetric CPF", "Give one of them")
+    found = checked_levels(members, climate, member_dim, quantile_dim, levels)
+    check_even(found, None, "a CPF")
+    level = apply(
+        Score("cpf", "crossing-point forecast", _cpf, units=False),
+        {"members": members, "climate": bare(climate)},
+        {"members": [member_dim], "climate": [quantile_dim]},
+        options={"epsilon": epsilon, "symmetric": symmetric},
+    )
+    return mean_over(level, dim, weights, nan)
+
+
+def _cpf(members: Array, climate: Array, epsilon: float | None, symmetric: bool) -> Array:
+    if members.shape[0] < _FEWEST:
+        raise ArgumentError(
+            "members", f"{members.shape[0]} members have no upper half", "Give four or more"
+        )
+    return over_points(partial(_cpf_points, epsilon=epsilon, symmetric=symmetric), members, climate)
+
+
+def _cpf_points(x: Array, q: Array, epsilon: float | None, symmetric: bool) -> Array:
+    check_climate(q)
+    ordered = np.sort(x, axis=0)  # NaN goes last
+    level = _crossing(ordered, q)
+    if symmetric:
+        complete = ~np.isnan(ordered[-1])
+        other = 1 - _crossing(-ordered[::-1], -q[::-1])
+        level = np.where(complete & (level < 0.5), other, level)
+    if epsilon is not None:
+        level = np.where(ordered[-1] < epsilon, 0.0, level)
+    return level.astype(x.dtype)
+
+
+def _crossing(ordered: Array, q: Array) -> Array:
+    from ens10.metrics.extremes import _kernels
+
+    M, K = ordered.shape[0], q.shape[0]
+    levels = (np.arange(M) + 0.5) / M
+    # the first member of the upper half whose level is not below the quantile's
+    partners = np.maximum(np.searchsorted(levels, np.arange(K) / (K - 1)), M // 2)
+    level = np.empty(ordered.shape[1])
+    _kernels.crossing(read_only(ordered), read_only(q), partners, level)
+    return level

@@ -1,14 +1,17 @@
-"""The raw ensemble, or its index, as it is given to be scored with: checked, and aligned."""
+"""The raw ensemble's EFI, which weights the EECRPS: validated, aligned, read block by block."""
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
+from ens10.metrics._dispatch import Array
 from ens10.metrics.distributions.registry import kind_of
-from ens10.metrics.extremes import EFIMethod, FrozenEFI, Origin, origin
+from ens10.metrics.extremes import EFIMethod, FrozenEFI, Origin, efi, origin
 from ens10.metrics.scores.registry import extras
 from ens10.metrics.verification.alignment import (
     APART,
@@ -20,15 +23,138 @@ from ens10.metrics.verification.alignment import (
     left_out,
 )
 from ens10.metrics.verification.options import EFIOptions
-from ens10.metrics.verification.raw import RawIndex, Role, another, improper
 
-NAME = "forecast_name"  # attribute by which a forecast is known again
-_REMEDY = 'Give those of the same dates; join="inner" leaves out the dates that they do not have'
+Role = Literal["other", "raw", "any"]
+NAME = "forecast_name"  # attribute that identifies a forecast
+_REMEDY = 'Give those of the same dates; join="inner" leaves out the dates that they lack'
 
 
-def with_raw(
+@dataclass(frozen=True)
+class EFIWeights:
+    """The raw ensemble and its climate, or its EFI, on the dates of a forecast; lazy until `load`.
+
+    Attributes:
+        fields: "members" and "climate", or "index"; dimensions in order, time as the forecast's.
+        apart: numbers of steps and levels of the forecast, 1 without that dimension.
+        origin: of the ensemble that the index is computed from.
+        method: of `efi`.
+        roles: of each scored forecast: "other" must not be the raw ensemble, "raw" must.
+    """
+
+    fields: dict[str, xr.DataArray]
+    apart: tuple[int, int]
+    origin: Origin
+    method: str
+    roles: tuple[Role, ...]
+
+    def part(self, dates: slice) -> "EFIWeights":
+        """Some of the dates."""
+        return replace(self, fields={k: v.isel(time=dates) for k, v in self.fields.items()})
+
+    @property
+    def size(self) -> int:
+        """Number of values to read."""
+        return sum(field.size for field in self.fields.values())
+
+    def load(self) -> "LoadedEFIWeights":
+        """Read the values."""
+        arrays = {}
+        for name, field in self.fields.items():
+            core = [d for d in field.dims if d not in ("time", *APART)]
+            shape = [field.sizes["time"], *self.apart, *(field.sizes[d] for d in core)]
+            arrays[name] = field.to_numpy().reshape(shape)
+        levels = None
+        if "climate" in self.fields:
+            levels = self.fields["climate"]["quantile"].to_numpy().astype(np.float64)
+        return LoadedEFIWeights(arrays, levels, self.origin, self.method, self.roles)
+
+
+@dataclass(frozen=True)
+class LoadedEFIWeights:
+    """A block of EFI weights in memory.
+
+    Attributes:
+        arrays: as `EFIWeights.fields`, (dates, steps, levels, [core,] H, W).
+        levels: of the climate's quantiles.
+        origin: of the ensemble that the index is computed from.
+        method: of `efi`.
+        roles: of each scored forecast.
+    """
+
+    arrays: dict[str, Array]
+    levels: npt.NDArray[np.float64] | None
+    origin: Origin
+    method: str
+    roles: tuple[Role, ...]
+
+    def index(self) -> Array:
+        """The EFI, (dates, steps, levels, H, W)."""
+        if "index" in self.arrays:
+            return self.arrays["index"]
+        members, climate = self.arrays["members"], self.arrays["climate"]
+        shape = members.shape[:3]
+        found = [
+            efi(
+                members[case], climate[case], method=self.method,
+                member_dim=0, quantile_dim=0, levels=self.levels,
+            )
+            for case in np.ndindex(shape)
+        ]  # fmt: skip
+        whole: Array = np.stack(found).reshape(*shape, *members.shape[4:])
+        return whole
+
+    def check(self, scored: Sequence[Array | None]) -> None:
+        """Refuse members that are, or are not, those that the index is computed from.
+
+        Args:
+            scored: members of each forecast; None for other kinds.
+
+        Raises:
+            ArgumentError: a date of an "other" forecast is the raw ensemble's, or none of "raw".
+        """
+        marks: set[str] | None = None
+        for members, role in zip(scored, self.roles, strict=True):
+            if members is None or role == "any":
+                continue
+            if marks is None:
+                raw = self.arrays.get("members")
+                marks = set(self.origin.marks) if raw is None else _marks(raw)
+            own = _marks(members)
+            if own & marks and role == "other":
+                raise _improper(self.origin)
+            if own and not own & marks and role == "raw":
+                raise _not_the_raw_ensemble(self.origin)
+
+
+def _marks(values: Array) -> set[str]:
+    """Marks of dates that are not constant: constant ones are alike without being the same."""
+    varied = [
+        date for date in values if np.fmin.reduce(date, axis=None) < np.fmax.reduce(date, axis=None)
+    ]
+    return set(origin("values", *varied).marks)
+
+
+def _improper(raw: Origin) -> ArgumentError:
+    """The error of a forecast that is weighted by an index of itself."""
+    return ArgumentError(
+        "raw",
+        f"the forecast that is scored is {raw.source!r}, of which the EFI is: that is improper",
+        "Take the raw ensemble; to score that one itself, say scores_raw (--scores-raw)",
+    )
+
+
+def _not_the_raw_ensemble(raw: Origin) -> ArgumentError:
+    """The error of a forecast that is not the raw ensemble, as scores_raw says."""
+    return ArgumentError(
+        "scores_raw",
+        f"the EFI is of {raw.source!r}, the forecast is another",
+        "Leave it out, or give both the same forecast_name if they are one",
+    )
+
+
+def aligned_efi_weights(
     forecasts: list[Matched], scores: Sequence[str] | None, efi: EFIOptions, join: Join
-) -> tuple[list[Matched], RawIndex | None]:
+) -> tuple[list[Matched], EFIWeights | None]:
     """Validate and align the raw ensemble that supplies the EFI weights.
 
     Args:
@@ -48,15 +174,15 @@ def with_raw(
         return forecasts, None
     if efi.method not in get_args(EFIMethod):
         raise UnknownNameError("efi_method", efi.method, get_args(EFIMethod))
-    fields, made, method = _fields(efi.raw, efi.climate, efi.method)
+    fields, raw, method = _fields(efi.raw, efi.climate, efi.method)
     forecasts = _common_dates(forecasts, fields, join)
     first = forecasts[0].forecast
     units = forecasts[0].truth.attrs.get("units")
     placed = {name: _placed(name, field, first, units) for name, field in fields.items()}
     apart = (first.sizes.get("step", 1), first.sizes.get("level", 1))
     roles: list[Role] = ["any"] * len(forecasts)
-    roles[0] = _role(first, made, efi.scores_raw)
-    return forecasts, RawIndex(placed, apart, made, method, tuple(roles))
+    roles[0] = _role(first, raw, efi.scores_raw)
+    return forecasts, EFIWeights(placed, apart, raw, method, tuple(roles))
 
 
 def _needed(scores: Sequence[str] | None, efi: EFIOptions) -> bool:
@@ -96,8 +222,8 @@ def _fields(
             "climate", "the EFI needs one", "Give quantiles, as of ens10.quantiles.stored_climate"
         )
     members = checked_forecast(raw, "raw")["members"]
-    made = Origin(str(raw.attrs.get(NAME, "raw")))
-    return {"members": members, "climate": climate}, made, method
+    named = Origin(str(raw.attrs.get(NAME, "raw")))
+    return {"members": members, "climate": climate}, named, method
 
 
 def _common_dates(
@@ -119,8 +245,8 @@ def _common_dates(
         return forecasts
     if not there.any():
         raise ArgumentError("raw", "it has no date of the forecast")
-    told = [str(t)[:19] for t in dates[~there]]
-    left_out(len(told), there.size, "not in the raw ensemble and its climate", told)
+    lacking = [str(t)[:19] for t in dates[~there]]
+    left_out(len(lacking), there.size, "not in the raw ensemble and its climate", lacking)
     return [Matched(f.forecast.isel(time=there), f.truth, f.places[there]) for f in forecasts]
 
 
@@ -159,17 +285,17 @@ def _name(field: str) -> str:
     return "climate" if field == "climate" else "raw"
 
 
-def _role(forecast: xr.Dataset, made: Origin, scores_raw: bool) -> Role:
-    """What is left to be seen of the values, after the names."""
+def _role(forecast: xr.Dataset, raw: Origin, scores_raw: bool) -> Role:
+    """What the values of the forecast must show, given its name and that of the ensemble."""
     marks: tuple[str, ...] = ()
     members = forecast.get("members")
     if members is not None and members.chunks is not None:
         marks = origin("lazy", members).marks
-    same = made.same_as(Origin(str(forecast.attrs.get(NAME, "")), marks))
+    same = raw.same_as(Origin(str(forecast.attrs.get(NAME, "")), marks))
     if same and not scores_raw:
-        raise improper(made)
+        raise _improper(raw)
     if scores_raw and not same and members is None:
-        raise another(made)
+        raise _not_the_raw_ensemble(raw)
     if same:
         return "any"
     return "raw" if scores_raw else "other"

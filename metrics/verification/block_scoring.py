@@ -1,0 +1,524 @@
+"""Scoring in blocks of dates: which are read together, where they are processed, their sums."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from multiprocessing import get_context
+from os import sched_getaffinity
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._dispatch import Array
+from ens10.metrics.distributions.registry import distribution_class, kind_of
+from ens10.metrics.scores.pairs import Pair
+from ens10.metrics.scores.registry import HERSBACH, HISTOGRAM, statistic_of
+from ens10.metrics.states import PARTS, NanPolicy
+from ens10.metrics.verification.alignment import APART, GRID, Matched
+from ens10.metrics.verification.climatology import Climatology
+from ens10.metrics.verification.efi_weights import EFIWeights, LoadedEFIWeights
+from ens10.metrics.verification.options import ScoringOptions
+from ens10.metrics.verification.zones import Zones
+from ens10.progress import track
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+_TABLE_DIMS = {"rank_count": ("rank",), "pit_count": ("pit_bin",)}
+BLOCK_VALUES = 2**22  # values of a forecast in a block: 16 MiB in float32
+LOCAL = ("threads", "processes")
+
+
+def blocks_of(
+    forecast: xr.Dataset, values: int | None = None, *, beside: int = 0
+) -> Iterator[slice]:
+    """Dates that are read together: whole chunks of stored data, at most so many values.
+
+    Args:
+        forecast: its chunks are those of dask, or of the file that it is read from.
+        values: `BLOCK_VALUES` if None. A chunk that holds more is a block by itself.
+        beside: how many values are read of other data on all these dates.
+    """
+    n = forecast.sizes["time"]
+    most = BLOCK_VALUES if values is None else values
+    each = max(1, most * n // max(1, beside + sum(v.size for v in forecast.values())))
+    start = stop = 0
+    for length in _chunks(forecast, n):
+        if stop > start and stop + length - start > each:
+            yield slice(start, stop)
+            start = stop
+        stop += length
+    if stop > start:
+        yield slice(start, stop)
+
+
+def _chunks(forecast: xr.Dataset, n: int) -> tuple[int, ...]:
+    found: set[tuple[int, ...]] = set()
+    for variable in forecast.values():
+        if variable.chunks is not None:
+            found.add(tuple(variable.variable.chunksizes["time"]))
+        elif not variable.variable._in_memory:
+            length = int((variable.encoding.get("preferred_chunks") or {}).get("time", 1))
+            found.add(tuple(min(length, n - i) for i in range(0, n, max(1, length))))
+    return min(found, key=len) if found else (1,) * n
+
+
+def in_order(
+    read: Callable[[A], B], work: Callable[[B], C], blocks: Iterable[A], scheduler: Any = None
+) -> Iterator[C]:
+    """The results of work on blocks, in order, a bounded number of them at a time.
+
+    Args:
+        read: gives what a block holds.
+        work: gives the result.
+        blocks: what there is to do.
+        scheduler: None to work here while a thread reads ahead; "threads" or "processes" of this
+            machine, one for each core; a `distributed.Client`, or the address of a scheduler.
+
+    Raises:
+        UnknownNameError, ArgumentError: no such scheduler.
+    """
+    if scheduler is None:
+        with ThreadPoolExecutor(1, "ens10-read") as pool:
+            for block in _ahead(pool.submit, read, blocks, 2):
+                yield work(block)
+        return
+    with _submitting(scheduler) as (submit, number):
+        yield from _ahead(submit, partial(_both, read, work), blocks, 2 * number)
+
+
+def _both(read: Callable[[A], B], work: Callable[[B], C], block: A) -> C:
+    return work(read(block))
+
+
+def _ahead(
+    submit: Callable[..., "Future[C]"], task: Callable[[A], C], blocks: Iterable[A], number: int
+) -> Iterator[C]:
+    """Results in order, with so many tasks begun before they are asked for."""
+    left, running = iter(blocks), deque[Any]()
+    try:
+        for block in left:
+            running.append(submit(task, block))
+            if len(running) > number:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        for future in running:
+            future.cancel()
+
+
+@contextmanager
+def _submitting(scheduler: Any) -> Iterator[tuple[Callable[..., Any], int]]:
+    """A function like `Executor.submit`, and how many tasks it works on at once."""
+    if isinstance(scheduler, str) and "://" not in scheduler:
+        if scheduler not in LOCAL:
+            raise UnknownNameError("scheduler", scheduler, (*LOCAL, "tcp://HOST:PORT"))
+        number = len(sched_getaffinity(0))
+        pool: Executor = (
+            ThreadPoolExecutor(number, "ens10-score")
+            if scheduler == "threads"
+            else ProcessPoolExecutor(number, get_context("spawn"))
+        )
+        with pool:
+            yield pool.submit, number
+        return
+    try:
+        distributed: Any = import_module("distributed")
+    except ModuleNotFoundError as error:
+        raise ArgumentError(
+            "scheduler",
+            f"distributed cannot be imported ({error})",
+            "Install it with: pip install 'ens10[cluster]'",
+        ) from error
+    if isinstance(scheduler, distributed.Client):
+        yield _on(scheduler)
+        return
+    if not isinstance(scheduler, str):
+        raise ArgumentError(
+            "scheduler", f"{type(scheduler).__name__} is none", "Give an address or a Client"
+        )
+    try:
+        client = distributed.Client(scheduler, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ArgumentError(
+            "scheduler", f"no scheduler answers at {scheduler} ({error})", "Check the address"
+        ) from error
+    with client:
+        yield _on(client)
+
+
+def _on(client: Any) -> tuple[Callable[..., Any], int]:
+    return partial(client.submit, pure=False), max(int(sum(client.ncores().values())), 1)
+
+
+Numbers = npt.NDArray[Any]
+TRUTH, FORECAST = 1, 2  # which of them has no value at all
+
+
+@dataclass(frozen=True)
+class ScoringPlan:
+    """Which sums are taken of every date.
+
+    Attributes:
+        means: names of the means of each forecast.
+        tables: names of the tables (histograms, sums for a decomposition) of each forecast.
+        rows: weights of the rows of the grid.
+        zones: parts of the grid that have sums of their own.
+        nan: as of `ScoringOptions`.
+        bins: of the PIT histogram.
+        seed: of the random ranks among ties.
+    """
+
+    means: tuple[tuple[str, ...], ...]
+    tables: tuple[tuple[str, ...], ...]
+    rows: npt.NDArray[np.float64]
+    zones: Zones | None
+    nan: NanPolicy
+    bins: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class LoadedBlock:
+    """A block in memory.
+
+    Attributes:
+        kinds: of each forecast.
+        arrays: each forecast's variables, (dates, steps, levels, [core,] H, W).
+        truth: (dates, steps, levels, H, W).
+        labels: whole numbers (dates, steps, levels, 3) that identify each date, step and level.
+        quantiles: the levels of each forecast of quantiles.
+        raw: the raw ensemble or its EFI, if a score needs it.
+        climatology: (dates, steps, levels, H, W), if a score needs it.
+    """
+
+    kinds: tuple[str, ...]
+    arrays: tuple[dict[str, Array], ...]
+    truth: Array
+    labels: npt.NDArray[np.int64]
+    quantiles: tuple[Any, ...]
+    raw: LoadedEFIWeights | None = None
+    climatology: Array | None = None
+
+
+@dataclass
+class BlockSums:
+    """The sums of a block, of one forecast.
+
+    Attributes:
+        sums: by name of the mean: (dates, steps, levels) of each of `PARTS`.
+        zones: the same with a last axis of parts of the grid.
+        maps: by name of the mean, the fields of the cases in order.
+        tables: of each case in turn, sums by name.
+        empty: (dates, steps, levels): TRUTH or FORECAST where that has no value at all, else 0.
+    """
+
+    sums: dict[str, tuple[Numbers, ...]] = field(default_factory=dict)
+    zones: dict[str, tuple[Numbers, ...]] = field(default_factory=dict)
+    maps: dict[str, list[Array]] = field(default_factory=dict)
+    tables: list[dict[str, Numbers]] = field(default_factory=list)
+    empty: Numbers = field(default_factory=lambda: np.zeros((0, 1, 1), np.int64))
+
+
+def load(
+    block: Sequence[Matched],
+    raw: EFIWeights | None = None,
+    climatology: Climatology | None = None,
+) -> LoadedBlock:
+    """Read a block: forecasts of the same dates, their truth, raw ensemble and climatology."""
+    first = block[0]
+    dates = slice(0, first.forecast.sizes["time"])
+    arrays = []
+    for one in block:
+        kind, sizes = kind_of(one.forecast), one.forecast.sizes
+        shape = [sizes.get(d, 1) for d in ("time", "step", "level")]
+        shape += [sizes[d] for d in (*kind.core_dims(), *GRID)]
+        arrays.append(
+            {
+                v: one.forecast[v].to_numpy().reshape(shape)
+                for v in kind.stored_variables(one.forecast)
+            }
+        )
+    return LoadedBlock(
+        tuple(kind_of(one.forecast).kind for one in block),
+        tuple(arrays),
+        first.observed(dates),
+        _labels(first),
+        tuple(
+            one.forecast["quantile"].to_numpy().astype(np.float64)
+            if "quantile" in one.forecast.dims
+            else None
+            for one in block
+        ),
+        None if raw is None else raw.load(),
+        None if climatology is None else climatology.load(),
+    )
+
+
+def load_block(
+    block: tuple[Sequence[Matched], EFIWeights | None, Climatology | None],
+) -> LoadedBlock:
+    """`load` with one argument."""
+    return load(*block)
+
+
+def _labels(one: Matched) -> npt.NDArray[np.int64]:
+    seconds = one.forecast["time"].to_numpy().astype("datetime64[s]").astype(np.int64)
+    steps, levels = (_whole(one.forecast.coords.get(d)) for d in ("step", "level"))
+    grid = np.meshgrid(seconds, steps, levels, indexing="ij")
+    together: npt.NDArray[np.int64] = np.stack(grid, axis=-1)
+    return together
+
+
+def _whole(coordinate: Any) -> npt.NDArray[np.int64]:
+    """A coordinate as whole numbers; time differences in hours."""
+    if coordinate is None or coordinate.dtype.kind not in "mfiu":
+        return np.zeros(1 if coordinate is None else max(1, coordinate.size), np.int64)
+    values = np.atleast_1d(coordinate.to_numpy())
+    if values.dtype.kind == "m":
+        values = values / np.timedelta64(1, "h")
+    whole: npt.NDArray[np.int64] = np.rint(values).astype(np.int64)
+    return whole
+
+
+def score_block(plan: ScoringPlan, block: LoadedBlock) -> list[BlockSums]:
+    """The sums of a block, of each forecast.
+
+    Of several forecasts, a point counts where none of them is missing.
+    """
+    truth = _common_truth(block) if len(block.kinds) > 1 else block.truth
+    index = None
+    if block.raw is not None:
+        block.raw.check([arrays.get("members") for arrays in block.arrays])
+        index = block.raw.index()
+    return [_sums(plan, block, n, truth, index) for n in range(len(block.kinds))]
+
+
+def _common_truth(block: LoadedBlock) -> Array:
+    """The truth, NaN where one of the forecasts is missing."""
+    truth = block.truth.copy()
+    for arrays in block.arrays:
+        for values in arrays.values():
+            missing = np.isnan(values)
+            truth[missing.any(axis=3) if missing.ndim > truth.ndim else missing] = np.nan
+    return truth
+
+
+def _pairs(
+    plan: ScoringPlan, block: LoadedBlock, n: int, truth: Array, index: Array | None
+) -> Iterator[tuple[tuple[int, ...], Pair]]:
+    """The place of each date, step and level, and the forecast there beside its truth."""
+    from ens10.metrics._field_sums import date_key  # numba takes a while to import
+
+    kind, climatology = distribution_class(block.kinds[n]), block.climatology
+    for place in np.ndindex(truth.shape[:3]):
+        arrays = {name: values[place] for name, values in block.arrays[n].items()}
+        yield (
+            place,
+            Pair(
+                kind.from_variables(arrays, {"quantile": block.quantiles[n]}),
+                truth[place].astype(next(iter(arrays.values())).dtype, copy=False),
+                date_key(plan.seed, *block.labels[place]),
+                None if index is None else index[place],
+                None if climatology is None else climatology[place],
+            ),
+        )
+
+
+def _sums(
+    plan: ScoringPlan, block: LoadedBlock, n: int, truth: Array, index: Array | None
+) -> BlockSums:
+    """The sums of one forecast of a block."""
+    sums = BlockSums(empty=np.zeros(truth.shape[:3], np.int64))
+    for place, pair in _pairs(plan, block, n, truth, index):
+        points = []
+        for name in plan.means[n]:
+            statistic, number = statistic_of(name)
+            values = statistic.values(pair, number)
+            points.append(_add_field(plan, sums, name, values, place))
+            if statistic.on_map:
+                sums.maps.setdefault(name, []).append(values)
+        if HISTOGRAM in plan.tables[n]:
+            sums.tables.append(pair.histograms(plan.bins))
+            points.append(int(sums.tables[-1]["pit_count"].sum()))
+        if HERSBACH in plan.tables[n]:
+            sums.tables.append(pair.hersbach(plan.rows))
+            points.append(int(sums.tables[-1]["hersbach_count"]))
+        if points and not any(points):
+            sums.empty[place] = TRUTH if np.isnan(block.truth[place]).all() else FORECAST
+    return sums
+
+
+def _add_field(
+    plan: ScoringPlan, sums: BlockSums, name: str, values: Array, place: tuple[int, ...]
+) -> int:
+    """Store the sums of a field; return the number of points with a value."""
+    from ens10.metrics._field_sums import field_sums
+
+    shape = sums.empty.shape
+    whole = field_sums(values, plan.rows)
+    count = int(whole[2][0])
+    if plan.nan == "propagate" and count < values.size:
+        whole[0][0] = np.nan
+    _store(sums.sums, name, whole, shape, place)
+    if plan.zones is not None:
+        zones = plan.zones
+        apart = field_sums(values, plan.rows, zones.part, zones.number)
+        if plan.nan == "propagate":
+            points = np.bincount(zones.part.ravel(), minlength=zones.number)
+            apart[0][apart[2] < points] = np.nan
+        _store(sums.zones, name, apart, shape, place)
+    return count
+
+
+def _store(
+    into: dict[str, tuple[Numbers, ...]],
+    name: str,
+    sums: tuple[Numbers, ...],
+    shape: tuple[int, ...],
+    place: tuple[int, ...],
+) -> None:
+    if name not in into:
+        into[name] = tuple(np.zeros((*shape, part.size), part.dtype) for part in sums)
+    for all_dates, part in zip(into[name], sums, strict=True):
+        all_dates[place] = part
+
+
+def _concatenated(
+    blocks: Sequence[Mapping[str, tuple[Numbers, ...]]], name: str
+) -> dict[str, Numbers]:
+    """The sums of one mean of all blocks, one after the other, by `PARTS`."""
+    return {
+        part: np.concatenate([block[name][i] for block in blocks]) for i, part in enumerate(PARTS)
+    }
+
+
+class CollectedSums:
+    """The sums of one forecast, added block by block."""
+
+    def __init__(self, one: Matched, plan: ScoringPlan, n: int) -> None:
+        self.forecast, self.truth, self.means = one.forecast, one.truth, plan.means[n]
+        self.parts: list[BlockSums] = []
+        self.counts: dict[str, npt.NDArray[np.int64]] = {}
+        shape = tuple(one.forecast.sizes[d] for d in GRID)
+        on_map = [name for name in self.means if statistic_of(name)[0].on_map]
+        self.maps = {name: (np.zeros(shape), np.zeros(shape, np.int64)) for name in on_map}
+
+    def add(self, part: BlockSums) -> None:
+        """Add the sums of the next block."""
+        from ens10.metrics._field_sums import add_map  # numba takes a while to import
+
+        for name, fields in part.maps.items():
+            for values in fields:
+                add_map(values, *self.maps[name])
+        for table in part.tables:
+            for name, counts in table.items():
+                self.counts[name] = self.counts.get(name, 0) + counts
+        part.maps, part.tables = {}, []
+        self.parts.append(part)
+
+    def empty(self) -> npt.NDArray[np.int64]:
+        """What each date lacks altogether, shape (dates,): TRUTH or FORECAST, or 0."""
+        empty = np.concatenate([part.empty for part in self.parts])
+        return np.where((empty > 0).all(axis=(1, 2)), empty.max(axis=(1, 2)), 0)
+
+    def states(self, plan: ScoringPlan, settings: dict[str, Any]) -> xr.Dataset:
+        """The state of all blocks, with the settings as attributes."""
+        dims = ("time", *(d for d in APART if d in self.forecast.dims))
+        sizes = tuple(self.forecast.sizes[d] for d in dims)
+        found: dict[str, Any] = {}
+        for name in self.means:
+            attrs = self._attributes(name)
+            for part, values in _concatenated([p.sums for p in self.parts], name).items():
+                found[f"{name}_{part}"] = (dims, values.reshape(sizes), _only(part, attrs))
+            if plan.zones is not None:
+                over = tuple(plan.zones.labels)
+                for part, values in _concatenated([p.zones for p in self.parts], name).items():
+                    shaped = plan.zones.sums(values)
+                    shaped = shaped.reshape(*sizes, *shaped.shape[3:])
+                    found[f"{name}_zone_{part}"] = ((*dims, *over), shaped, _only(part, attrs))
+            if name in self.maps:
+                total, count = self.maps[name]
+                for part, grid in zip(PARTS, (total, count.astype(float), count), strict=True):
+                    found[f"{name}_map_{part}"] = (GRID, grid, _only(part, attrs))
+        for name, counts in self.counts.items():
+            dims = _TABLE_DIMS.get(name, ("bin",) if np.ndim(counts) else ())
+            found[name] = (dims, counts)
+        states = xr.Dataset(found).assign_coords(self._coordinates(plan))
+        kind = {"forecast_kind": kind_of(self.forecast).kind, **settings}
+        members = self.forecast.sizes.get("number")
+        return states.assign_attrs(kind | ({"members": members} if members else {}))
+
+    def _attributes(self, name: str) -> dict[str, str]:
+        kind, statistic = kind_of(self.forecast), statistic_of(name)[0]
+        united = [self.forecast[name] for name in kind.united_variables(self.forecast)]
+        like = (united or [self.truth])[0]
+        units = like.attrs.get("units")
+        attrs = {"truth": units, "truth2": f"({units})2" if units else None, "1": "1"}
+        units_of_mean = attrs[statistic.units]
+        found = {"units": units_of_mean} if units_of_mean else {}
+        if statistic.name in ("crps", "crps_fair"):
+            found["estimator"] = "fair" if statistic.name == "crps_fair" else kind.crps_estimator
+        return {k: str(v) for k, v in found.items()}
+
+    def _coordinates(self, plan: ScoringPlan) -> dict[str, Any]:
+        kept = ("time", "valid_time", *APART, *(GRID if self.maps else ()))
+        held = self.forecast.coords  # in the order in which a store happened to list them
+        coords: dict[str, Any] = {k: _writable(held[k]) for k in kept if k in held}
+        if "rank_count" in self.counts:
+            coords["rank"] = np.arange(self.counts["rank_count"].size)
+        if "pit_count" in self.counts:
+            coords["pit_bin"] = (np.arange(plan.bins) + 0.5) / plan.bins
+        if "hersbach_alpha" in self.counts:
+            coords["bin"] = np.arange(self.counts["hersbach_alpha"].size)
+        if plan.zones is not None:
+            coords |= {name: list(labels) for name, labels in plan.zones.labels.items()}
+        return coords
+
+
+def _only(part: str, attrs: dict[str, str]) -> dict[str, str]:
+    return attrs if part == "sum" else {}
+
+
+def _writable(coordinate: xr.DataArray) -> xr.Variable:
+    """The coordinate as netCDF keeps it: time differences as hours."""
+    variable = coordinate.variable.compute()
+    if variable.dtype.kind != "m":
+        return variable.to_base_variable()
+    hours = variable.to_numpy() / np.timedelta64(1, "h")
+    return xr.Variable(variable.dims, hours, {"units": "hours"})
+
+
+def scored_blocks(
+    forecasts: Sequence[Matched],
+    plan: ScoringPlan,
+    index: Any,
+    climatology: Climatology | None,
+    options: ScoringOptions,
+) -> list[CollectedSums]:
+    """The sums of all blocks of dates; each date is read once."""
+    beside = sum(extra.size for extra in (index, climatology) if extra is not None)
+    slices = list(blocks_of(forecasts[0].forecast, beside=beside))
+    # One by one: a part keeps what was read of it.
+    todo = (
+        (
+            [one.part(dates) for one in forecasts],
+            None if index is None else index.part(dates),
+            None if climatology is None else climatology.part(dates),
+        )
+        for dates in slices
+    )
+    collected = [CollectedSums(one, plan, n) for n, one in enumerate(forecasts)]
+    results = in_order(load_block, partial(score_block, plan), todo, options.scheduler)
+    for parts in track(results, "blocks", len(slices), options.progress):
+        for one, part in zip(collected, parts, strict=True):
+            one.add(part)
+    return collected
