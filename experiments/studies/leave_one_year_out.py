@@ -313,5 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(failed)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__":  # cells are pickled by the name of this module
+    from ens10.experiments.studies.leave_one_year_out import main as command
+
+    sys.exit(command())

@@ -2,6 +2,10 @@
 
 import csv
 import shutil
+import sys
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 import xarray as xr
@@ -10,9 +14,11 @@ from realruns import compute_here, kept_run
 
 from ens10.convert import prepare
 from ens10.errors import FileError, UnknownNameError
+from ens10.experiments import studies
 from ens10.experiments.demo import config_path
 from ens10.experiments.finished import read_run
 from ens10.experiments.runner import running
+from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import compute_cell, run_cells
@@ -243,3 +249,18 @@ def test_cells_that_an_earlier_version_kept_in_folders_are_not_computed_again(do
     Results(out).unpack(tmp_path)
     with pytest.raises(FileError, match=r"an earlier version .*results .* --pack"):
         run_cells(cells(work, tmp_path, "raw"))
+
+
+def test_no_cell_is_of_a_module_that_is_run():
+    """Its process unpickles it by that name."""
+    for module in walk_packages(studies.__path__, f"{studies.__name__}."):
+        import_module(module.name)
+    waiting, modules = [Cell], {}
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        modules[kind.__name__] = sys.modules[kind.__module__]
+    assert {"ModelCell", "VariantCell", "HeatCell", "TrapCell", "StepCell"} <= set(modules)
+    for module in modules.values():
+        text = Path(module.__file__).read_text()
+        assert "sys.exit(main())" not in text, module.__name__

@@ -16,6 +16,7 @@ from scipy.special import stdtrit
 from ens10.durable import whole_file
 from ens10.errors import FileError, MissingDataError
 from ens10.experiments.runner.tables import write_files
+from ens10.experiments.studies.traps.cells import RESULT
 from ens10.experiments.studies.traps.raw_ensemble import EFI_RULES
 from ens10.experiments.studies.traps.training import RAW
 from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, filled, markdown_of
@@ -26,7 +27,6 @@ Result = dict[str, Any]
 Results = Mapping[int, Mapping[str, Result]]  # by seed and name
 Of = Callable[[Mapping[str, Result]], float]
 CONFIDENCE = 0.95
-RESULT = "result.json"
 _LEAST = 3
 TRAPS = {
     "selection": "best epoch on the test years",
