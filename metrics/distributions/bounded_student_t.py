@@ -1,0 +1,247 @@
+"""Student's t distribution truncated to an interval, or censored at its ends.
+
+With n degrees of freedom, F and f the standard distribution and H(x) = -(n + x^2) f(x) / (n - 1)
+the antiderivative of x f, the integrals up to x are A(x) = x F - H of F, and
+B(x) = x F^2 - 2 H F - 2 K(x) of F^2, where K is a multiple of the t distribution function with
+2 n - 1 degrees of freedom (Jordan, Krueger & Lerch 2019, doi:10.18637/jss.v090.i12). All
+derivatives but that by n follow from those by the bounds and y, as the CRPS is homogeneous.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import special
+
+from ens10.metrics.distributions.base import BOUNDED, ClosedForm
+from ens10.metrics.distributions.formula import NUMPY, Kernel, Parameter
+from ens10.metrics.distributions.gamma_functions import half_step
+
+_FAR, _MANY, _STEP = 1e8, 1e10, 1e-3
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+_CLOSE = 0.5  # a width of the interval below which its integrals are quadratures
+_PARAMETERS = {"df": Parameter("positive", "1", long_name="its degrees of freedom"), **BOUNDED}
+
+
+def _density(n: Any, x: Any) -> Any:
+    peak = np.exp(half_step(NUMPY, 0.5 * n)) / math.sqrt(2 * math.pi)
+    return peak * np.exp(-0.5 * (n + 1) * np.log1p(x * x / n))
+
+
+def _integrals(n: Any, x: Any) -> tuple[Any, Any, Any]:
+    """F, the integral A of F and the integral B of F^2 up to x; 0 at -inf."""
+    x = np.maximum(x, -_FAR)
+    level, slope = special.stdtr(n, x), -(n + x * x) / (n - 1) * _density(n, x)
+    m, at_0 = 2 * n - 1, np.exp(half_step(NUMPY, 0.5 * n)) / math.sqrt(2 * math.pi)
+    ratio = at_0 * at_0 * n * np.sqrt(n / m) / _density(m, 0.0 * x)
+    square = ratio * special.stdtr(m, x * np.sqrt(m / n)) / (n - 1)
+    lowest = x <= -_FAR
+    return (
+        np.where(lowest, 0.0, level),
+        np.where(lowest, 0.0, x * level - slope),
+        np.where(lowest, 0.0, x * level * level - 2 * slope * level - 2 * square),
+    )
+
+
+def _standard(df: Any, mu: Any, sigma: Any, a: Any, b: Any, y: Any) -> tuple[Any, ...]:
+    """Degrees of freedom, y, lower and upper in units of sigma, y less its place in the bounds."""
+    inside, scale = np.clip(y, a, b), np.where(sigma == 0, 1.0, sigma)
+    z, lower, upper = (
+        np.clip(np.where(sigma == 0, np.sign(v - mu) * _FAR, (v - mu) / scale), -_FAR, _FAR)
+        for v in (inside, a, b)
+    )
+    n = np.where(df > 1, np.minimum(df, _MANY), np.nan)
+    return n, z, lower, upper, np.where(y == inside, 0.0, y - inside)
+
+
+def _parts(n: Any, first: Any, last: Any) -> tuple[Any, Any, Any]:
+    """F at the end less F at the start of an interval, and the integrals of that and its square."""
+    width = last - first
+    (f_0, a_0, b_0), (f_1, a_1, b_1) = _integrals(n, first), _integrals(n, last)
+    base = np.where(first <= -_FAR, 0.0, f_0)
+    gap = np.where(base == 0, 0.0, width)
+    once, twice = a_1 - a_0 - base * gap, b_1 - b_0 - 2 * base * (a_1 - a_0) + base * base * gap
+    close = width < _CLOSE
+    near: list[Any] = [0.0, 0.0]
+    short = np.where(close, width, 0.0)
+
+    def rise(to: Any) -> Any:
+        points = ((node + 1) / 2 * to for node in _NODES)
+        return to * sum(
+            w / 2 * _density(n, first + x) for w, x in zip(_WEIGHTS, points, strict=True)
+        )
+
+    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        value = rise((node + 1) / 2 * short)
+        near = [near[0] + weight / 2 * value, near[1] + weight / 2 * value * value]
+    return (
+        np.where(close, rise(short), f_1 - base),
+        np.where(close, short * near[0], once),
+        np.where(close, short * near[1], twice),
+    )
+
+
+def _censored(n: Any, z: Any, lower: Any, upper: Any) -> tuple[Any, ...]:
+    """The CRPS inside the bounds over sigma, and its derivatives by lower, upper and z."""
+    (f_l, _, b_l), (f_z, _, b_z) = _integrals(n, lower), _integrals(n, z)
+    (g_u, _, c_u), (g_z, _, c_z) = _integrals(n, -upper), _integrals(n, -z)
+    return b_z - b_l + c_z - c_u, -f_l * f_l, g_u * g_u, f_z - g_z
+
+
+def _truncated(n: Any, z: Any, lower: Any, upper: Any) -> tuple[Any, ...]:
+    """The same of the truncated distribution; the lower tail, where F keeps its digits."""
+    flip = lower + upper > 0
+    lo, hi = np.where(flip, -upper, lower), np.where(flip, -lower, upper)
+    at = np.where(flip, -z, z)
+    total, whole, square = _parts(n, lo, hi)
+    below, under, under2 = _parts(n, lo, at)
+    # those above: 1 - F(x) is F(-x)
+    mirrored = _parts(n, -hi, -at)
+    # in the lower tail, where 1 - F has no digits: base and gaps are those of F
+    f_end, (f_at, a_at, b_at), (_, a_hi, b_hi) = (
+        special.stdtr(n, hi),
+        _integrals(n, at),
+        _integrals(n, hi),
+    )
+    gap, change = hi - at, a_hi - a_at
+    tail = (
+        f_end - f_at,
+        f_end * gap - change,
+        f_end * f_end * gap - 2 * f_end * change + b_hi - b_at,
+    )
+    lower_tail = (hi < 0) & (gap >= _CLOSE)
+    above, over, over2 = (np.where(lower_tail, t, m) for t, m in zip(tail, mirrored, strict=True))
+    score = (under2 + over2) / total**2
+    spread = whole / total - square / total**2
+    by_lo = 2 * _at_bound(n, lo) / total * (over / total - spread)
+    by_hi = 2 * _at_bound(n, hi) / total * (spread - under / total)
+    by_z = (below - above) / total
+    by_l, by_u = np.where(flip, -by_hi, by_lo), np.where(flip, -by_lo, by_hi)
+    return score, by_l, by_u, np.where(flip, -by_z, by_z)
+
+
+def _at_bound(n: Any, x: Any) -> Any:
+    return np.where(np.abs(x) >= _FAR, 0.0, _density(n, x))
+
+
+def _value(inside: Callable[..., Any], _ops: Any, *arguments: Any) -> Any:
+    _, mu, sigma, a, b, y = arguments
+    n, z, lower, upper, outside = _standard(*arguments)
+    score = np.abs(outside) + sigma * inside(n, z, lower, upper)[0]
+    return np.where(sigma == 0, np.abs(y - np.clip(mu, a, b)), score)
+
+
+def _partials(inside: Callable[..., Any], ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    df = arguments[0]
+    n, z, lower, upper, outside = _standard(*arguments)
+    value, by_l, by_u, by_z = inside(n, z, lower, upper)
+    slope = value - by_l * lower - by_u * upper - by_z * z  # Euler's theorem
+    side = np.sign(outside)
+    by_a = by_l + np.where(side < 0, by_z + 1, 0.0)
+    by_b = by_u + np.where(side > 0, by_z - 1, 0.0)
+
+    def moved(steps: int) -> Any:
+        return _value(inside, ops, 1 + (df - 1) * math.exp(steps * _STEP), *arguments[1:])
+
+    change = (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12 * _STEP)
+    by_df = np.where(df < _MANY, change / (df - 1), 0.0)
+    return by_df, -(by_l + by_u + by_z), slope, by_a, by_b, np.where(side == 0, by_z, side)
+
+
+def _cdf(truncated: bool, upto: bool, _ops: Any, *arguments: Any) -> Any:
+    a, b, y = arguments[3:]
+    n, z, lower, upper, _ = _standard(*arguments)
+    level = special.stdtr(n, z)
+    if truncated:
+        low, high = (np.where(x <= -_FAR, 0.0, special.stdtr(n, x)) for x in (lower, upper))
+        high = np.where(upper >= _FAR, 1.0, high)
+        level = (level - low) / (high - low)
+    none, full = (y < a, y >= b) if upto else (y <= a, y > b)
+    return np.where(none, 0 * level, np.where(full, 1 + 0 * level, level))
+
+
+def _log_score(truncated: bool, _ops: Any, *arguments: Any) -> Any:
+    sigma, a, b, y = arguments[2:]
+    n, z, lower, upper, outside = _standard(*arguments)
+    score = np.log(sigma) - np.log(_density(n, z))
+    if truncated:
+        flip = lower + upper > 0
+        score = score + np.log(
+            _parts(n, np.where(flip, -upper, lower), np.where(flip, -lower, upper))[0]
+        )
+    else:
+        score = np.where(y == a, -np.log(special.stdtr(n, lower)), score)
+        score = np.where(y == b, -np.log(special.stdtr(n, -upper)), score)
+    return np.where(outside == 0, score, np.abs(outside) * inf)
+
+
+def _quantile(truncated: bool, _ops: Any, df: Any, *rest: Any) -> Any:
+    mu, sigma, a, b, p = rest
+    if truncated:
+        low, high = (special.stdtr(df, (x - mu) / sigma) for x in (a, b))
+        p = low + p * (high - low)
+    return np.clip(mu + sigma * special.stdtrit(df, p), a, b)
+
+
+def _kernels(truncated: bool) -> dict[str, Kernel]:
+    inside = _truncated if truncated else _censored
+    value, partials = partial(_value, inside), partial(_partials, inside)
+    kernels = {
+        "crps": Kernel(value, partials, double=True, on_host=True),
+        "log_score": Kernel(
+            partial(_log_score, truncated), double=True, on_host=True, positive=("sigma",)
+        ),
+        "cdf": Kernel(partial(_cdf, truncated, True), double=True, on_host=True),
+    }
+    below = Kernel(partial(_cdf, truncated, False), double=True, on_host=True)
+    return kernels if truncated else {**kernels, "cdf_below": below}
+
+
+@dataclass(eq=False)
+class TruncatedStudentT(ClosedForm, kind="truncated_student_t"):
+    """Truncated Student's t distribution: a t variable given that it lies between two bounds.
+
+    Args:
+        df: degrees of freedom, above 1; scores are NaN for less; no unit.
+        mu: location before the bounds, (..., H, W), target units.
+        sigma: scale before them, 0 or more, likewise.
+        lower: lower bound, a number or a field.
+        upper: upper bound.
+        positive: see `ClosedForm`.
+    """
+
+    df: Any
+    mu: Any
+    sigma: Any
+    lower: Any = -inf
+    upper: Any = inf
+    positive: bool = False
+
+    parameters: ClassVar = _PARAMETERS
+    kernels: ClassVar = _kernels(truncated=True)
+    inverse = partial(_quantile, True)
+    inverse_on_host = True
+
+
+@dataclass(eq=False)
+class CensoredStudentT(ClosedForm, kind="censored_student_t"):
+    """Censored Student's t distribution: a t variable moved to the nearest of two bounds.
+
+    The arguments are those of `TruncatedStudentT`.
+    """
+
+    df: Any
+    mu: Any
+    sigma: Any
+    lower: Any = -inf
+    upper: Any = inf
+    positive: bool = False
+
+    parameters: ClassVar = _PARAMETERS
+    kernels: ClassVar = _kernels(truncated=False)
+    inverse = partial(_quantile, False)
+    inverse_on_host = True
