@@ -101,6 +101,11 @@ def test_steps_and_levels_have_their_own(world):
     c = climatology.sel(level=500.0).to_numpy()[months]
     one = expected_acc(normal["mu"].to_numpy(), truth.copy(data=truth.to_numpy() + 1), c)
     assert float(got.sel(step=48.0, level=500.0)) == pytest.approx(one, rel=1e-10)
+    by_step = climatology_like(truth, step=steps[::-1])
+    got = summarise(score_states(wide, observed, ["acc"], climatology=by_step), by=["step"])["acc"]
+    c = by_step.sel(step=48.0).to_numpy()
+    one = expected_acc(normal["mu"].to_numpy(), truth.copy(data=truth.to_numpy() + 1), c)
+    assert float(got.sel(step=48.0)) == pytest.approx(one, rel=1e-10)
 
 
 def test_the_leap_day_has_the_climatology_of_its_neighbour(world):

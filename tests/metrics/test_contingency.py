@@ -132,6 +132,16 @@ def test_sums_of_parts_and_groups_give_the_scores_of_all(world):
         assert float(band) == pytest.approx(oracle(*table)["csi"], rel=1e-10)
 
 
+def test_a_probability_of_one_half_is_a_warning(world):
+    ensemble, _, truth = world
+    two = ensemble.isel(number=slice(2))
+    y = truth.to_numpy()
+    above = (two["members"].to_numpy() > 280).sum(axis=1)
+    assert (above == 1).any()
+    table = table_of(above >= 1, y > 280, y, truth["latitude"])
+    assert float(verify(two, truth, ["csi_280"])["csi_280"]) == pytest.approx(oracle(*table)["csi"])
+
+
 def test_names_need_a_threshold(world):
     ensemble, _, truth = world
     with pytest.raises(ArgumentError, match="csi needs a threshold"):
