@@ -23,7 +23,7 @@ from ens10.models import PostProcessor, ResidualNormalHead
 from ens10.models.networks import MLP
 
 DATES = 6
-OPEN_RECORD = "ens10.loader.storesamples.open_record"
+OPEN_RECORD = "ens10.loader.store_samples.open_record"
 
 
 def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, Any]]:

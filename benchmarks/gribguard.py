@@ -22,7 +22,7 @@ import numpy as np
 
 from ens10.catalog import variable
 from ens10.grib import Encoder, LatLonGrid, Message, decode, index, pack, scan
-from ens10.grib.gribfile import GribFile
+from ens10.grib.index import GribFile
 from ens10.grib.sections import Framed, sections
 
 GRID = LatLonGrid(361, 720, 90.0, -90.0, 0.0, 0.5)

@@ -30,12 +30,14 @@ MANY = 2000  # dates of the store of small files
 
 def with_manifest(path: Path, to: Path) -> Path:
     """A copy of a store with its manifest."""
-    from ens10.store.checked import FORMAT, PREDICTED, RECORDED
     from ens10.store.manifest import record_files
+    from ens10.store.opening import PREDICTED, PREDICTIONS_FORMAT, RECORDED
 
     if not to.exists():
         partial = shutil.copytree(path, to.with_suffix(".partial"))
-        zarr.open_group(str(partial), mode="r+", use_consolidated=False).attrs[RECORDED] = FORMAT
+        zarr.open_group(str(partial), mode="r+", use_consolidated=False).attrs[RECORDED] = (
+            PREDICTIONS_FORMAT
+        )
         record_files(partial, PREDICTED)
         partial.rename(to)
     return to

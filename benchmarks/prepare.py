@@ -122,7 +122,7 @@ def seconds(name: str, source: Path, out: Path) -> float:
 def load_compiled() -> None:
     """Loads our compiled kernels, which takes half a second once in a process."""
     from ens10.convert.moments import Chunk, add_date
-    from ens10.grib.bitmap import spread
+    from ens10.grib.packing import spread
     from ens10.packed16 import Packed, encode
 
     codes = np.arange(16, dtype=np.uint16).reshape(4, 4)

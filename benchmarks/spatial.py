@@ -29,8 +29,8 @@ from common import VARIABLES, Line, run, store
 from spatial_ranks import CHANNELS, HALVINGS, Processes, peak, results, saved, sent, timed
 
 from ens10.loader import Batches
-from ens10.loader.kinds import Fields
-from ens10.loader.share import Share
+from ens10.loader.batch_layouts import Fields
+from ens10.loader.order import Share
 from ens10.models.domain import Cut
 from ens10.models.layers import SameConv2d
 from ens10.models.networks import UNet

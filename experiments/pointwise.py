@@ -3,7 +3,7 @@
 python -m ens10.experiments.pointwise WORK --seeds 3
 
 The truth of a synthetic world at a point is a function of the forecast at that point alone (see
-`ens10.synthetic.truth`), so that a regression of the error of the ensemble mean on what enters
+`ens10.synthetic.atmosphere`), so that a regression of the error of the ensemble mean on what enters
 this function bounds what there is to learn from the neighbours. WORK is that of
 `python -m ens10.experiments.studies.matrix`; a world that is not there is made.
 """
@@ -23,7 +23,7 @@ from ens10.loader.batch import Batch
 from ens10.loader.batches import Batches
 from ens10.metrics import crps_ensemble, crps_normal
 from ens10.synthetic import World
-from ens10.synthetic.truth import WIND_SCALE
+from ens10.synthetic.atmosphere import WIND_SCALE
 
 Floats = npt.NDArray[np.floating[Any]]
 DESIGNS = ("u10", "tanh(u10)")

@@ -14,13 +14,13 @@ from pytorch_lightning.callbacks import BasePredictionWriter
 from ens10.durable import replace_folder
 from ens10.loader.batches import Batches
 from ens10.loader.datamodule import EnsembleDataModule
+from ens10.loader.order import Share
 from ens10.loader.samples import Field
-from ens10.loader.share import Share
 from ens10.metrics.distributions.base import FIELD
 from ens10.models.postprocessor import Prediction
 from ens10.store import create_array, write_coordinates
-from ens10.store.checked import FORMAT, PREDICTED, RECORDED
 from ens10.store.manifest import record_files
+from ens10.store.opening import PREDICTED, PREDICTIONS_FORMAT, RECORDED
 
 GRID = FIELD[1:]
 
@@ -104,7 +104,7 @@ class PredictionWriter(BasePredictionWriter):
         shutil.rmtree(self._partial, ignore_errors=True)
         root = zarr.open_group(self._partial, mode="w")
         forecast, samples = prediction.forecast, batches.samples
-        root.attrs.update({**forecast.attributes(), RECORDED: FORMAT})
+        root.attrs.update({**forecast.attributes(), RECORDED: PREDICTIONS_FORMAT})
         own = {name: np.asarray(values) for name, values in forecast.core_coordinates().items()}
         coordinates = _coordinates(batches).assign_coords(own)
         split = dict(zip(GRID, self._data.share.chunks, strict=True))

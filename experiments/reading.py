@@ -14,8 +14,8 @@ import xarray as xr
 
 from ens10.errors import Ens10Error, FileError, MissingDataError, UnknownNameError
 from ens10.experiments import provenance
-from ens10.store.checked import has_manifest, root_attributes
-from ens10.store.checked import open_predictions as open_store
+from ens10.store.opening import has_manifest, root_attributes
+from ens10.store.opening import open_predictions as open_store
 from ens10.untrusted import readable
 
 PREDICTIONS = "predictions.zarr"

@@ -14,6 +14,7 @@ RUN_BY = {
     "docs/add_your_own.md": "tests/test_docs_code.py",
     "docs/data.md": "tests/ens10/test_data_page.py",
     "docs/scores.md": "tests/test_readme.py",
+    "docs/use.md": "tests/test_readme.py",
 }
 
 # Page -> the tests that read its YAML.
@@ -29,7 +30,6 @@ NOT_RUN = {
         "make demo": "installs anew; tests/experiments/test_demo.py runs the demonstration",
         "make test": "these are the tests",
         "pip install": "tests/packaging install",
-        "ens10 prepare seas5_era5_t2m.nc": "its data are not in the repository",
     },
     "docs/ablations.md": {
         "python -m ens10.experiments.studies.ablation": "hours; tests/experiments/test_ablation.py",
@@ -61,6 +61,10 @@ NOT_RUN = {
         "python -m ens10.experiments.score_figures": "needs the runs of the demonstration; "
         "tests/experiments/test_score_figures_of_runs.py draws those of others",
         "ens10 report": "the same runs; tests/test_readme.py makes one of others",
+    },
+    "docs/use.md": {
+        "ens10 prepare seas5_era5_t2m.nc": "its data are not in the repository",
+        "pip install": "tests/packaging install",
     },
     "docs/traps.md": {
         "ens10 ": "a protocol of one's own; tests/ens10/test_protocol_files.py",

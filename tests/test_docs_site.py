@@ -24,7 +24,11 @@ SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 DIRECTIVE = re.compile(r"^::: ([\w.]+)$(?:\n    options:\n      members: \[(.*)\])?", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s#]+)")
 # what the commands are made of, and what others are built upon: not for import by users
+<<<<<<< HEAD
 INTERNAL = re.compile(r"ens10\.(cli|\w*commands|compiled|progress|screen|streaming|vector_math)")
+=======
+INTERNAL = re.compile(r"ens10\.(cli(\.\w+)?|compiled|progress|streaming)")
+>>>>>>> 884feab (The data path in fewer, larger modules; one Selection; README for newcomers)
 PACKAGES = ("ens10", "metrics", "models")
 INSTALLED = find_spec("mkdocs") and find_spec("mkdocstrings") and find_spec("material")
 
@@ -101,7 +105,7 @@ def public_modules():
 
 def entry_points():
     """Functions that the commands take from the experiments, as (module, name)."""
-    for path in (ROOT / "ens10").glob("*.py"):
+    for path in (ROOT / "ens10" / "cli").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and "ens10.experiments" in (node.module or ""):
                 names = [alias.name for alias in node.names]

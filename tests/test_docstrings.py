@@ -2,6 +2,7 @@
 
 import doctest
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,15 @@ ROOT = Path(__file__).parents[1]
 # In the order in which one makes what the next reads.
 ON_DATA = [
     "ens10.synthetic.world:World",
-    "ens10.convert.preparing:prepare",
-    "ens10.convert.verifying:verify",
+    "ens10.convert.preparation:prepare",
+    "ens10.convert.verification:verify",
     "ens10.store.opening:open_store",
     "ens10.loader",
     "ens10.metrics.verification.scoring:verify",
 ]
 ALONE = [
     "ens10.places:is_url",
+    "ens10.selection:Selection.of",
     "ens10.untrusted:is_inner",
     "ens10.experiments.runner.key:result_version",
     "ens10.metrics.distributions.normal:crps_normal",
@@ -36,7 +38,7 @@ def examples(name):
     module, _, thing = name.partition(":")
     home = import_module(module)
     finder = doctest.DocTestFinder(recurse=False)
-    (found,) = finder.find(getattr(home, thing) if thing else home, name, module=home, globs={})
+    (found,) = finder.find(attrgetter(thing)(home) if thing else home, name, module=home, globs={})
     assert found.examples, f"{name} has no examples"
     return found
 

@@ -1,8 +1,8 @@
-"""Files to a store, whatever happens on the way: `prepare`, and `verify` to make sure."""
+"""`prepare` builds a store from files; `verify` compares a store with its checksums and files."""
 
 from ens10.convert.moments import ensemble_moments
-from ens10.convert.preparing import prepare
-from ens10.convert.sources import Missing
-from ens10.convert.verifying import Verification, verify
+from ens10.convert.preparation import prepare
+from ens10.convert.verification import Verification, verify
+from ens10.source.gribs import Missing
 
 __all__ = ["Missing", "Verification", "ensemble_moments", "prepare", "verify"]

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside, synced, renamed; one writer to a store."""
+"""Atomic writing of a store's files (write, sync, rename), and the lock of its only writer."""
 
 import errno
 import fcntl

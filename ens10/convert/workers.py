@@ -1,7 +1,7 @@
-"""Work on many units at once: in this process, in others on this machine, or on a cluster.
+"""Execution of work units: in this process, in several processes, or on a dask cluster.
 
-A unit may be done twice, by a worker that was taken for dead and by the one in its place: both
-write the same bytes, and each file gets its name in one step.
+A unit whose entry exists is complete. A unit may be executed twice, by a worker that was taken for
+dead and by its replacement: both write the same bytes, and each file gets its name in one step.
 """
 
 import multiprocessing
@@ -15,10 +15,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from ens10.convert.files import Folder
-from ens10.convert.units import Group, Unit, work
+from ens10.convert.files import Folder, Writer
 from ens10.errors import ArgumentError, FileError
 
 _SMALL = 1 << 30  # bytes of a source that one process has done before others have started
@@ -26,6 +25,38 @@ _BATCH = 32  # groups of each worker that are described to dask at a time
 TOGETHER = 1 << 24  # bytes of the units of a group
 _MOST_DEATHS = 3
 Done = Callable[[str], None]
+
+
+class Unit(Protocol):
+    """What can be done by itself.
+
+    Attributes:
+        name: of its entry.
+    """
+
+    @property
+    def name(self) -> str:
+        """Of its entry; no two units share it."""
+
+    def write(self, writer: Writer) -> None:
+        """Hands its files to the writer."""
+
+
+Group = tuple[Unit, ...]
+
+
+def work(folder: Folder, group: Group) -> list[str]:
+    """Does some units, but for those that are done; the names of all.
+
+    Small units are done several at a time, since the disk takes them in at the price of one; those
+    that were whole before an error are done all the same.
+    """
+    with Writer(folder) as writer:
+        for unit in group:
+            if not folder.entry(unit.name).exists():
+                with writer.unit(unit.name):
+                    unit.write(writer)
+    return [unit.name for unit in group]
 
 
 def workers_for(size: int, workers: int | None) -> int:

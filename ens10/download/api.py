@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from ens10.catalog import HINDCAST_YEARS, TARGETS
-from ens10.download.choice import Choice, choose
-from ens10.download.dates import start_days, valid_hours
-from ens10.download.files import Manner, Report, fetch_files
-from ens10.download.locate import bases, file_names
-from ens10.download.retry import Patience, Sleep
+from ens10.download.choice import Choice, choose, start_days, valid_hours
+from ens10.download.files import Manner, Report, bases, fetch_files, file_names
+from ens10.download.remote import Patience, Sleep
 from ens10.errors import ArgumentError, UnknownNameError
 
 Kind = Literal["sfc", "pl", "truth"]
@@ -45,7 +43,7 @@ def download(
         folder: to write into; made if it is not there. Nothing is written outside it, except `cds`.
         kind: "sfc" or "pl" for the forecasts (GRIB, as they are), "truth" for ERA5 (netCDF, one
             file for each year of valid dates).
-        dates: start dates; see `ens10.download.dates.start_days`.
+        dates: start dates; see `ens10.download.choice.start_days`.
         base: URL of the folder of the forecast files, or of the Zarr store with ERA5 (which may be
             a local path). By default the environment variable ENS10_BASE_URL or ENS10_ERA5_URL,
             else the public places; only then a second place is tried for forecasts.

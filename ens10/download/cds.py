@@ -12,7 +12,7 @@ from typing import Any
 from ens10.catalog import GRID_SHAPE
 from ens10.download.choice import ERA5_NAMES, Choice
 from ens10.download.files import Manner, Report
-from ens10.download.folder import free_space, size_text
+from ens10.download.local_files import free_space, size_text
 from ens10.durable import write_whole
 from ens10.errors import FileError
 

@@ -1,23 +1,309 @@
-"""The forecast files of ENS-10: sizes first, then every file in parts, in parallel."""
+"""Download of ENS-10's forecast files: sizes first, then several files at a time, resumable.
 
+The bytes go to `NAME.part`; beside it `NAME.part.json` names the version of the remote file that
+they belong to. A complete file is checked and renamed, so that a file under its final name is
+whole.
+"""
+
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import IO
 
-from ens10.download.bar import track_bytes
-from ens10.download.folder import check_space, free_space, inside, size_text
-from ens10.download.locate import Found, Say, locate
-from ens10.download.partial import held, note_of, part_of
-from ens10.download.record import NAME, Entry, Record, checksum
-from ens10.download.remote import RefusedError, TransientError, public
-from ens10.download.retry import Patience
-from ens10.download.transfer import Transfer
-from ens10.durable import clear_leftovers
+from ens10.catalog import MODEL_YEAR, Kind
+from ens10.download.local_files import (
+    NAME,
+    Entry,
+    Partial,
+    Record,
+    check_space,
+    checksum,
+    free_space,
+    held,
+    inside,
+    note_of,
+    part_of,
+    size_text,
+)
+from ens10.download.remote import (
+    Info,
+    Part,
+    Patience,
+    RefusedError,
+    Remote,
+    TransientError,
+    public,
+    remote_of,
+)
+from ens10.durable import clear_leftovers, sync_folder
 from ens10.errors import Ens10Error, FileError, MissingDataError
 from ens10.grib import scan
 from ens10.machine_errors import machine_error
+
+
+@contextmanager
+def track_bytes(what: str, total: int, shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """A bar with the share that is here, the rate and the time left.
+
+    Args:
+        what: a word or two before the bar.
+        total: bytes in all.
+        shown: False for no bar.
+
+    Yields:
+        A function to call with every change in the number of bytes, from any thread.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=not shown) as progress:
+        task = progress.add_task(f"{what:<12}", total=total or None)
+        yield lambda change: progress.advance(task, change)
+
+
+# Both have served the same files; buckets have moved before.
+BASES = (
+    "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap4",
+    "https://storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4",
+)
+BASE_VARIABLE = "ENS10_BASE_URL"
+_TRIES = 3  # with a place that is not the last one to try
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A remote file.
+
+    Attributes:
+        name: of the file.
+        url: where it is.
+        info: size and version.
+        remote: reads it.
+    """
+
+    name: str
+    url: str
+    info: Info
+    remote: Remote
+
+
+def file_names(kind: Kind, days: Iterable[str]) -> tuple[str, ...]:
+    """Names of the files with the hindcasts of some start dates (MMDD)."""
+    return tuple(f"output.{kind}.{MODEL_YEAR}{day}" for day in days)
+
+
+def bases(given: str | None) -> tuple[str, ...]:
+    """Where to look, in this order: what is given, else the environment's, else the known ones."""
+    chosen = given or os.environ.get(BASE_VARIABLE)
+    return (chosen,) if chosen else BASES
+
+
+def locate(
+    names: Sequence[str], places: Sequence[str], patience: Patience, jobs: int, say: Say
+) -> tuple[dict[str, Found], dict[str, str]]:
+    """Asks for the size of every file.
+
+    Args:
+        names: of the files.
+        places: base URLs; a file that the first lacks is looked for in the next.
+        patience: with servers that do not answer.
+        jobs: requests at a time.
+        say: is told where files are looked for.
+
+    Returns:
+        What was found, and what was wrong with the others, both by name.
+    """
+    found: dict[str, Found] = {}
+    reasons: dict[str, list[str]] = {name: [] for name in names}
+    for n, place in enumerate(places):
+        left = [name for name in names if name not in found]
+        if n and left:
+            say(f"{len(left)} of {len(names)} files not had from there: trying {public(place)}")
+        last = place == places[-1]
+        hurried = patience if last else replace(patience, tries=min(_TRIES, patience.tries))
+        for name, answer in _ask(left, place, hurried, jobs).items():
+            if isinstance(answer, Found):
+                found[name] = answer
+            else:
+                reasons[name].append(f"{public(place)}: {answer}")
+    wrong = {name: f"{name} ({'; '.join(why)})" for name, why in reasons.items()}
+    return found, {name: why for name, why in wrong.items() if name not in found}
+
+
+def _ask(
+    names: Sequence[str], place: str, patience: Patience, jobs: int
+) -> dict[str, "Found | str"]:
+    """One place; where no server answers for the first file, the others are not asked for."""
+    if not names:
+        return {}
+    remote = remote_of(place)
+    first = _one(remote, place, patience, names[0])
+    if isinstance(first, TransientError) and first.unreachable:
+        return dict.fromkeys(names, str(first))
+    with ThreadPoolExecutor(jobs) as pool:
+        rest = list(pool.map(partial(_one, remote, place, patience), names[1:]))
+    told = zip(names, [first, *rest], strict=True)
+    return {name: one if isinstance(one, Found) else str(one) for name, one in told}
+
+
+def _one(remote: Remote, place: str, patience: Patience, name: str) -> "Found | Exception":
+    url = f"{place.rstrip('/')}/{name}"
+    try:
+        return Found(name, url, patience.call(lambda: remote.info(url)), remote)
+    except (RefusedError, TransientError) as error:
+        return error
+
+
+_MAGIC = b"GRIB"
+_WORDS_SHOWN = 160  # characters of what a server sent instead of a file
+
+
+class StoppedError(Exception):
+    """The transfer was told to stop; what it has is kept."""
+
+
+@dataclass
+class Transfer:
+    """How files are fetched.
+
+    Attributes:
+        remote: reads them.
+        patience: with dropped connections.
+        moved: told of every change in the number of bytes that are here.
+        stop: set by another thread to end all transfers soon.
+    """
+
+    remote: Remote
+    patience: Patience
+    moved: Callable[[int], None] = lambda _: None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def fetch(self, url: str, target: Path, info: Info) -> Entry:
+        """Fetches a GRIB file; goes on from what an earlier attempt left.
+
+        Args:
+            url: of the file.
+            target: to write; `inside` has judged it.
+            info: of the remote file, as just asked for.
+
+        Raises:
+            RefusedError, TransientError: the file cannot be had (any more).
+            FileError: the server sent something else, or another process writes the same file.
+            DamagedFileError: all of the file came, and it is no sound GRIB file.
+            StoppedError: told to stop.
+        """
+        with part_of(target).open("ab+") as file, _alone(file, target):
+            clear_leftovers(target.parent, note_of(target).name)
+            partial = Partial(file, note_of(target), public(url), info, self.moved)
+            try:
+                self._fill(url, partial)
+            except FileError:
+                part_of(target).unlink()
+                note_of(target).unlink()
+                raise
+            file.flush()
+            os.fsync(file.fileno())
+            _finish(target)
+        return Entry(partial.checksum, partial.position, partial.url)
+
+    def _fill(self, url: str, partial: Partial) -> None:
+        failures, furthest = 0, partial.position
+        while not partial.whole:
+            try:
+                with self.remote.part(url, partial.position, partial.info) as part:
+                    self._copy(url, part, partial)
+            except TransientError as error:
+                failures = 1 if partial.position > furthest else failures + 1
+                furthest = max(furthest, partial.position)
+                self.patience.wait(failures, error)
+
+    def _copy(self, url: str, part: Part, partial: Partial) -> None:
+        if not part.info.agrees(partial.info) and not part.info.agrees(self.remote.info(url)):
+            sent = _words(next(part.blocks, b""))
+            raise TransientError(
+                f"the server announces one file and sends another, which begins with {sent!r}"
+            )
+        partial.adopt(part)
+        for block in part.blocks if part.start else _checked(part.blocks, partial.url):
+            if self.stop.is_set():
+                raise StoppedError
+            partial.add(block)
+        partial.end()
+
+
+def _checked(blocks: Iterator[bytes], url: str) -> Iterator[bytes]:
+    """The blocks of a file from its beginning, once that is seen to be GRIB."""
+    head = b""
+    for block in blocks:
+        head += block
+        if len(head) >= len(_MAGIC):
+            break
+    if not head.startswith(_MAGIC[: len(head)]):  # which may be shorter, if the connection dropped
+        sent = _words(head)
+        raise FileError(
+            url, f"no GRIB file; what the server sent begins with {sent!r}", "Check the base URL"
+        )
+    yield head
+    yield from blocks
+
+
+def _words(head: bytes) -> str:
+    return " ".join(head.decode("utf-8", "replace").split())[:_WORDS_SHOWN]
+
+
+def _finish(target: Path) -> None:
+    """Checks a whole file from its first message to its last, and gives it its name."""
+    part = part_of(target)
+    try:
+        scan(part)
+    except FileError:
+        kept = target.with_name(f"{target.name}.damaged")
+        part.replace(kept)
+        note_of(target).unlink()
+        scan(kept)  # says the same of the name that the file bears now
+        raise
+    part.replace(target)
+    note_of(target).unlink(missing_ok=True)
+    sync_folder(target.parent)
+
+
+@contextmanager
+def _alone(file: IO[bytes], target: Path) -> Iterator[None]:
+    """Refuses a file that another process is fetching; the lock ends with the open file."""
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system
+        yield
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise FileError(
+            target, "another process is fetching it", "Wait for it, or use another folder"
+        ) from error
+    yield
+
 
 _AGAIN = "Run the same command again: what is there is kept, and parts are completed"
 

@@ -1,4 +1,4 @@
-"""What is exported, and how the file comes to its name."""
+"""`export`: select a part of a store and write it as one complete file."""
 
 import shutil
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from typing import Any
 import xarray as xr
 import zarr
 
-from ens10.convert.selection import Selection
 from ens10.durable import whole_path
 from ens10.errors import ArgumentError, FileError
 from ens10.export.grib import write_grib
 from ens10.export.netcdf import write_netcdf
 from ens10.machine_errors import writing_netcdf
 from ens10.places import for_xarray, for_zarr
+from ens10.selection import Selection
 from ens10.store import StoreKind, forecasts, open_store
-from ens10.store.checked import open_predictions, root_attributes
+from ens10.store.opening import open_predictions, root_attributes
 
 _NETCDF = (".nc", ".nc4", ".netcdf")
 _GRIB = (".grib", ".grb", ".grib1", ".grb1")

@@ -3,8 +3,7 @@
 from ens10.grib.codec import Encoder, decode
 from ens10.grib.grid import LatLonGrid
 from ens10.grib.index import is_grib, scan, survey
-from ens10.grib.message import Meaning, Message
-from ens10.grib.messages import MessageList
+from ens10.grib.message import Meaning, Message, MessageList
 from ens10.grib.packing import pack, to_float32, unpack
 
 __all__ = [

@@ -1,22 +1,73 @@
-"""The packed integers of GRIB messages, taken out without going through floats.
+"""The packed integers of GRIB messages, read without a conversion to floats.
 
 GRIB's simple packing gives (code * 2^E + R) * 10^-D. Codes of 16 bits are read from the data
-section as they are, and spread over the points that a bitmap says to have values; other packings
+section as they are, and spread over the points that the bitmap marks as present; other packings
 are unpacked by ecCodes, and packed again where that gives the same float32 bit for bit.
 """
 
 import struct
 from typing import Any, BinaryIO, NamedTuple
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
+from ens10.compiled import OPTIONS
 from ens10.grib.codec import decode, read_message, unpack_as_double
 from ens10.grib.message import Message
 from ens10.grib.sections import Spans
 from ens10.packed16.layout import Field, Packed
 
 _CODES = 65536
+
+
+def spread(
+    bitmap: npt.NDArray[np.uint8], data: npt.NDArray[np.uint8], points: int
+) -> tuple[npt.NDArray[np.uint16], int | None] | None:
+    """Codes of all points of a field.
+
+    Args:
+        bitmap: a bit for each point, 1 where it has a value, the highest bit of an octet first.
+        data: two octets for each value, the higher first.
+        points: of the field.
+
+    Returns:
+        Codes, shape (points,), in the message's order; and the highest code that no value has,
+        which stands for the gaps, or None if there are no gaps. None if all codes are in use, or
+        if there are not as many values as the bitmap says.
+    """
+    if 8 * bitmap.size < points:
+        return None
+    codes = np.empty(points, np.uint16)
+    values = data.size // 2
+    gap = _spread(bitmap, data, values, codes)
+    if gap < 0:
+        return None
+    return codes, gap if values < points else None
+
+
+@numba.njit(**OPTIONS)
+def _spread(bitmap, data, values, out):  # type: ignore[no-untyped-def]
+    used = np.zeros(_CODES, np.bool_)
+    for n in range(values):
+        used[np.uint16(data[2 * n]) << 8 | data[2 * n + 1]] = True
+    gap = _CODES - 1
+    while gap >= 0 and used[gap]:
+        gap -= 1
+    if gap < 0 and values < out.size:
+        return -1
+    n = 0
+    for i in range(out.size):
+        if bitmap[i >> 3] & (128 >> (i & 7)):
+            if n == values:
+                return -1
+            out[i] = np.uint16(data[2 * n]) << 8 | data[2 * n + 1]
+            n += 1
+        else:
+            out[i] = gap
+    return max(gap, 0) if n == values else -1
+
+
 _FLOAT_MAX = float(np.finfo(np.float32).max)
 _FLOAT_TINY = float(np.finfo(np.float32).tiny)
 _NO_BITMAP = 255
@@ -105,7 +156,7 @@ def _codes(raw: bytes, simple: _Simple, message: Message) -> Packed | None:
     if simple.bitmap is None:
         codes: npt.NDArray[np.uint16] = np.frombuffer(raw, ">u2", simple.values, simple.data)
     else:
-        from ens10.grib.bitmap import spread  # compiled code: fields without gaps do without
+        from ens10.grib.packing import spread  # compiled code: fields without gaps do without
 
         points = grid.rows * grid.columns
         mask = np.frombuffer(raw, np.uint8, (points + 7) // 8, simple.bitmap)

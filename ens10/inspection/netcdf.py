@@ -1,4 +1,4 @@
-"""NetCDF files, and Zarr stores that are not ours, as rows."""
+"""Table rows of netCDF files, and of Zarr stores that ens10 did not write."""
 
 import warnings
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.inspection.rows import Moments, Row, counted, few, status_of
 from ens10.places import for_xarray
 from ens10.progress import track
-from ens10.source import open_source, recognise
+from ens10.source import names, open_source
 from ens10.source.names import NAMES_OPTION, TRUTH_OPTION
-from ens10.source.netcdflength import check_length
+from ens10.source.opening import check_length
 
 _MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
 _SUFFIXES = (".nc", ".nc4")
@@ -178,7 +178,7 @@ def grid_in_words(latitude: Any, longitude: Any) -> str:
 def _raw_rows(raw: xr.Dataset, values: bool, path: Path, why: str) -> list[Row]:
     """The variables of a dataset whose dimensions are not known, as they are."""
     rows = []
-    remedy = recognise.why_no_grid(raw) or (
+    remedy = names.why_no_grid(raw) or (
         f"to prepare it, map them with {NAMES_OPTION} FILE, or as truth with {TRUTH_OPTION} FILE"
     )
     for name, variable in raw.data_vars.items():

@@ -1,4 +1,4 @@
-"""Whatever is at a path, as rows."""
+"""Table rows of any path: a file, a folder of files, or a store."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,9 +6,8 @@ from pathlib import Path
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.grib import MessageList, is_grib, survey
 from ens10.inspection.gribs import grib_rows
-from ens10.inspection.listed import is_partial, partial_rows
 from ens10.inspection.netcdf import is_netcdf, is_zarr, netcdf_rows, zarr_rows
-from ens10.inspection.rows import Row, counted, few
+from ens10.inspection.rows import Row, counted, few, is_partial, partial_rows
 from ens10.inspection.stores import is_store, store_rows
 from ens10.places import is_url
 from ens10.source.opening import check_whole

@@ -1,4 +1,4 @@
-"""Stores as rows: each chunk is read once, compared with its checksums, and counted."""
+"""Table rows of stores: each chunk is read once, compared with its checksum, and counted."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,16 +9,14 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import FileError
-from ens10.inspection.listed import File, Listed
 from ens10.inspection.netcdf import grid_in_words
-from ens10.inspection.rows import Few, Moments, Row, counted, few, status_of
+from ens10.inspection.rows import Few, File, Listed, Moments, Row, counted, few, status_of
 from ens10.packed16.layout import DamagedChunkError, crc32c, length_of, parse
 from ens10.packed16.unpack import unpack
 from ens10.progress import track
 from ens10.store import FORMAT_VERSION, StoreKind, is_strict, open_store, store_kinds
-from ens10.store.chunks import MEND
-from ens10.store.form import Form, check
-from ens10.store.record import NAME
+from ens10.store.chunks import MEND, Form, check
+from ens10.store.manifest import NAME
 from ens10.untrusted import parse_json
 
 _KINDS: tuple[StoreKind, ...] = ("sfc", "pl", "truth")  # whose values are shown

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ens10.extras import telling_extras
 from ens10.loader.batch import Batch
+from ens10.loader.batch_layouts import Fields, Kind, Patches, Points, Slabs
 from ens10.loader.batches import Batches
-from ens10.loader.kinds import Fields, Kind, Slabs
-from ens10.loader.patches import Patches
-from ens10.loader.points import Points
 
 if TYPE_CHECKING:
     from ens10.loader.datamodule import EnsembleDataModule

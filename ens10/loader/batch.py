@@ -1,4 +1,4 @@
-"""What a batch is: the one contract between the data and the models."""
+"""The keys, shapes and types of a batch: the contract between the data and the models."""
 
 from typing import Any, Required, TypedDict
 

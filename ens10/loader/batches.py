@@ -1,4 +1,4 @@
-"""Batches of numpy arrays, ready for a model, without torch."""
+"""`Batches`: an iterable of numpy batches from a store or a lazy dataset, without torch."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,26 +16,62 @@ from ens10.climate import Normaliser
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grid import area_weights, location_features
 from ens10.loader.batch import Batch
-from ens10.loader.cache import PinnedContent, dates_that_fit
-from ens10.loader.content import Content, DateContent
-from ens10.loader.epoch import Epoch, Ranks
-from ens10.loader.features import (
+from ens10.loader.batch_layouts import Fields, Job, Kind, KindName, kind_of
+from ens10.loader.buffers import (
+    Allocator,
+    Block,
+    Layout,
+    PinnedContent,
+    Ring,
+    Slots,
+    dates_that_fit,
+    plain_memory,
+)
+from ens10.loader.content import (
     EXTRA_NAMES,
+    Content,
+    DateContent,
     Extra,
     feature_statistics,
     masked_inputs,
     parse_inputs,
 )
-from ens10.loader.kinds import Fields, Job, Kind, KindName
-from ens10.loader.named import kind_of
-from ens10.loader.opening import open_samples
-from ens10.loader.position import Position
-from ens10.loader.ring import Ring
-from ens10.loader.sampler import Even
+from ens10.loader.order import Epoch, Even, Part, Position, Ranks
 from ens10.loader.samples import Samples
-from ens10.loader.share import Part
-from ens10.loader.slots import Allocator, Block, Layout, Slots, plain_memory
 from ens10.protocol import Protocol, Split, protocol_of, split_dates
+
+
+def open_samples(
+    data: Path | str | xr.Dataset | Samples,
+    target: str,
+    truth: xr.Dataset | xr.DataArray | None = None,
+    ensemble: int | None = None,
+) -> Samples:
+    """Samples of a store's path, or of any lazy dataset with its truth.
+
+    Args:
+        data: path of a store, a lazy dataset, or samples, which are given back as they are.
+        target: channel, with `@step` if the truth has several steps.
+        truth: of a lazy dataset.
+        ensemble: members that make the ensemble; None for all.
+
+    Raises:
+        ArgumentError: a dataset without truth.
+    """
+    if isinstance(data, Samples):
+        return data
+    if isinstance(data, xr.Dataset):
+        if truth is None:
+            raise ArgumentError("truth", "a lazy dataset needs its truth beside it", "Give truth=")
+        from ens10.loader.dataset_samples import DatasetSamples  # needs dask
+
+        truth = truth.to_dataset() if isinstance(truth, xr.DataArray) else truth
+        return DatasetSamples(data, truth, target, ensemble)
+    if not isinstance(data, str | Path):
+        raise ArgumentError("data", f"{type(data).__name__} is neither a path nor a Dataset")
+    from ens10.loader.store_samples import StoreSamples  # needs zarr
+
+    return StoreSamples(data, target, ensemble)
 
 
 class Batches:
@@ -49,7 +85,7 @@ class Batches:
         data: path of a store, any lazy dataset in this package's layout, streamed as it is, or
             samples of them that are open already (`target`, `truth` and `ensemble` are theirs).
         target: channel to correct, such as "t2m" or "z500", with `@step` if truth has several.
-        inputs: channels that are features; see `ens10.loader.features`.
+        inputs: channels that are features; see `ens10.loader.content`.
         split: "train", "val" or "test". Dates without any truth are left out of "train".
         kind: what a batch is made of: "fields", "members", "slabs", "patches", "points", or one
             of the classes of these names with settings of its own, such as `Patches((64, 64))`.
@@ -63,7 +99,7 @@ class Batches:
         seed: of the shuffling.
         rank: of this process.
         world: number of processes.
-        even: "drop" or "pad" for as many batches on every rank; see `ens10.loader.sampler.share`.
+        even: "drop" or "pad" for as many batches on every rank; see `ens10.loader.order.share`.
         threads: that read ahead; 0 to read when a batch is asked for. Batches are the same.
         ring: buffers that are read ahead into.
         cache: part of the dates to keep in memory after their first reading: a size such as

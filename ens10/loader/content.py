@@ -1,24 +1,229 @@
-"""The fields of one date as a batch holds them: read, masked and normalised in place."""
+"""The features of one date: which fields, in which order, read, masked and normalised in place.
 
-from collections.abc import Sequence
+The order is: ensemble means of the inputs, their standard deviations, a mask for each input with
+gaps (if the protocol asks for masks), then the extras, which are not normalised.
+"""
+
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, get_args
+from typing import Protocol as Interface
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
-from ens10.climate import Normaliser
-from ens10.errors import ArgumentError
-from ens10.loader.features import EXTRA_NAMES, Extra, Input, by_step, day_of_year_cycle, labels
-from ens10.loader.kernels import pair, standardise
-from ens10.loader.samples import Field, Samples
+from ens10.channels import resolve, step_number
+from ens10.climate import Normaliser, normaliser, years_of
+from ens10.compiled import OPTIONS
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.loader.samples import Field, Moment, Samples, SumsOfYears
+from ens10.protocol import Protocol, Splits
+
+Extra = Literal["location", "day_of_year"]
+EXTRA_NAMES = {
+    "location": ("sin_lat", "cos_lat_sin_lon", "cos_lat_cos_lon"),
+    "day_of_year": ("sin_day", "cos_day"),
+}
+Input = tuple[str, float]
+_MASK = ":mask"
+_DAYS = 365.25
+
+
+def parse_inputs(inputs: Sequence[str] | None, samples: Samples) -> list[Input]:
+    """(channel, step) of each input, grouped by step in the order of first mention.
+
+    Args:
+        inputs: channels, with `@step` where the step is not the target's; None for all channels
+            on the target's level (all surface channels for a surface target).
+        samples: the data.
+
+    Raises:
+        UnknownNameError: a channel or step that the data lack.
+        ArgumentError: no channel at all.
+    """
+    if inputs is None:
+        level = samples.levels[samples.target]
+        return [(c, samples.step) for c in samples.channels if samples.levels[c] == level]
+    parsed: list[Input] = []
+    for text in inputs:
+        name, _, step = text.partition("@")
+        if step and step not in map(str, samples.steps):
+            raise UnknownNameError(f"step of input {text!r}", step, samples.steps)
+        parsed.append(
+            (resolve(name, samples.channels, "inputs"), step_number(step or samples.step))
+        )
+    if not parsed:
+        raise ArgumentError("inputs", "no channel is given", "Name some, or leave inputs out")
+    steps = list(dict.fromkeys(step for _, step in parsed))
+    return sorted(parsed, key=lambda pair: steps.index(pair[1]))
+
+
+def by_step(inputs: Iterable[Input]) -> dict[float, list[str]]:
+    """Channels of each step, in order."""
+    grouped: dict[float, list[str]] = {}
+    for channel, step in inputs:
+        grouped.setdefault(step, []).append(channel)
+    return grouped
+
+
+def labels(inputs: Iterable[Input], target_step: float) -> list[str]:
+    """The inputs' names: the channel, with `@step` where it is not the target's."""
+    return [c if step == target_step else f"{c}@{step}" for c, step in inputs]
+
+
+def feature_statistics(
+    samples: Samples, inputs: Sequence[Input], protocol: Protocol, splits: Splits, factor: float
+) -> Normaliser:
+    """Mean and scale of every feature but the extras; masks are left as they are.
+
+    They are of the dates that are valid in the years of the split, whatever dates are split by.
+
+    Args:
+        samples: the data.
+        inputs: from `parse_inputs`.
+        protocol: says which years count.
+        splits: the years.
+        factor: of the stored standard deviations (n - 1) to the protocol's.
+    """
+    names = ["train"] if protocol.normalise_on == "train" else list(splits.years)
+    years = sorted({year for name in names for year in splits.years[name]})
+    sums = _sums(samples, inputs, years)
+    named = labels(inputs, samples.step)
+    count, total, square = sums["std"]
+    deviations = (count, factor * total, factor**2 * square)
+    parts = [
+        normaliser([f"{n}:mean" for n in named], *sums["mean"], protocol.epsilon),
+        normaliser([f"{n}:std" for n in named], *deviations, protocol.epsilon),
+    ]
+    if protocol.masks:
+        dates = int(np.isin(years_of(samples.valid_time), years).sum())
+        gaps = (sums["mean"][0] < dates).any(axis=(1, 2))
+        parts.append(_masks([f"{named[n]}{_MASK}" for n in np.flatnonzero(gaps)], samples))
+    return Normaliser(
+        tuple(name for part in parts for name in part.channels),
+        np.concatenate([part.mean for part in parts]),
+        np.concatenate([part.scale for part in parts]),
+    )
+
+
+def masked_inputs(statistics: Normaliser, inputs: Sequence[Input], target_step: float) -> list[int]:
+    """Positions of the inputs that have a mask, if the statistics belong to these inputs.
+
+    Raises:
+        ArgumentError: the statistics are those of other features.
+    """
+    named = labels(inputs, target_step)
+    wanted = [f"{name}:{moment}" for moment in get_args(Moment) for name in named]
+    held = list(statistics.channels)
+    if held[: len(wanted)] != wanted:
+        raise ArgumentError(
+            "inputs",
+            f"the features {', '.join(wanted)} are not those of the training, {', '.join(held)}",
+            "Give the inputs of the training, in its order",
+        )
+    return [named.index(name.removesuffix(_MASK)) for name in held[len(wanted) :]]
+
+
+def day_of_year_cycle(date: np.datetime64) -> npt.NDArray[np.float32]:
+    """Sine and cosine of the day of the year, (2,)."""
+    day = (date - date.astype("datetime64[Y]")) / np.timedelta64(1, "D")
+    angle = 2 * np.pi * float(day) / _DAYS
+    return np.array([np.sin(angle), np.cos(angle)], dtype=np.float32)
+
+
+def _sums(samples: Samples, inputs: Sequence[Input], years: list[int]) -> dict[Moment, SumsOfYears]:
+    parts = [samples.sums(years, s, channels) for s, channels in by_step(inputs).items()]
+    whole: dict[Moment, SumsOfYears] = {}
+    for moment in get_args(Moment):
+        held = [part[moment] for part in parts]
+        count, total, square = (np.concatenate(part) for part in zip(*held, strict=True))
+        whole[moment] = (count, total, square)
+    return whole
+
+
+def _masks(names: Sequence[str], samples: Samples) -> Normaliser:
+    shape = (len(names), len(samples.latitude), len(samples.longitude))
+    return Normaliser(tuple(names), np.zeros(shape, np.float32), np.ones(shape, np.float32))
+
+
+Floats = npt.NDArray[np.float32]
+_TILE = 64  # points that are turned at once: all their features fit in the nearest cache
+
+
+@numba.njit(**OPTIONS)
+def _pair(truth, raw_mean, row_weights, weights):  # type: ignore[no-untyped-def]
+    rows, columns = truth.shape
+    for row in range(rows):
+        for column in range(columns):
+            valid = np.isfinite(truth[row, column]) and np.isfinite(raw_mean[row, column])
+            weights[row, column] = row_weights[row] if valid else np.float32(0)
+            if not valid:
+                truth[row, column] = np.float32(0)
+
+
+@numba.njit(**OPTIONS)
+def _turn(source, first, places, out):  # type: ignore[no-untyped-def]
+    features, points = source.shape
+    for begin in range(0, points, _TILE):
+        end = min(begin + _TILE, points)
+        for feature in range(features):
+            for point in range(begin, end):
+                out[places[first + point], feature] = source[feature, point]
+
+
+@numba.njit(**OPTIONS)
+def _standardise(values, mean, scale, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        value = (values[i] - mean[i]) / scale[i]
+        out[i] = value if abs(value) < np.inf else np.float32(0)  # False for NaN, too
+
+
+def standardise(values: Floats, mean: Floats, scale: Floats, out: Floats) -> None:
+    """Write (values - mean) / scale, and 0 where that is NaN or infinite.
+
+    An infinite value is a gap, as it is to masks and statistics: the largest number in its place
+    would be finite, and the loss of a network finite and senseless.
+
+    Args:
+        values: any shape, contiguous.
+        mean: of the same size, contiguous.
+        scale: like `mean`.
+        out: like `values`, which it may be.
+    """
+    _standardise(values.reshape(-1), mean.reshape(-1), scale.reshape(-1), out.reshape(-1))
+
+
+def pair(truth: Floats, raw_mean: Floats, row_weights: Floats, weights: Floats) -> None:
+    """Weights of a date's points, and 0 in place of truth where there is nothing to compare.
+
+    Args:
+        truth: shape (H, W), changed in place.
+        raw_mean: shape (H, W).
+        row_weights: shape (H,).
+        weights: shape (H, W), written.
+    """
+    _pair(truth, raw_mean, row_weights, weights)
+
+
+def turn(source: Floats, first: int, places: npt.NDArray[np.int64], out: Floats) -> None:
+    """Writes the features of each point side by side, at the point's place.
+
+    Args:
+        source: shape (features, points), the fields of one date.
+        first: position in `places` of the first point.
+        places: row of `out` for each point of all dates.
+        out: shape (rows, features).
+    """
+    _turn(source, first, places, out)
+
 
 Features = Literal["moments", "members"]
 Arrays = dict[str, npt.NDArray[Any]]
 Shapes = dict[str, tuple[int, ...]]
 
 
-class Content(Protocol):
+class Content(Interface):
     """What reads dates: `DateContent`, or `PinnedContent` around it.
 
     Attributes:

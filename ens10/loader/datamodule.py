@@ -8,13 +8,11 @@ import torch
 import xarray as xr
 
 from ens10.climate import Normaliser
-from ens10.loader.batches import Batches
-from ens10.loader.features import Extra
-from ens10.loader.kinds import Kind, KindName
-from ens10.loader.named import kind_of
-from ens10.loader.opening import open_samples
+from ens10.loader.batch_layouts import Kind, KindName, kind_of
+from ens10.loader.batches import Batches, open_samples
+from ens10.loader.content import Extra
+from ens10.loader.order import Share, share_of
 from ens10.loader.samples import Samples
-from ens10.loader.share import Share, share_of
 from ens10.loader.tensors import TorchBatches, as_tensors
 from ens10.protocol import Protocol, Split
 

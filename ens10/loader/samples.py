@@ -1,4 +1,4 @@
-"""What is known of each date of an ensemble with its truth, whatever it is read from."""
+"""The interface of samples: all that the loader knows about each date of an ensemble and truth."""
 
 import logging
 from abc import ABC, abstractmethod

@@ -10,9 +10,9 @@ from torch.utils.data import Dataset
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
+from ens10.loader.batch_layouts import Points
 from ens10.loader.batches import Batches
-from ens10.loader.points import Points
-from ens10.loader.slots import Block
+from ens10.loader.buffers import Block
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl

@@ -6,11 +6,9 @@ climate years of a protocol. `model_climate` gives its quantiles for any dates, 
 `write_climate` keeps them in a store, `stored_climate` reads them from there.
 """
 
-from ens10.quantiles.layout import check_climate
-from ens10.quantiles.model import model_climate
+from ens10.quantiles.model import model_climate, stored_climate
 from ens10.quantiles.options import ClimateOptions, parse_climate
-from ens10.quantiles.stored import stored_climate
-from ens10.quantiles.write import write_climate
+from ens10.quantiles.write import check_climate, write_climate
 
 __all__ = [
     "ClimateOptions",

@@ -1,15 +1,34 @@
-"""What climate a store shall hold."""
+"""Options of a model climate, and the start dates that make up the climate of another date.
+
+The calendar is that of the data: its month-days, sorted. The window counts dates of the calendar,
+not days. A protocol states by its `efi` which years, how many dates, and whether the year is a
+circle.
+
+Training years (`clean`): those with a valid date, at the step concerned, in a training year. Where
+the year judged is a climate year it is left out, with all that starts within half a year of the
+date judged (the same winter, where the window crosses New Year).
+
+A number of years (19 in `paper`): the years that end with the one judged, which is among them, as
+the ENS-10 authors had them. Their files lack 31 December, so that two test dates were lost; here
+they are judged.
+
+Where the year is a circle (`clean`) the window of 1 January reaches back into December, unless the
+calendar leaves out a part of the year over New Year. Otherwise (`paper`) it is cut at both ends.
+"""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from ens10.channels import step_number
+from ens10.climate import years_of
 from ens10.errors import ArgumentError
-from ens10.protocol import Protocol, protocol_names, protocol_of
+from ens10.protocol import Protocol, protocol_names, protocol_of, split_dates
 
 _STEP = re.compile(r"\d+(\.\d+)?")
 
@@ -24,7 +43,7 @@ class ClimateOptions:
         levels: number of evenly spaced quantile levels from 0 to 1; None for the protocol's (101,
             or the authors' 21 in `paper`).
         window: start dates of the calendar that make up the climate of one, itself in the middle.
-        protocol: its name, or a protocol of one's own; see `ens10.quantiles.window`.
+        protocol: its name, or a protocol of one's own; see `ens10.quantiles.options`.
 
     Raises:
         ArgumentError: no channel or step, an even window, fewer than two levels.
@@ -95,3 +114,125 @@ def check_window(window: int) -> None:
     """
     if window < 1 or window % 2 == 0:
         raise ArgumentError("window", f"{window} dates have no middle", "Give an odd number")
+
+
+ANY_YEAR = 0  # one climate for all years but its own
+_HALF_A_YEAR = np.timedelta64(183, "D")
+_ANY_LEAP_YEAR = 2000
+Dates = npt.NDArray[np.datetime64]
+
+
+def month_days_of(time: Dates) -> list[str]:
+    """The month-day of each date, as MMDD."""
+    return [text[5:7] + text[8:10] for text in np.datetime_as_string(time, unit="D")]
+
+
+@dataclass(frozen=True)
+class Climatology:
+    """The dates of a dataset, from which climates are chosen.
+
+    Attributes:
+        time: shape (n,), start dates.
+        valid_time: shape (n,), their valid dates at one step.
+        protocol: see the module.
+        window: dates of the calendar, an odd number.
+    """
+
+    time: Dates
+    valid_time: Dates
+    protocol: Protocol
+    window: int = 9
+
+    @cached_property
+    def month_days(self) -> npt.NDArray[np.str_]:
+        """The month-day of each date; shape (n,)."""
+        return np.array(month_days_of(self.time))
+
+    @cached_property
+    def calendar(self) -> list[str]:
+        """The month-days of the data, sorted."""
+        return sorted(set(self.month_days.tolist()))
+
+    @cached_property
+    def training(self) -> npt.NDArray[np.bool_]:
+        """Which dates are valid in the protocol's training years; shape (n,)."""
+        chosen = np.zeros(self.time.size, np.bool_)
+        chosen[split_dates(self.protocol, self.time, self.valid_time).index["train"]] = True
+        return chosen
+
+    @property
+    def rolling(self) -> int | None:
+        """How many years that end with the one judged make the climate; None: training years."""
+        years = self.protocol.efi.years
+        return years if isinstance(years, int) else None
+
+    def around(self, month_day: str) -> list[str]:
+        """The month-days of the window around one of the calendar's, from its first to its last.
+
+        Raises:
+            ArgumentError: the calendar does not have it.
+        """
+        calendar = self.calendar
+        if month_day not in calendar:
+            held = f"It has {len(calendar)} month-days from {calendar[0]} to {calendar[-1]}"
+            raise ArgumentError("dates", f"no date of the data starts on {month_day}", held)
+        half, centre, count = self.window // 2, calendar.index(month_day), len(calendar)
+        if not (self.protocol.efi.round and _is_round(calendar)):
+            return calendar[max(centre - half, 0) : centre + half + 1]
+        if self.window >= count:
+            return calendar
+        return [calendar[(centre + n) % count] for n in range(-half, half + 1)]
+
+    def eligible(self, judged_year: int = ANY_YEAR) -> npt.NDArray[np.bool_]:
+        """Which dates belong to the climate years; shape (n,).
+
+        Args:
+            judged_year: of the valid date that is judged; years that roll with it need it.
+        """
+        if self.rolling is None or judged_year == ANY_YEAR:
+            return self.training
+        years = years_of(self.time)
+        first = judged_year - self.rolling
+        chosen: npt.NDArray[np.bool_] = (years > first) & (years <= judged_year)
+        return chosen
+
+    def judged_years(self) -> list[int]:
+        """The years that need a climate of their own to judge the test split; 0 for any."""
+        if self.rolling is None:
+            return [ANY_YEAR]
+        return list(split_dates(self.protocol, self.time, self.valid_time).years["test"])
+
+    def positions(self, month_day: str, eligible: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """Positions of the eligible dates in the window around a month-day, in time order."""
+        near = np.isin(self.month_days, self.around(month_day))
+        return np.flatnonzero(near & eligible)
+
+    def judged(self, start: np.datetime64, valid: np.datetime64) -> npt.NDArray[np.int64]:
+        """Positions of the dates that make up the climate of one start date.
+
+        Args:
+            start: the date judged; its month-day is in the calendar.
+            valid: its valid date.
+
+        Raises:
+            ArgumentError: the calendar lacks its month-day, or no date is left.
+        """
+        year = int(years_of(np.array([valid]))[0])
+        eligible = self.eligible(year)
+        valid_years = years_of(self.valid_time)
+        if self.rolling is None and year in valid_years[eligible]:
+            apart = np.abs(self.time - start) > _HALF_A_YEAR
+            eligible = eligible & (valid_years != year) & apart
+        found = self.positions(month_days_of(np.array([start]))[0], eligible)
+        if not found.size:
+            raise ArgumentError(
+                "dates", f"no climate year is left for {str(start)[:10]}", "Use more years"
+            )
+        return found
+
+
+def _is_round(calendar: list[str]) -> bool:
+    """Whether the dates lie all round the year: no longer a gap over New Year than elsewhere."""
+    days = [date(_ANY_LEAP_YEAR, int(d[:2]), int(d[2:])).toordinal() for d in calendar]
+    over_new_year = days[0] + 366 - days[-1]
+    return len(days) == 1 or over_new_year <= 2 * int(np.diff(days).max())

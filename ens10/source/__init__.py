@@ -1,7 +1,7 @@
-"""Other people's files, opened as one lazy dataset in this package's layout."""
+"""Files of any origin, opened as one lazy dataset in this package's layout."""
 
 from ens10.source.layout import FORECAST_DIMS, as_truth, tidy
 from ens10.source.opening import open_source
-from ens10.source.validtime import with_valid_time
+from ens10.source.times import with_valid_time
 
 __all__ = ["FORECAST_DIMS", "as_truth", "open_source", "tidy", "with_valid_time"]

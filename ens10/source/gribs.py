@@ -1,10 +1,11 @@
-"""A set of GRIB files as cubes of fields, with everything that is missing from it listed."""
+"""GRIB files as cubes of fields: every missing field is listed, every disagreement is refused."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
 
 import dask.array as da
 import numpy as np
@@ -13,12 +14,347 @@ import xarray as xr
 from dask.base import tokenize
 
 from ens10.catalog import VARIABLES
-from ens10.errors import ArgumentError, UnknownNameError
-from ens10.grib import LatLonGrid, Message, MessageList, scan, unpack
-from ens10.source.cubes import Cube, Missing, axes_of, cubes_of, without_gaps
-from ens10.source.selection import MessageSelection
+from ens10.errors import (
+    ArgumentError,
+    DamagedFileError,
+    FileError,
+    MissingDataError,
+    UnknownNameError,
+)
+from ens10.grib import LatLonGrid, Meaning, Message, MessageList, decode, scan, unpack
+from ens10.selection import Selection
 
-__all__ = ["GribFields", "MessageSelection", "Missing", "grib_dataset"]
+_NEAR = 6e-4  # degrees; edition 1 keeps corners to a thousandth
+_Counts = npt.NDArray[np.int64]
+_Value = TypeVar("_Value", bound=Hashable)
+
+
+def check_agreement(messages: MessageList) -> LatLonGrid:
+    """The common grid of messages.
+
+    Raises:
+        FileError: a message lies on another grid than the others, or gives its variable other
+            units, another parameter or another kind of level; the message that fewest agree with
+            is named.
+    """
+    counts = np.bincount(messages.records["meaning"], minlength=len(messages.meanings))
+    grid = _common_grid(messages, counts)
+    for rule in _RULES:
+        groups: dict[Hashable, dict[Hashable, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for n, meaning in enumerate(messages.meanings):
+            group = (meaning.name, meaning.edition if rule.per_edition else 0)
+            groups[group][rule.agree_on(meaning)].append(n)
+        for by_value in groups.values():
+            if len(by_value) > 1:
+                _refuse(rule, *_odd_and_common(messages, counts, by_value))
+    return grid
+
+
+class _Rule(NamedTuple):
+    """What the messages of one variable must agree on.
+
+    Attributes:
+        key: GRIB's name of it.
+        agree_on: what must be equal.
+        shown: as messages say it.
+        per_edition: whether only messages of one edition must agree. The editions have parameters
+            and kinds of level of their own: ECMWF's 2 m temperature lies at the surface in edition
+            1, and 2 m above ground in edition 2.
+    """
+
+    key: str
+    agree_on: Callable[[Meaning], Hashable]
+    shown: Callable[[Meaning], str]
+    per_edition: bool
+
+
+def _level(meaning: Meaning) -> str:
+    return f"{meaning.level_type} {meaning.level}"
+
+
+def _place(meaning: Meaning) -> str:
+    """The level; one and the same for all pressure levels."""
+    return "" if meaning.pressure is not None else _level(meaning)
+
+
+_RULES = (
+    _Rule("units", lambda m: m.units, lambda m: m.units, False),
+    _Rule("paramId", lambda m: m.param_id, lambda m: str(m.param_id), True),
+    _Rule("typeOfLevel", _place, _level, True),
+    _Rule("typeOfLevel", lambda m: m.pressure is not None, _level, False),
+)
+
+
+def _refuse(rule: _Rule, odd: Message, common: Message) -> None:
+    raise FileError(
+        odd.path,
+        f"the message at byte {odd.offset} gives {odd.name} with {rule.key} "
+        f"{rule.shown(odd.meaning)}, that at {common.place} with {rule.shown(common.meaning)}",
+        "Mend or remove it, or prepare the two kinds of field separately",
+    )
+
+
+def _common_grid(messages: MessageList, counts: _Counts) -> LatLonGrid:
+    by_grid: dict[LatLonGrid, list[int]] = defaultdict(list)
+    for n, meaning in enumerate(messages.meanings):
+        near = next((grid for grid in by_grid if _is_near(grid, meaning.grid)), meaning.grid)
+        by_grid[near].append(n)
+    if len(by_grid) == 1:
+        return next(iter(by_grid))
+    odd, common = _odd_and_common(messages, counts, by_grid)
+    raise FileError(
+        odd.path,
+        f"the message at byte {odd.offset} lies on the grid {odd.grid}, that of {common.place} on "
+        f"{common.grid} (Ni, Nj and corners)",
+        "Mend or remove it, or prepare files on different grids into different stores",
+    )
+
+
+def _is_near(one: LatLonGrid, other: LatLonGrid) -> bool:
+    if (one.rows, one.columns) != (other.rows, other.columns):
+        return False
+    apart = (one.north - other.north, one.south - other.south, one.west - other.west)
+    turned = (one.spacing - other.spacing) * one.columns
+    return max(abs(degrees) for degrees in (*apart, turned)) < _NEAR
+
+
+def _odd_and_common(
+    messages: MessageList, counts: _Counts, groups: Mapping[_Value, Sequence[int]]
+) -> tuple[Message, Message]:
+    """The first message of the smallest and of the largest group, where a group lists meanings.
+
+    Of two groups of one size the one that comes first in the files is taken for the larger.
+    """
+    sizes = {value: int(counts[ids].sum()) for value, ids in groups.items()}
+    largest = max(sizes, key=lambda value: sizes[value])
+    rest = [value for value in reversed(sizes) if value != largest]
+    smallest = min(rest, key=lambda value: sizes[value])
+    return _first(messages, groups[smallest]), _first(messages, groups[largest])
+
+
+def _first(messages: MessageList, meanings: Sequence[int]) -> Message:
+    return messages[int(np.isin(messages.records["meaning"], meanings).argmax())]
+
+
+Missing = Literal["error", "nan", "skip"]
+_EMPTIEST = 0.05  # share of places with a message below which the messages make no cube
+_SPARSE = 0.5  # share below which files may be whole and yet fill no cube
+_LAGGED = "The members may be lagged; choose dates, steps or members that belong together"
+_SMALL = 1_000_000  # places; a cube of so many may be as empty as it likes
+
+
+class Cell(NamedTuple):
+    """Where a field stands in the cube of one variable; no level off pressure levels."""
+
+    time: np.datetime64
+    step: int
+    level: float | None
+    number: int
+
+    def __str__(self) -> str:
+        level = "" if self.level is None else f" at {self.level:g} hPa"
+        return f"{str(self.time)[:13]}, step {self.step} h, number {self.number}{level}"
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What the cubes of a set of files span, all axes sorted."""
+
+    times: npt.NDArray[np.datetime64]
+    steps: list[int]
+    numbers: list[int]
+    grid: LatLonGrid
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Sizes of the axes."""
+        return len(self.times), len(self.steps), len(self.numbers)
+
+
+@dataclass(frozen=True)
+class Cube:
+    """The messages of one variable.
+
+    Attributes:
+        name: cfgrib's name.
+        messages: of the variable, in the order of the files.
+        levels: in hPa, sorted; empty off pressure levels.
+        table: shape (time, step, level, number), the number of each field's message, -1 for none;
+            one level off pressure levels.
+    """
+
+    name: str
+    messages: MessageList
+    levels: list[float]
+    table: npt.NDArray[np.int32]
+
+    def members(self, time: int, step: int, level: int) -> list[Message | None]:
+        """The messages of all members."""
+        return [None if n < 0 else self.messages[n] for n in self.table[time, step, level].tolist()]
+
+
+def axes_of(messages: MessageList) -> Axes:
+    """The dates, steps and members that appear in any message, and their common grid.
+
+    Raises:
+        FileError: messages do not agree in grid, units or levels.
+    """
+    grid = check_agreement(messages)
+    records = messages.records
+    return Axes(
+        np.unique(records["time"]).astype("datetime64[s]"),
+        sorted({meaning.step for meaning in messages.meanings}),
+        np.unique(np.maximum(records["number"], 0)).tolist(),
+        grid,
+    )
+
+
+def cubes_of(messages: MessageList, axes: Axes) -> dict[str, Cube]:
+    """The cube of each variable, by name.
+
+    Raises:
+        FileError: two messages hold the same field.
+        MissingDataError: the fields are so few that they make no cube.
+    """
+    names, of_meaning = np.unique([m.name for m in messages.meanings], return_inverse=True)
+    which = of_meaning.astype(np.int16)[messages.records["meaning"]]
+    return {
+        str(name): _cube(str(name), messages.take(np.flatnonzero(which == n)), axes)
+        for n, name in enumerate(names)
+    }
+
+
+def _cube(name: str, messages: MessageList, axes: Axes) -> Cube:
+    of_meaning = [meaning.pressure for meaning in messages.meanings]
+    levels = sorted({level for level in of_meaning if level is not None})
+    records, ids = messages.records, messages.records["meaning"]
+    shape = (*axes.shape[:2], len(levels) or 1, axes.shape[2])
+    if len(messages) < _EMPTIEST * np.prod(shape) > _EMPTIEST * _SMALL:
+        raise _no_cube(name, messages, int(np.prod(shape)))
+    level = [0 if one is None else levels.index(one) for one in of_meaning]
+    place = np.ravel_multi_index(
+        (
+            np.searchsorted(axes.times.astype(np.int64), records["time"]),
+            np.array([axes.steps.index(meaning.step) for meaning in messages.meanings])[ids],
+            np.array(level)[ids],
+            np.searchsorted(axes.numbers, np.maximum(records["number"], 0)),
+        ),
+        shape,
+    )
+    table = np.full(shape, -1, np.int32)
+    table.reshape(-1)[place] = np.arange(len(messages), dtype=np.int32)
+    if np.count_nonzero(table >= 0) < len(messages):
+        raise _given_twice(messages, place)
+    return Cube(name, messages, levels, table)
+
+
+def _no_cube(name: str, messages: MessageList, size: int) -> MissingDataError:
+    return MissingDataError(
+        messages.paths[0].parent,
+        [f"{size - len(messages)} of {size} fields of {name} at all dates, steps and members"],
+        _LAGGED,
+    )
+
+
+def _given_twice(messages: MessageList, place: npt.NDArray[np.int64]) -> FileError:
+    order = np.argsort(place, kind="stable")
+    twice = np.flatnonzero(np.diff(place[order]) == 0)
+    again = int(order[twice + 1].min())  # the first in the order of the files
+    at = int(np.flatnonzero(order == again)[0])
+    first, second = messages[int(order[at - 1])], messages[again]
+    cell = Cell(second.time, second.step, second.meaning.pressure, second.number or 0)
+    more = f" ({len(twice)} fields are given more than once)" if len(twice) > 1 else ""
+    return FileError(
+        second.path,
+        f"the message at byte {second.offset} holds {second.name} of {cell} a second time, after "
+        f"{first.place}, with {_difference(first, second)}{more}",
+        "Remove one of the two",
+    )
+
+
+def _difference(first: Message, second: Message) -> str:
+    """What tells two messages of one field apart."""
+    told = [
+        f"{label} {mine} and {theirs}"
+        for label, mine, theirs in (
+            ("dataType", first.data_type, second.data_type),
+            ("model version", first.meaning.model_date, second.meaning.model_date),
+        )
+        if mine != theirs
+    ]
+    try:
+        with first.path.open("rb") as file, second.path.open("rb") as other:
+            same = np.array_equal(decode(first, file), decode(second, other), equal_nan=True)
+        values = "the same values" if same else "different values"
+    except DamagedFileError as error:
+        values = f"values that cannot be compared ({error})"
+    return ", ".join([values, *told])
+
+
+def without_gaps(
+    paths: Sequence[Path], cubes: dict[str, Cube], axes: Axes, missing: Missing
+) -> tuple[dict[str, Cube], Axes]:
+    """Cubes and axes if nothing is missing, or without the dates that lack fields if skipped.
+
+    Raises:
+        MissingDataError: fields are missing, or all dates would be skipped; all gaps are listed.
+    """
+    whole = np.ones(len(axes.times), dtype=bool)
+    for cube in cubes.values():
+        whole &= (cube.table >= 0).all(axis=(1, 2, 3))
+    if whole.all():
+        return cubes, axes
+    if missing == "error" or not whole.any():
+        fields = sum(cube.table.shape[2] for cube in cubes.values())
+        raise MissingDataError(
+            paths[0] if len(paths) == 1 else paths[0].parent,
+            _described(_gaps(cubes, axes), fields, len(axes.numbers)),
+            _remedy(cubes, bool(whole.any())),
+        )
+    kept = {name: replace(cube, table=cube.table[whole]) for name, cube in cubes.items()}
+    return kept, replace(axes, times=axes.times[whole])
+
+
+def _remedy(cubes: dict[str, Cube], some_whole: bool) -> str:
+    there = float(np.mean([np.mean(cube.table >= 0) for cube in cubes.values()]))
+    if there < _SPARSE:
+        return f"The fields fill {there:.0%} of their cube. {_LAGGED}"
+    if not some_whole:
+        return "No date is complete"
+    return "Fetch the files again, or accept the gaps with --missing nan or --missing skip"
+
+
+def _gaps(cubes: dict[str, Cube], axes: Axes) -> dict[Cell, list[str]]:
+    """The fields that lack at each (time, step, number)."""
+    gaps: dict[Cell, list[str]] = defaultdict(list)
+    for name, cube in cubes.items():
+        labels = [f"{name} {level:g} hPa" for level in cube.levels] or [name]
+        for time, step, level, number in np.argwhere(cube.table < 0).tolist():
+            cell = Cell(axes.times[time], axes.steps[step], None, axes.numbers[number])
+            gaps[cell].append(labels[level])
+    return gaps
+
+
+def _described(gaps: dict[Cell, list[str]], fields: int, members: int) -> list[str]:
+    """One line for each gap; a member, or a date, that lacks altogether takes one line."""
+    by_date: dict[tuple[Any, int], list[tuple[int, str]]] = defaultdict(list)
+    for cell in sorted(gaps, key=lambda cell: (cell.time, cell.step, cell.number)):
+        names = gaps[cell]
+        what = "all fields" if len(names) == fields else ", ".join(names)
+        by_date[cell.time, cell.step].append((cell.number, what))
+    lines = []
+    for (time, step), lacking in by_date.items():
+        when = f"time {str(time)[:13]} step {step} h"
+        alike = {what for _, what in lacking}
+        if len(lacking) == members and len(alike) == 1:
+            what = alike.pop()
+            lines.append(f"{when}: all members" + ("" if what == "all fields" else f" of {what}"))
+        else:
+            lines += [f"{when} number {number}: {what}" for number, what in lacking]
+    return lines
+
+
+__all__ = ["GribFields", "Missing", "grib_dataset"]
 
 
 class GribFields:
@@ -51,12 +387,12 @@ class GribFields:
         self,
         files: Sequence[Path | MessageList],
         missing: Missing = "error",
-        selection: MessageSelection | None = None,
+        selection: Selection | None = None,
     ) -> None:
         if not files:
             raise ArgumentError("files", "none are given", "Give at least one GRIB file")
         lists = (file if isinstance(file, MessageList) else scan(file) for file in files)
-        messages = (selection or MessageSelection()).of(MessageList.joined(lists))
+        messages = (selection or Selection()).of_messages(MessageList.joined(lists))
         axes = axes_of(messages)
         cubes, found = cubes_of(messages, axes), axes.times
         if missing != "nan":

@@ -10,11 +10,17 @@ import xarray as xr
 
 from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
-from ens10.source import recognise
-from ens10.source.monthtimes import with_month_times
-from ens10.source.names import NAMES_OPTION, TRUTH_OPTION, Names
+from ens10.source.names import (
+    NAMES_OPTION,
+    TRUTH_OPTION,
+    Names,
+    recognised_dimensions,
+    recognised_variables,
+    why_no_grid,
+    with_levels_in_hpa,
+)
+from ens10.source.times import with_month_times, with_step_numbers, with_valid_time
 from ens10.source.units import in_catalogue_units
-from ens10.source.validtime import with_step_numbers, with_valid_time
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
 _HORIZONTAL = ("latitude", "longitude")
@@ -33,7 +39,7 @@ def tidy(
     Args:
         dataset: fields over at least latitude and longitude; other variables are left out.
         names: how the dataset's names map to ours; what it does not name is recognised where it is
-            known, see `ens10.source.recognise`.
+            known, see `ens10.source.names`.
         source: where it comes from, for errors.
         optional_dimensions: the dataset is truth: accept a mapping of dimensions that it lacks (it
             need not have members or steps), name the truth's mapping in errors, and leave units
@@ -61,12 +67,12 @@ def tidy(
 
 def _recognised(dataset: xr.Dataset, names: Names) -> xr.Dataset:
     """The dataset with the well-known names of others replaced by ours."""
-    table = recognise.dimensions(dataset)
+    table = recognised_dimensions(dataset)
     level = {ours: theirs for theirs, ours in (names.dimensions | table).items()}.get("level", "")
-    dataset = recognise.with_levels_in_hpa(dataset.rename(table), level)
+    dataset = with_levels_in_hpa(dataset.rename(table), level)
     if names.variables:  # which says what each of those kept is
         return dataset
-    return dataset.rename(recognise.variables(dataset))
+    return dataset.rename(recognised_variables(dataset))
 
 
 def _rename(dataset: xr.Dataset, names: Names, source: Path | str, lenient: bool) -> xr.Dataset:
@@ -121,7 +127,7 @@ def _fields(dataset: xr.Dataset, names: Names, source: Path | str, option: str) 
     remedy = f"Map the file's dimensions with {option} FILE"
     lacking = [d for d in _HORIZONTAL if d not in dataset.dims]
     if lacking:
-        why = recognise.why_no_grid(dataset)
+        why = why_no_grid(dataset)
         raise MissingDataError(source, lacking, why or remedy)
     flat = [
         str(name)

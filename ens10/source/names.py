@@ -1,18 +1,29 @@
-"""Names of other people's files: a short YAML file instead of code.
+"""Names of variables and dimensions in files of other origin, and how they map to this package's.
 
-variables: {t2m_fc: t2m}         # forecast variables: theirs to ours
-truth: {t2m_era5: t2m}           # truth variables in the same file, if there are any
-dimensions: {member: number, init: time, lead: step, lat: latitude, lon: longitude}
-step: {units: months, first: 1}  # `first`: the step that is the start's own month (or hour 0)
+Common layouts (ERA5 of the old and the new Copernicus CDS, ARCO-ERA5, WeatherBench 2, cfgrib, CDO)
+are recognised; for others a short YAML file gives the mapping:
+
+    variables: {t2m_fc: t2m}         # forecast variables: theirs to ours
+    truth: {t2m_era5: t2m}           # truth variables in the same file, if there are any
+    dimensions: {member: number, init: time, lead: step, lat: latitude, lon: longitude}
+    step: {units: months, first: 1}  # `first`: the step that is the start's own month (or hour 0)
 
 One mapping serves forecasts and truth, unless the truth has one of its own.
 """
 
+import re
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import xarray as xr
+
+from ens10.catalog import VARIABLES, Variable, variable_of_param
 from ens10.errors import FileError, UnknownNameError
+from ens10.source.units import unit_of
 from ens10.untrusted import parse_yaml
 
 _KEYS = ("variables", "truth", "dimensions", "step")
@@ -84,3 +95,178 @@ def _check_known(path: Path, content: dict[str, Any], known: tuple[str, ...]) ->
     for key in content:
         if key not in known:
             raise UnknownNameError(f"key in {path}", key, known)
+
+
+_DIMENSIONS = {
+    "lat": "latitude",
+    "lon": "longitude",
+    "prediction_timedelta": "step",  # WeatherBench 2
+    "pressure_level": "level",
+    "isobaricInhPa": "level",
+    "isobaricInPa": "level",
+    "plev": "level",
+    "pressure": "level",
+}
+_PLACES = (("latitude", "longitude"), ("lat", "lon"), ("Latitude", "Longitude"))
+_STATIONS = {
+    *("station", "stations", "station_id", "stationid", "station_index", "site", "sites"),
+    *("point", "points", "location", "locations", "ncells", "cell", "cells"),
+}
+_IN_PASCAL = ("isobaricInPa", "plev")  # if no units are given
+_GEOPOTENTIAL_HEIGHT = 156  # paramId; converted to geopotential by its units
+
+_STANDARD_NAMES = {
+    **{v.name: {v.standard_name} for v in VARIABLES.values() if v.standard_name},
+    "z": {"geopotential", "geopotential_height"},
+    "msl": {"air_pressure_at_mean_sea_level", "air_pressure_at_sea_level"},
+}
+_HEIGHTS = {"t2m": 2.0, "u10": 10.0, "v10": 10.0}  # m: the names of CF do not tell these heights
+_HEIGHT_COORDINATES = ("height", "heightAboveGround")
+_NO_INSTANT = ("maximum", "minimum", "standard_deviation", "variance", "range")
+
+_WELL_KNOWN = {
+    "t2m": ("2m_temperature", "2_metre_temperature", "temperature_2m"),
+    "u10": ("10m_u_component_of_wind", "10_metre_u_wind_component"),
+    "v10": ("10m_v_component_of_wind", "10_metre_v_wind_component"),
+    "msl": ("mean_sea_level_pressure",),
+    "tcwv": ("total_column_water_vapour", "total_column_water_vapor"),
+    "z": ("geopotential", "gh", "geopotential_height"),
+    "u": ("u_component_of_wind",),
+    "v": ("v_component_of_wind",),
+}
+
+
+def recognised_dimensions(dataset: xr.Dataset) -> dict[str, str]:
+    """Well-known names of dimensions and scalar coordinates of the dataset, theirs to ours.
+
+    Each of ours is given once at most, and not if the dataset has it already.
+    """
+    held = {str(name) for name in (*dataset.dims, *dataset.coords)}
+    table: dict[str, str] = {}
+    for theirs, ours in _DIMENSIONS.items():
+        flat = theirs not in dataset.variables or dataset[theirs].ndim <= 1
+        if theirs in held and flat and ours not in held | set(table.values()):
+            table[theirs] = ours
+    # The new CDS puts analyses on `valid_time`. A start `time` beside it makes it a forecast.
+    if "valid_time" in dataset.dims and not {"time", "step"} & held:
+        table["valid_time"] = "time"
+    return table
+
+
+def why_no_grid(dataset: xr.Dataset) -> str | None:
+    """Why no mapping of names makes a grid of the dataset's fields; None where one may.
+
+    Args:
+        dataset: with any names of dimensions.
+    """
+    pairs = [(dataset[y], dataset[x]) for y, x in _PLACES if {y, x} <= set(dataset.variables)]
+    dims = [y.dims for y, x in pairs if y.dims == x.dims and y.ndim]
+    points = [str(dim) for dim in dataset.dims if str(dim).lower() in _STATIONS]
+    if any(len(held) > 1 for held in dims):
+        return (
+            "A grid whose latitudes and longitudes have two dimensions cannot be read yet: "
+            "interpolate it to rows and columns of a latitude-longitude grid"
+        )
+    along = str(dims[0][0]) if dims else points[0] if points else None
+    if along is None:
+        return None
+    return (
+        f"Files of stations (one dimension of points, here {along}, and no grid) cannot be read "
+        "as grids yet: give fields over latitude and longitude"
+    )
+
+
+def with_levels_in_hpa(dataset: xr.Dataset, named: str) -> xr.Dataset:
+    """The dataset with `level` in hPa, if it has levels.
+
+    Args:
+        dataset: with our names of dimensions.
+        named: the name that the levels had in the file.
+    """
+    if "level" not in dataset.coords:
+        return dataset
+    level = dataset["level"]
+    units = unit_of(str(level.attrs.get("units", "Pa" if named in _IN_PASCAL else "hPa")))
+    if units != "Pa":
+        return dataset
+    values = level.to_numpy().astype(np.float64) / 100.0
+    whole = np.all(values == values.round())
+    values = values.astype(np.int64) if whole else values
+    return dataset.assign_coords(level=(level.dims, values, level.attrs | {"units": "hPa"}))
+
+
+def recognised_variables(dataset: xr.Dataset) -> dict[str, str]:
+    """Variables of the dataset that are of the catalogue under another name, theirs to ours.
+
+    In this order: paramId, CF standard name (with level or height), well-known name. What carries
+    our name already is left so; where two variables fit equally well, neither is taken.
+
+    Args:
+        dataset: with our names of dimensions.
+    """
+    table: dict[str, str] = {}
+    rules: tuple[Callable[[xr.DataArray], str | None], ...]
+    rules = (_by_param, _by_standard_name, _by_well_known_name)
+    taken = {str(name) for name in dataset.data_vars if name in VARIABLES}
+    for rule in rules:
+        fits: dict[str, list[str]] = defaultdict(list)
+        for name, values in dataset.data_vars.items():
+            if str(name) in taken or str(name) in table or "latitude" not in values.dims:
+                continue
+            ours = rule(values)
+            if ours and ours not in taken and _kind_fits(VARIABLES[ours], values):
+                fits[ours].append(str(name))
+        alone = {theirs[0]: ours for ours, theirs in fits.items() if len(theirs) == 1}
+        table |= alone
+        taken |= set(alone.values())
+    return table
+
+
+def _kind_fits(variable: Variable, field: xr.DataArray) -> bool:
+    """Fields of pressure levels have levels; the geopotential of the surface has not."""
+    if variable.kind == "sfc":
+        return "level" not in field.dims
+    return "level" in field.coords or "level" in field.dims
+
+
+def _by_param(field: xr.DataArray) -> str | None:
+    param = field.attrs.get("GRIB_paramId")
+    if param is None and field.attrs.get("table") == 128:  # as cdo writes it
+        param = field.attrs.get("code")
+    if param is None:
+        return None
+    known = variable_of_param(int(param))
+    if int(param) == _GEOPOTENTIAL_HEIGHT:
+        return "z"
+    return known.name if known else None
+
+
+def _by_standard_name(field: xr.DataArray) -> str | None:
+    """By standard name, if just one variable of this name has the field's kind and height."""
+    standard = field.attrs.get("standard_name")
+    methods = str(field.attrs.get("cell_methods", ""))
+    if any(method in methods for method in _NO_INSTANT):
+        return None
+    heights = [float(field[c]) for c in _HEIGHT_COORDINATES if _is_scalar(field, c)]
+    fits = [
+        ours
+        for ours, names in _STANDARD_NAMES.items()
+        if standard in names
+        and _kind_fits(VARIABLES[ours], field)
+        and (ours not in _HEIGHTS or heights == [_HEIGHTS[ours]])
+    ]
+    return fits[0] if len(fits) == 1 else None
+
+
+def _is_scalar(field: xr.DataArray, coordinate: str) -> bool:
+    return coordinate in field.coords and field[coordinate].ndim == 0
+
+
+def _by_well_known_name(field: xr.DataArray) -> str | None:
+    """By the variable's name; its `long_name` often stays behind when other things are computed."""
+    plain = re.sub(r"[^a-z0-9]+", "_", str(field.name).lower()).strip("_")
+    for variable in VARIABLES.values():
+        words = variable.long_name.lower().replace(" ", "_")
+        if plain in (variable.short_name, words, *_WELL_KNOWN.get(variable.name, ())):
+            return variable.name
+    return None

@@ -1,28 +1,331 @@
-"""Anything that holds forecasts or truth, opened as one lazy dataset in this package's layout.
+"""Open anything that holds forecasts or truth as one lazy dataset in this package's layout.
 
 GRIB files, netCDF files, folders of both, and Zarr stores become a Dataset over (time, step,
 [level,] number, latitude, longitude), rows north to south, columns eastward, with `valid_time`.
+Files of a folder may differ in the names and directions of their dimensions.
+
+The netCDF library reads the missing end of a truncated file of the classic formats as zeros, so the
+length is compared with the header first (NetCDF Classic Format Specification, CDF-1, 2 and 5; HDF5
+File Format Specification, superblock).
 """
 
+import io
 import warnings
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import numpy as np
 import xarray as xr
 
-from ens10.errors import FileError, MissingDataError
+from ens10.errors import DamagedFileError, FileError, MissingDataError
 from ens10.grib import is_grib
 from ens10.places import for_xarray, is_url
-from ens10.source import monthtimes, recognise
-from ens10.source.combine import combined
-from ens10.source.cubes import Missing
-from ens10.source.gribs import grib_dataset
+from ens10.source import times
+from ens10.source.gribs import Missing, grib_dataset
 from ens10.source.layout import FORECAST_DIMS, as_truth, tidy
-from ens10.source.names import Names
-from ens10.source.netcdflength import check_length
-from ens10.source.validtime import with_valid_time
+from ens10.source.names import Names, recognised_dimensions
+from ens10.source.times import with_valid_time
 from ens10.untrusted import check_regular
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
+_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}  # of the types
+_STREAMING = (2**32 - 1, 2**64 - 1)  # number of records of a file that was not closed
+
+
+def check_length(path: Path) -> None:
+    """Refuses a netCDF file that lacks its end; files of other formats pass.
+
+    Raises:
+        DamagedFileError: bytes lack at the end, or the header itself is cut short.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        try:
+            wanted = _wanted(file)
+        except (EOFError, KeyError, IndexError) as error:
+            reason = f"the netCDF header makes no sense ({error})"
+            raise DamagedFileError(path, min(file.tell(), size), reason) from error
+    if wanted is not None and size < wanted:
+        raise DamagedFileError(path, size, f"the netCDF file lacks {wanted - size} bytes")
+
+
+def _wanted(file: BinaryIO) -> int | None:
+    """Bytes that the file should have, None where its format does not tell."""
+    magic = file.read(8)
+    if magic == _HDF5:
+        return _end_of_hdf5(file)
+    if magic[:4] not in _CLASSIC:
+        return None
+    file.seek(4)
+    return _end_of_classic(_Header(file, magic[3]))
+
+
+def _end_of_hdf5(file: BinaryIO) -> int | None:
+    head = _exactly(file, 8)  # from byte 8 on: the version of the superblock first
+    version = head[0]
+    if version > 3:
+        return None
+    width = head[5] if version < 2 else head[1]
+    addresses = {0: 24, 1: 28}.get(version, 12)
+    file.seek(addresses + 2 * width)  # after base address, and free space or extension
+    return int.from_bytes(_exactly(file, width), "little")
+
+
+@dataclass(frozen=True)
+class _Variable:
+    begin: int
+    size: int
+    by_record: bool
+
+
+class _Header:
+    """The header of a classic file, read from its fourth byte on."""
+
+    def __init__(self, file: BinaryIO, version: int) -> None:
+        self._file = file
+        self._wide = 8 if version == 5 else 4
+        self._address = 4 if version == 1 else 8
+
+    def number(self, width: int = 0) -> int:
+        """A big-endian number, of the width of counts unless told."""
+        return int.from_bytes(_exactly(self._file, width or self._wide), "big")
+
+    def address(self) -> int:
+        """Where a variable begins."""
+        return self.number(self._address)
+
+    def skip(self, size: int) -> None:
+        """Passes over bytes that are filled up to four."""
+        self._file.seek(-(-size // 4) * 4, io.SEEK_CUR)
+
+    def name(self) -> None:
+        """Passes over a name."""
+        self.skip(self.number())
+
+    def count(self) -> int:
+        """Elements of the list that begins here."""
+        self.number(4)  # its tag
+        return self.number()
+
+    def attributes(self) -> None:
+        """Passes over a list of attributes."""
+        for _ in range(self.count()):
+            self.name()
+            size = _SIZES[self.number(4)]
+            self.skip(size * self.number())
+
+
+def _end_of_classic(header: _Header) -> int | None:
+    records = header.number()
+    if records in _STREAMING:
+        return None
+    dimensions = []
+    for _ in range(header.count()):
+        header.name()
+        dimensions.append(header.number())
+    header.attributes()
+    variables = [_variable(header, dimensions) for _ in range(header.count())]
+    steps = [v.size for v in variables if v.by_record]
+    record = steps[0] if len(steps) == 1 else sum(-(-size // 4) * 4 for size in steps)
+    ends = [v.begin + v.size for v in variables if not v.by_record]
+    if records:
+        ends += [v.begin + (records - 1) * record + v.size for v in variables if v.by_record]
+    return max(ends, default=0)
+
+
+def _variable(header: _Header, dimensions: list[int]) -> _Variable:
+    header.name()
+    sizes = [dimensions[header.number()] for _ in range(header.number())]
+    header.attributes()
+    item = _SIZES[header.number(4)]
+    header.number()  # its size, which large variables cannot tell
+    by_record = bool(sizes) and sizes[0] == 0
+    return _Variable(header.address(), item * prod(sizes[by_record:]), by_record)
+
+
+def _exactly(file: BinaryIO, size: int) -> bytes:
+    found = file.read(size)
+    if len(found) < size:
+        raise EOFError(f"it ends at byte {file.tell()}")
+    return found
+
+
+_GRID = ("latitude", "longitude")
+_STACKED = ("time", "step", "level", "number")
+_TOLERANCE_DEGREES = 1e-3
+
+
+def combined(
+    parts: Sequence[xr.Dataset], sources: Sequence[Path], missing: Missing, whole: Path
+) -> xr.Dataset:
+    """The parts as one dataset.
+
+    Args:
+        parts: in the layout of `ens10.source.layout.tidy`.
+        sources: where each of them comes from.
+        missing: "error" if all variables must have the same dates, steps and members, "nan" to
+            fill what one lacks, "skip" to leave out the dates that not all of them have. Levels
+            may differ: the attribute `levels_hpa` of a variable tells which it has.
+        whole: where all of them come from, for errors.
+
+    Returns:
+        The dataset, with `valid_time` where the parts have it.
+
+    Raises:
+        FileError: the parts lie on different grids, hold the same field twice, or leave holes.
+    """
+    parts = _on_one_grid(parts, sources)
+    holders: dict[str, list[tuple[Path, xr.DataArray]]] = defaultdict(list)
+    for part, source in zip(parts, sources, strict=True):
+        for name, field in part.data_vars.items():
+            holders[str(name)].append((source, _own_levels(field)))
+    fields = []
+    for name, held in holders.items():
+        _refuse_twice(name, held)
+        fields.append(_joined(name, [field for _, field in held], missing, whole))
+    return _merged(fields, missing, whole)
+
+
+def _on_one_grid(parts: Sequence[xr.Dataset], sources: Sequence[Path]) -> list[xr.Dataset]:
+    """The parts with the very coordinates of the first, which others may hold rounded."""
+    first = parts[0]
+    aligned = []
+    for part, source in zip(parts, sources, strict=True):
+        for dim in _GRID:
+            ours, theirs = first[dim].to_numpy(), part[dim].to_numpy()
+            if ours.size != theirs.size or np.abs(ours - theirs).max() > _TOLERANCE_DEGREES:
+                raise FileError(
+                    source,
+                    f"its {dim}s ({theirs[0]:g} to {theirs[-1]:g}, {theirs.size}) are not those of "
+                    f"{sources[0]} ({ours[0]:g} to {ours[-1]:g}, {ours.size})",
+                    "Prepare files on different grids into different stores",
+                )
+        aligned.append(part.assign_coords({dim: first[dim] for dim in _GRID}))
+    return aligned
+
+
+def _own_levels(field: xr.DataArray) -> xr.DataArray:
+    """The field on the levels that it has, which may be fewer than those of its file."""
+    levels = field.attrs.get("levels_hpa")
+    if levels is None or "level" not in field.dims:
+        return field
+    kept = field.sel(level=np.atleast_1d(levels))
+    return kept.drop_attrs(deep=False).assign_attrs(
+        {key: value for key, value in field.attrs.items() if key != "levels_hpa"}
+    )
+
+
+def _refuse_twice(name: str, held: Sequence[tuple[Path, xr.DataArray]]) -> None:
+    """Refuses a variable that two parts hold for the same time, step, level and member."""
+    by_time: dict[Any, list[int]] = defaultdict(list)
+    for n, (_, field) in enumerate(held):
+        for time in field["time"].to_numpy() if "time" in field.dims else (None,):
+            by_time[time].append(n)
+    pairs = {(a, b) for places in by_time.values() for a in places for b in places if a < b}
+    for a, b in sorted(pairs):
+        first, second = held[a][1], held[b][1]
+        shared = {
+            dim: np.intersect1d(first[dim].to_numpy(), second[dim].to_numpy())
+            for dim in _STACKED
+            if dim in first.dims and dim in second.dims
+        }
+        if all(values.size for values in shared.values()):
+            cell = {dim: values[0] for dim, values in shared.items()}
+            raise FileError(
+                held[b][0],
+                f"holds {name}{_described(cell)} a second time, after {held[a][0]}, "
+                f"{_compared(first.sel(cell), second.sel(cell))}",
+                "Remove one of the two",
+            )
+
+
+def _described(cell: dict[str, Any]) -> str:
+    parts = [
+        f"{dim} {str(value)[:13] if dim == 'time' else f'{value:g}'}" for dim, value in cell.items()
+    ]
+    return f" of {', '.join(parts)}" if parts else ""
+
+
+def _compared(first: xr.DataArray, second: xr.DataArray) -> str:
+    apart = float(np.abs(first.astype(np.float64) - second.astype(np.float64)).max())
+    return f"with values up to {apart:g} apart" if apart > 0 else "with the same values"
+
+
+def _joined(name: str, fields: list[xr.DataArray], missing: Missing, whole: Path) -> xr.DataArray:
+    """One variable from its pieces, laid side by side along one dimension after the other."""
+    for dim in reversed(_STACKED):
+        alike: dict[Any, list[xr.DataArray]] = defaultdict(list)
+        for field in fields:
+            others = [other for other in field.dims if other not in (dim, *_GRID)]
+            key = tuple((other, tuple(field[other].to_numpy().tolist())) for other in others)
+            alike[(dim in field.dims, key)].append(field)
+        fields = [_laid_along(dim, group) for group in alike.values()]
+    if len(fields) == 1:
+        return fields[0]
+    if missing != "nan" or len({field.dims for field in fields}) > 1:
+        raise FileError(
+            whole,
+            f"its files do not make one whole dataset of {name}: they leave holes",
+            "Complete them, or accept the gaps with --missing nan",
+        )
+    return reduce(lambda left, right: left.combine_first(right), fields)
+
+
+def _laid_along(dim: str, fields: list[xr.DataArray]) -> xr.DataArray:
+    if len(fields) == 1:
+        return fields[0]
+    joined: xr.DataArray = xr.concat(
+        fields, dim, coords="minimal", compat="equals", join="exact", combine_attrs="override"
+    )
+    return joined if joined.indexes[dim].is_monotonic_increasing else joined.sortby(dim)
+
+
+def _merged(fields: Sequence[xr.DataArray], missing: Missing, whole: Path) -> xr.Dataset:
+    """The variables side by side, each with NaN at the levels that only others have."""
+    levels = _union(field["level"].to_numpy() for field in fields if "level" in field.dims)
+    spread = [_on_levels(field, levels) for field in fields]
+    for dim in ("time", "step", "number"):
+        held = [set(f[dim].to_numpy().tolist()) for f in spread if dim in f.dims]
+        if missing == "error" and any(values != held[0] for values in held):
+            have = "; ".join(f"{f.name}: {f.sizes[dim]}" for f in spread if dim in f.dims)
+            raise FileError(
+                whole,
+                f"its files do not make one whole dataset: its variables differ in {dim} ({have})",
+                "Complete them, or accept the gaps with --missing nan or --missing skip",
+            )
+    if missing == "skip":
+        spread = list(xr.align(*spread, join="inner", exclude={"step", "level", "number", *_GRID}))
+    try:
+        return xr.merge(
+            spread,
+            join="outer" if missing == "nan" else "exact",
+            compat="no_conflicts",
+            combine_attrs="override",
+        )
+    except ValueError as error:
+        raise FileError(
+            whole, f"its files do not make one whole dataset ({error})", "Complete them"
+        ) from error
+
+
+def _union(values: Iterable[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    levels = [level for held in values for level in held.tolist()]
+    return np.unique(np.array(levels)) if levels else np.array([])
+
+
+def _on_levels(field: xr.DataArray, levels: np.ndarray[Any, Any]) -> xr.DataArray:
+    if "level" not in field.dims or np.array_equal(field["level"].to_numpy(), levels):
+        return field
+    own = np.sort(field["level"].to_numpy()).tolist()
+    spread = field.reindex(level=levels)
+    return spread if own == levels.tolist() else spread.assign_attrs(levels_hpa=own)
+
 
 __all__ = ["FORECAST_DIMS", "as_truth", "open_source", "tidy", "with_valid_time"]
 
@@ -135,7 +438,7 @@ def _zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
             chunks: dict[str, int] | None = {} if by_chunk else None
-            dataset = monthtimes.opened(
+            dataset = times.opened(
                 lambda times: xr.open_zarr(
                     for_xarray(path), decode_times=times, decode_timedelta=True, chunks=chunks
                 ),
@@ -218,7 +521,7 @@ def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
     """One file by its own chunks, or by date where a variable would be read in one piece."""
 
     def opened(chunks: dict[Any, int], without: list[Any]) -> xr.Dataset:
-        return monthtimes.opened(
+        return times.opened(
             lambda times: xr.open_dataset(
                 file,
                 engine="netcdf4",
@@ -237,7 +540,7 @@ def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
         whole = [name for name, field in fields.items() if field.encoding.get("contiguous")]
         if not whole:
             return dataset
-        known = names.dimensions | recognise.dimensions(dataset)
+        known = names.dimensions | recognised_dimensions(dataset)
         outer = [d for d in dataset.dims if known.get(str(d), d) in _OUTER]
         by_date = opened(dict.fromkeys(outer, 1), [name for name in fields if name not in whole])
     except FileError:

@@ -12,14 +12,13 @@ ensemble mean is one date and step, all channels. Any reader of Zarr opens the g
 
 from ens10.store.opening import (
     FORMAT_VERSION,
-    Codec,
     StoreKind,
     forecasts,
     is_strict,
     open_store,
     store_kinds,
 )
-from ens10.store.writing import consolidate, create_array, write_coordinates
+from ens10.store.writing import Codec, consolidate, create_array, write_coordinates
 
 __all__ = [
     "FORMAT_VERSION",

@@ -1,36 +1,157 @@
-"""Predictions as a Zarr store that is read through its manifest.
+"""Zarr stores whose files are compared with checksums as they are read.
 
-Opening compares the names and sizes of all files with the manifest, so that none is missing and
-none is there besides; reading compares the bytes with their checksums. Only what is read is
-checked: `ens10 verify` reads everything.
+To Zarr a missing chunk is full of fill values, and so to xarray: lost data would be read as NaN.
+`StrictStore` reads a store of `ens10 prepare`, whose chunks are all written, and raises an error
+for a chunk that is missing, damaged or at another chunk's place. `CheckedStore` reads predictions
+through their manifest: opening compares the names and sizes of all files with it, reading compares
+the bytes with their checksums. Only what is read is checked: `ens10 verify` reads everything.
 """
 
 import asyncio
 import os
+import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import xarray as xr
+import numpy.typing as npt
+import zarr
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore, WrapperStore
 
 from ens10.errors import DamagedFileError, FileError, listing
-from ens10.packed16.layout import crc32c
-from ens10.places import for_xarray
-from ens10.store.manifest import NAME, Row, files_of, read_manifest
-from ens10.store.opening import in_order
-from ens10.untrusted import check_regular, parse_json, readable
+from ens10.packed16.layout import DamagedChunkError, crc32c
+from ens10.places import for_zarr
+from ens10.store.chunks import MEND, Form, check, plain_frame
+from ens10.store.file_bytes import MemoryBytes
+from ens10.store.manifest import Record, Row, compare, files_of, read_manifest
 
-RECORDED = "ens10_predictions"  # attribute of predictions that have a manifest: their format
-FORMAT = 1
-PREDICTED: dict[str, Any] = {"source": None, "truth": None, "options": {}, "kind": "predictions"}
+_CHUNK_KEY = re.compile(r"(.*)/c(?:/\d+)*")
+STRICT_SINCE = 2  # before this format, chunks without any value were left out
+_BESIDE = 1 << 16  # bytes from which a chunk is checked in a thread of its own
+
+
+def open_strictly(store: Path | str, record: Record | None = None) -> zarr.Group:
+    """A store's hierarchy as zarr has it, without consolidated metadata, read strictly.
+
+    Args:
+        store: path or URL; one of a format before `STRICT_SINCE` is read as zarr does it.
+        record: its manifest; see `StrictStore`.
+    """
+    root = zarr.open_group(for_zarr(store), mode="r", use_consolidated=False)
+    if int(str(root.attrs.get("ens10_format", 0))) < STRICT_SINCE:
+        return root
+    strict = StrictStore(root.store, str(store), record)
+    return zarr.open_group(strict, mode="r", use_consolidated=False)
+
+
+class StrictStore(WrapperStore[Store]):
+    """The chunks of another store, each checked as it is read.
+
+    Args:
+        store: the store.
+        path: its path or URL, for messages.
+        record: its manifest, with which every file is compared when it is first read; None to
+            compare none.
+    """
+
+    def __init__(self, store: Store, path: str, record: Record | None = None) -> None:
+        super().__init__(store)
+        self.path = path.rstrip("/")
+        self._forms: dict[str, Form] = {}
+        self._record = record
+        self._compared: set[str] = set()
+
+    async def get(
+        self,
+        key: str,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
+    ) -> Buffer | None:
+        """The bytes of a key, None if it is no chunk's and not there.
+
+        Raises:
+            FileError: a chunk, or the metadata of what has chunks, is missing.
+            DamagedFileError: a chunk is damaged.
+        """
+        prototype = prototype or default_buffer_prototype()
+        value = await self._store.get(key, prototype, byte_range)
+        array = _array_of(key)
+        if array is None:
+            if value is None and key.endswith("/zarr.json"):
+                await self._check_absent(key)
+            if value is not None and byte_range is None:
+                self._compare(key, _bytes_of(value))
+            return value
+        if value is None:
+            raise FileError(f"{self.path}/{key}", "the chunk is missing", MEND)
+        form = await self._form(array, prototype)
+        if byte_range is not None:
+            return value
+        if len(value) < _BESIDE:
+            return self._checked(key, value, form, prototype)
+        return await asyncio.to_thread(self._checked, key, value, form, prototype)
+
+    async def _check_absent(self, key: str) -> None:
+        """Refuses a folder that lost its description, which Zarr would leave out."""
+        if not await self._store.is_empty(key.removesuffix("/zarr.json")):
+            raise FileError(f"{self.path}/{key}", "the metadata is missing", MEND)
+
+    async def _form(self, array: str, prototype: BufferPrototype) -> Form:
+        if array not in self._forms:
+            metadata = await self._store.get(f"{array}/zarr.json", prototype)
+            if metadata is None:
+                raise FileError(f"{self.path}/{array}", "the array lacks its zarr.json", MEND)
+            self._forms[array] = Form.read(metadata.to_bytes())
+        return self._forms[array]
+
+    def _checked(self, key: str, value: Buffer, form: Form, prototype: BufferPrototype) -> Buffer:
+        chunk = _bytes_of(value)
+        try:
+            whole = check(chunk, form, key)
+        except DamagedChunkError as error:
+            raise self._damaged(key, error) from error
+        self._compare(key, chunk)
+        return prototype.buffer.from_bytes(plain_frame(whole)) if form.compressed else value
+
+    def _compare(self, key: str, content: npt.NDArray[np.uint8]) -> None:
+        """Compares a file that is read for the first time with the manifest, if it lists it."""
+        if self._record is None or key in self._compared:
+            return
+        sums = self._record.row(key)
+        if sums is None and _array_of(key) is None:
+            return  # metadata at the top that Zarr looks for
+        try:
+            compare(sums, MemoryBytes(content))
+        except DamagedChunkError as error:
+            raise self._damaged(key, error) from error
+        self._compared.add(key)
+
+    def _damaged(self, key: str, error: DamagedChunkError) -> DamagedFileError:
+        return DamagedFileError(f"{self.path}/{key}", error.offset, error.reason, MEND)
+
+    def _with_store(self, store: Store) -> Self:
+        return type(self)(store, self.path, self._record)
+
+    def __dask_tokenize__(self) -> Any:
+        """Stores of one path are one to dask."""
+        return type(self).__name__, self.path
+
+
+def _bytes_of(value: Buffer) -> npt.NDArray[np.uint8]:
+    return np.asarray(value.as_numpy_array()).view(np.uint8)
+
+
+def _array_of(key: str) -> str | None:
+    """The array that a chunk belongs to, None where the key is no chunk's."""
+    found = _CHUNK_KEY.fullmatch(key)
+    return found[1] if found else None
+
+
 _METADATA = "zarr.json"
-_REMEDY = "Predict again with `ens10 predict --run RUN`"
-_LONGEST_AXIS = 1 << 24  # values of a coordinate, all of which are read
 _BESIDE = 1 << 16  # bytes from which a checksum is computed in a thread of its own
 
 
@@ -114,68 +235,6 @@ def open_checked(root: Path, remedy: str) -> CheckedStore:
     _check_names(root, rows, remedy)
     _check_sizes(root, rows, remedy)
     return CheckedStore(LocalStore(root, read_only=True), root, rows, remedy)
-
-
-def root_attributes(root: Path) -> dict[str, Any]:
-    """The attributes of a local Zarr hierarchy, which no checksum has confirmed yet.
-
-    Raises:
-        FileError: they cannot be read.
-    """
-    with readable(root, "its metadata cannot be read", _REMEDY):
-        found = parse_json((root / _METADATA).read_bytes()).get("attributes", {})
-        if not isinstance(found, dict):
-            raise ValueError("its attributes are no object of names and values")
-        return found
-
-
-def has_manifest(root: Path) -> bool:
-    """Return True if predictions have a manifest, or should have one."""
-    return (root / NAME.partition("/")[0]).exists() or RECORDED in root_attributes(root)
-
-
-def _check_arrays(root: Path) -> None:
-    """Refuse metadata that are no JSON, of which Zarr prints tracebacks, and endless coordinates.
-
-    Raises:
-        FileError: the metadata of an array are damaged, or an axis is longer than any forecast's.
-    """
-    for path in sorted(root.glob(f"*/{_METADATA}")):
-        check_regular(path)
-        with readable(path, "the metadata of an array cannot be read", _REMEDY):
-            shape = parse_json(path.read_bytes()).get("shape", [])
-            if len(shape) == 1 and shape[0] > _LONGEST_AXIS:
-                raise ValueError(f"{shape[0]} values along one axis")
-
-
-def open_predictions(root: Path, *, dask: bool = False, **options: Any) -> xr.Dataset:
-    """Forecast and truth in a Zarr store, lazily; through its manifest if it has one.
-
-    Args:
-        root: the store.
-        dask: as dask arrays; False for xarray's own lazy ones.
-        options: of `xarray.open_zarr`.
-
-    Raises:
-        FileError: the metadata cannot be read, or are of a newer version; or, by the manifest, a
-            file is missing, too much, or of another size. When values are read: a file is missing.
-        DamagedFileError: a file does not match the manifest, at once or when values are read.
-    """
-    _check_arrays(root)
-    checked = has_manifest(root)
-    source: Any = open_checked(root, _REMEDY) if checked else for_xarray(root)
-    chunks: dict[str, int] | None = {} if dask else None
-    with readable(root, "its metadata cannot be read", _REMEDY):
-        found = in_order(xr.open_zarr(source, consolidated=False, chunks=chunks, **options))
-        found = found.assign_coords({name: found[name].load() for name in found.coords})
-        version = found.attrs.pop(RECORDED, FORMAT)
-        if not checked:  # metadata that no value can be read with
-            for variable in found.data_vars.values():
-                variable[tuple(slice(1) for _ in variable.dims)].load()
-    if isinstance(version, int) and version > FORMAT:
-        reason = f"predictions of format {version}, newer than {FORMAT}"
-        raise FileError(root, reason, "Update ens10 to read them")
-    return found
 
 
 def _check_names(root: Path, rows: Mapping[str, Row], remedy: str) -> None:

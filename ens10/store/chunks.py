@@ -1,30 +1,155 @@
-"""Chunks of a store straight into the caller's buffer: no dask, no zarr, no fresh memory.
+"""Read chunks of a store straight into the caller's buffer: no dask, no zarr, no new memory.
 
 Every array that a training reads is chunked so that its last two or three dimensions are whole (a
-chunk is one place along the others). A reader knows where each field of such a chunk lies, reads
-the rows and fields that are wanted and no more, and unpacks them into memory that is kept.
+chunk is one place along the others). A reader knows where each field of such a chunk lies, checks
+it, reads the selected rows and fields, and unpacks them into reusable memory.
 """
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+from numcodecs.blosc import compress
 
 from ens10.errors import ArgumentError, DamagedFileError, FileError
-from ens10.packed16.layout import DamagedChunkError, length_of, most_bytes, parse, values_begin
+from ens10.packed16.layout import (
+    DamagedChunkError,
+    checked_values,
+    length_of,
+    most_bytes,
+    parse,
+    values_begin,
+)
 from ens10.packed16.lz4 import inflate
 from ens10.packed16.unpack import unpack
 from ens10.places import is_url
-from ens10.store.bytes import Buffer, FileBytes, MemoryBytes, Source
-from ens10.store.mapping import Maps
-from ens10.store.record import ArraySums, Record, compare
+from ens10.store.file_bytes import Buffer, FileBytes, Maps, MemoryBytes, Source
+from ens10.store.manifest import ArraySums, Record, compare
 from ens10.untrusted import parse_json
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the chunks of one array are kept.
+
+    Attributes:
+        shape: of the array.
+        chunk: shape of a chunk.
+        dims: names of the dimensions.
+        codec: "packed16", "bytes" (plain numbers) or "other", which is not checked.
+        compressed: whether the chunk is an lz4 frame.
+        dtype: type of the numbers, "" where they are none.
+    """
+
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...]
+    dims: tuple[str, ...]
+    codec: str
+    compressed: bool
+    dtype: str
+
+    @classmethod
+    def read(cls, metadata: bytes | str) -> Self:
+        """The form that a `zarr.json` describes.
+
+        Raises:
+            ValueError: it describes no array.
+        """
+        try:
+            about: Mapping[str, Any] = parse_json(metadata)
+            first, *rest = [codec["name"] for codec in about["codecs"]]
+            known = first in ("packed16", "bytes") and rest in ([], ["blosc"])
+            sized = isinstance(about["data_type"], str) and known
+            return cls(
+                shape=tuple(about["shape"]),
+                chunk=tuple(about["chunk_grid"]["configuration"]["chunk_shape"]),
+                dims=tuple(map(str, about.get("dimension_names") or ())),
+                codec=first if known else "other",
+                compressed=known and rest == ["blosc"],
+                dtype=np.dtype(about["data_type"]).name if sized else "",
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no metadata of an array ({error!r})") from error
+
+    @property
+    def is_field(self) -> bool:
+        """Whether the chunks hold fields over the grid, as float32."""
+        return self.dims[-2:] == ("latitude", "longitude") and self.dtype == "float32"
+
+    @property
+    def plain_size(self) -> int:
+        """Buffer of a chunk of plain numbers."""
+        return prod(self.chunk) * np.dtype(self.dtype).itemsize
+
+    def places(self) -> Iterator[tuple[int, ...]]:
+        """The position of every chunk, in the array's order."""
+        counts = (-(-size // part) for size, part in zip(self.shape, self.chunk, strict=True))
+        return product(*map(range, counts))
+
+    @property
+    def field_shape(self) -> tuple[int, int, int]:
+        """Fields, rows and columns of a packed16 chunk."""
+        *outer, rows, columns = self.chunk
+        return prod(outer), rows, columns
+
+
+def check(chunk: Buffer, form: Form, key: str = "") -> Buffer:
+    """The bytes of a chunk, unpacked if they were compressed.
+
+    Args:
+        chunk: as it lies in the store.
+        form: of the array.
+        key: where in the store it lies; "" if that is not known.
+
+    Raises:
+        DamagedChunkError: the chunk is cut short, too long, does not match its checksums, or is
+            that of another place.
+    """
+    if form.codec == "other":
+        return chunk
+    if form.compressed:
+        return _within(chunk, form, key)
+    _check_values(chunk, form, key)
+    return chunk
+
+
+def plain_frame(chunk: Buffer) -> bytes:
+    """Buffer that were unpacked as an lz4 frame again, one whose unpacking is a mere copy."""
+    frame: bytes = compress(chunk, b"lz4", 0, 0)
+    return frame
+
+
+def _within(frame: Buffer, form: Form, key: str) -> Buffer:
+    """The values in an lz4 frame, checked."""
+    packed = form.codec == "packed16"
+    most = most_bytes(*form.field_shape) if packed else form.plain_size
+    chunk = inflate(frame, most, lambda size: np.empty(size, np.uint8))
+    try:
+        _check_values(chunk, form, key)
+    except DamagedChunkError as error:
+        reason = f"{error.reason} (at byte {error.offset} once unpacked)"
+        raise DamagedChunkError(0, reason) from error
+    return chunk
+
+
+def _check_values(chunk: Buffer, form: Form, key: str) -> None:
+    if form.codec == "packed16":
+        fields, rows, columns = form.field_shape
+        records = parse(chunk.data, fields, rows, columns, chunk.size, key)
+        for n in range(fields):
+            checked_values(chunk, records, n, rows * columns)
+        return
+    wanted = form.plain_size
+    if chunk.size != wanted:
+        raise DamagedChunkError(min(chunk.size, wanted), f"{chunk.size} bytes instead of {wanted}")
+
 
 Place = tuple[int, ...]
 Field = npt.NDArray[np.float32]
@@ -67,7 +192,7 @@ class Reader(Protocol):
                 place in `out`. A copy if None.
 
         Returns:
-            Bytes read.
+            Buffer read.
 
         Raises:
             FileError: the chunk is missing.
@@ -269,7 +394,7 @@ class _ZarrReader:
     """Reads through zarr, for stores that are no local folder."""
 
     def __init__(self, store: Path | str, name: str, record: Record | None = None) -> None:
-        from ens10.store.strict import open_strictly  # which needs the remedy of this module
+        from ens10.store.checked import open_strictly  # which needs the remedy of this module
 
         array: Any = open_strictly(store, record)[name]
         outer = _outer(f"{store}/{name}", array.shape, array.chunks, array.metadata.dimension_names)

@@ -1,4 +1,4 @@
-"""The parts of a store, lazily."""
+"""Open the parts of a store, or predictions, as lazy xarray datasets."""
 
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -8,13 +8,19 @@ import zarr
 
 from ens10.errors import FileError, MissingDataError, UnknownNameError
 from ens10.places import for_xarray, for_zarr, is_url
+from ens10.store.checked import STRICT_SINCE, StrictStore, open_checked
 from ens10.store.chunks import MEND
-from ens10.store.strict import STRICT_SINCE, StrictStore
+from ens10.store.manifest import NAME
+from ens10.untrusted import check_regular, parse_json, readable
 
 FORMAT_VERSION = 2
 _OLDEST = 1  # that is still read
+RECORDED = "ens10_predictions"  # attribute of predictions that have a manifest: their format
+PREDICTIONS_FORMAT = 1
+PREDICTED: dict[str, Any] = {"source": None, "truth": None, "options": {}, "kind": "predictions"}
+_REMEDY = "Predict again with `ens10 predict --run RUN`"
+_LONGEST_AXIS = 1 << 24  # values of a coordinate, all of which are read
 StoreKind = Literal["sfc", "pl", "truth", "statistics", "climate"]
-Codec = Literal["none", "lz4"]
 
 
 def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Dataset:
@@ -118,3 +124,65 @@ def forecasts(path: Path | str, *, dask: bool = True) -> xr.Dataset:
     held = [kind for kind in ("sfc", "pl") if kind in store_kinds(path)]
     parts = [open_store(path, kind, dask=dask) for kind in held]
     return xr.merge(parts, join="exact", combine_attrs="override", compat="equals")
+
+
+def root_attributes(root: Path) -> dict[str, Any]:
+    """The attributes of a local Zarr hierarchy, which no checksum has confirmed yet.
+
+    Raises:
+        FileError: they cannot be read.
+    """
+    with readable(root, "its metadata cannot be read", _REMEDY):
+        found = parse_json((root / "zarr.json").read_bytes()).get("attributes", {})
+        if not isinstance(found, dict):
+            raise ValueError("its attributes are no object of names and values")
+        return found
+
+
+def has_manifest(root: Path) -> bool:
+    """Return True if predictions have a manifest, or should have one."""
+    return (root / NAME.partition("/")[0]).exists() or RECORDED in root_attributes(root)
+
+
+def _check_arrays(root: Path) -> None:
+    """Refuse metadata that are no JSON, of which Zarr prints tracebacks, and endless coordinates.
+
+    Raises:
+        FileError: the metadata of an array are damaged, or an axis is longer than any forecast's.
+    """
+    for path in sorted(root.glob("*/zarr.json")):
+        check_regular(path)
+        with readable(path, "the metadata of an array cannot be read", _REMEDY):
+            shape = parse_json(path.read_bytes()).get("shape", [])
+            if len(shape) == 1 and shape[0] > _LONGEST_AXIS:
+                raise ValueError(f"{shape[0]} values along one axis")
+
+
+def open_predictions(root: Path, *, dask: bool = False, **options: Any) -> xr.Dataset:
+    """Forecast and truth in a Zarr store, lazily; through its manifest if it has one.
+
+    Args:
+        root: the store.
+        dask: as dask arrays; False for xarray's own lazy ones.
+        options: of `xarray.open_zarr`.
+
+    Raises:
+        FileError: the metadata cannot be read, or are of a newer version; or, by the manifest, a
+            file is missing, too much, or of another size. When values are read: a file is missing.
+        DamagedFileError: a file does not match the manifest, at once or when values are read.
+    """
+    _check_arrays(root)
+    checked = has_manifest(root)
+    source: Any = open_checked(root, _REMEDY) if checked else for_xarray(root)
+    chunks: dict[str, int] | None = {} if dask else None
+    with readable(root, "its metadata cannot be read", _REMEDY):
+        found = in_order(xr.open_zarr(source, consolidated=False, chunks=chunks, **options))
+        found = found.assign_coords({name: found[name].load() for name in found.coords})
+        version = found.attrs.pop(RECORDED, PREDICTIONS_FORMAT)
+        if not checked:  # metadata that no value can be read with
+            for variable in found.data_vars.values():
+                variable[tuple(slice(1) for _ in variable.dims)].load()
+    if isinstance(version, int) and version > PREDICTIONS_FORMAT:
+        reason = f"predictions of format {version}, newer than {PREDICTIONS_FORMAT}"
+        raise FileError(root, reason, "Update ens10 to read them")
+    return found

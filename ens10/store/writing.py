@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,8 @@ import zarr
 from zarr.codecs import BloscCodec
 
 from ens10.packed16.codec import Packed16
-from ens10.store.opening import Codec
 
+Codec = Literal["none", "lz4"]
 _TIME_ATTRIBUTES = {"units": "seconds since 1970-01-01", "calendar": "proleptic_gregorian"}
 
 

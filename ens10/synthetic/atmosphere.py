@@ -1,22 +1,292 @@
-"""The forecasts of the synthetic world: climatology, a shared signal, and the members around it.
+"""The forecasts and the truth of the synthetic world, from Gaussian random fields on the sphere.
 
     member i at one step = climatology(day) + signal(start, step) + spread(start, step) * e_i
 
 The signal is correlated in space, over the steps, from one start date to the next, and between the
 channels of one family; the spread depends on the flow. Everything is a function of the seed, the
 start date and its place among the world's start dates, so files can be written in any order.
+
+Given the ten members as decoded from the files, with realised mean m and standard deviation sd of
+the target at 48 h, and the realised mean of another variable aux, the truth at each point is
+
+    y = m + b(s, day) + k(s) tanh(aux / scale) + (a(s) sd + d(s)) eps
+
+with eps standard normal, correlated in space. a, b, d and k differ between the regions of a map
+that is in no input. Hence y is normal with mean m + b + k g and deviation a sd + d, exactly, and no
+forecast can know more than `Law.moments`.
+
+Random fields are sums of spherical harmonics with independent normal coefficients: isotropic,
+periodic in longitude, consistent at the poles, with the same variance at every point. Climate,
+variability and spread of each variable are round numbers in the real units, not fitted to data.
 """
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ens10.synthetic.recipes import Recipe, climatology, recipe
-from ens10.synthetic.sphere import SphereFields
-from ens10.synthetic.truth import hidden_map
+from ens10.catalog import LEVELS_HPA, VARIABLES
+from ens10.channels import split
+from ens10.errors import ArgumentError, UnknownNameError
+
+_GRAVITY = 9.80665
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One channel of the world, in its own units.
+
+    Attributes:
+        equator: climatological mean at the equator.
+        pole: climatological mean at the poles.
+        season: amplitude of the annual cycle at the poles (half of it at 30 degrees), over sea.
+        signal: standard deviation of the forecast signal.
+        spread: typical ensemble standard deviation at 48 h.
+        family: channels of one family share most of their signal.
+        lower: smallest value possible.
+        upper: largest value possible.
+        land: factor of the annual cycle over land.
+    """
+
+    equator: float
+    pole: float
+    season: float
+    signal: float
+    spread: float
+    family: str
+    lower: float = -np.inf
+    upper: float = np.inf
+    land: float = 1.0
+
+
+_SURFACE = {
+    "sst": Recipe(301, 271.6, 4, 0.8, 0.15, "heat", lower=271.35),
+    "tcw": Recipe(45, 5, 4, 5, 2.0, "moisture", lower=0.1),
+    "tcwv": Recipe(44, 4.5, 4, 5, 2.0, "moisture", lower=0.1),
+    "cp": Recipe(0.003, 0.0, 0.0002, 0.002, 0.001, "rain", lower=0.0),
+    "msl": Recipe(101100, 100900, 200, 900, 220, "mass"),
+    "tcc": Recipe(0.6, 0.65, 0.0, 0.25, 0.15, "cloud", lower=0.0, upper=1.0),
+    "u10": Recipe(-2, 2, 0.3, 5, 1.4, "zonal"),
+    "v10": Recipe(0, 0, 0.2, 5, 1.4, "meridional"),
+    "t2m": Recipe(299, 252, 12, 3.5, 0.9, "heat", land=1.8),
+    "tp": Recipe(0.005, 0.0005, 0.0003, 0.003, 0.0015, "rain", lower=0.0),
+    "skt": Recipe(300, 251, 13, 4.0, 1.1, "heat", land=2.0),
+}
+_HEIGHT_EQUATOR = (31000, 20700, 16600, 12400, 9690, 7590, 5870, 3150, 1500, 780, 100)
+_HEIGHT_POLE = (29500, 19500, 15500, 11000, 8500, 6600, 5050, 2700, 1250, 600, 0)
+_HEAT_EQUATOR = (232, 208, 195, 219, 241, 256, 268, 283, 291, 296, 300)
+_HEAT_POLE = (225, 215, 218, 218, 215, 225, 235, 250, 258, 260, 262)
+_JET = (10, 8, 15, 25, 20, 15, 12, 7, 5, 4, 2)
+_MOISTURE = (3e-6, 3e-6, 3e-6, 3e-5, 3e-4, 1e-3, 2.5e-3, 6e-3, 0.011, 0.014, 0.017)
+
+
+def recipe(name: str, level: int | None) -> Recipe:
+    """The recipe of a variable, on a level for variables on pressure levels.
+
+    Raises:
+        UnknownNameError: the world has no such variable or level.
+    """
+    if level is None:
+        if name not in _SURFACE:
+            raise UnknownNameError("variables", name, _SURFACE)
+        return _SURFACE[name]
+    if level not in LEVELS_HPA:
+        raise UnknownNameError("levels", level, LEVELS_HPA)
+    k = LEVELS_HPA.index(level)
+    upper = {
+        "z": Recipe(
+            _HEIGHT_EQUATOR[k] * _GRAVITY, _HEIGHT_POLE[k] * _GRAVITY, 700, 700, 120, "mass"
+        ),
+        "t": Recipe(_HEAT_EQUATOR[k], _HEAT_POLE[k], 7, 3, 0.8, "heat"),
+        "u": Recipe(0.3 * _JET[k], _JET[k], 1, 7, 2.0, "zonal"),
+        "v": Recipe(0, 0, 0.3, 7, 2.0, "meridional"),
+        "q": Recipe(
+            _MOISTURE[k],
+            0.1 * _MOISTURE[k],
+            0.05 * _MOISTURE[k],
+            0.15 * _MOISTURE[k],
+            0.06 * _MOISTURE[k],
+            "moisture",
+            lower=1e-7,
+        ),
+        "w": Recipe(-0.02, 0.01, 0, 0.15, 0.08, "vertical"),
+        "d": Recipe(0, 0, 0, 2e-5, 1e-5, "divergence"),
+    }
+    if name not in upper:
+        raise UnknownNameError("variables", name, upper)
+    return upper[name] if level > 100 else replace(upper[name], season=0.0)
+
+
+def climatology(
+    recipe: Recipe, latitude: npt.NDArray[np.float64], land: npt.NDArray[np.bool_], day: int
+) -> npt.NDArray[np.float64]:
+    """The climatological mean of one day of the year.
+
+    Args:
+        recipe: of the channel.
+        latitude: shape (H,), degrees north.
+        land: shape (H, W).
+        day: day of the year, from 1.
+
+    Returns:
+        Shape (H, W), in the channel's units; the annual cycle peaks in July in the north.
+    """
+    sine = np.sin(np.deg2rad(latitude))[:, None]
+    mean = recipe.equator + (recipe.pole - recipe.equator) * sine**2
+    cycle = np.cos(2 * np.pi * (day - 200) / 365.25)
+    amplitude = recipe.season * np.sign(sine) * np.minimum(1.0, 2 * np.abs(sine)) / 1.0
+    centre: npt.NDArray[np.float64] = mean + amplitude * cycle * np.where(land, recipe.land, 1.0)
+    return centre
+
+
+EARTH_RADIUS_KM = 6371.0
+
+
+class SphereFields:
+    """Draws fields of unit variance with a Gaussian correlation of a given length.
+
+    Args:
+        latitude: shape (H,), degrees north.
+        columns: number of longitudes W, evenly spaced from 0 degrees east round the Earth.
+        length_km: distance at which the correlation has fallen to about exp(-1/2).
+    """
+
+    def __init__(self, latitude: npt.NDArray[np.float64], columns: int, length_km: float) -> None:
+        scale = EARTH_RADIUS_KM / length_km
+        self.truncation = int(min(np.ceil(3.5 * scale), columns // 2 - 1, len(latitude) - 1))
+        degree = np.arange(self.truncation + 1)
+        power = np.exp(-0.5 * degree * (degree + 1) / scale**2)
+        power /= np.sum((2 * degree + 1) * power)  # unit variance: sum over degree and order
+        amplitude = np.sqrt(power).astype(np.float32)
+        self._basis = legendre(latitude, self.truncation) * amplitude[None, :, None]
+        self._columns = columns
+
+    def noise(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.float32]:
+        """Independent standard normal coefficients of `count` fields."""
+        size = self.truncation + 1
+        return rng.standard_normal((size, 2 * count, size), dtype=np.float32)
+
+    def synthesise(self, noise: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Fields (count, H, W) of standard normal values from coefficients (or mixes of them)."""
+        waves = noise @ self._basis  # (order, cosine and sine of each field, latitude)
+        count = waves.shape[1] // 2
+        spectrum = (waves[:, :count] - 1j * waves[:, count:]) * (self._columns / 2)
+        spectrum[0] = 2 * spectrum[0].real
+        fields = np.fft.irfft(spectrum.transpose(1, 2, 0), n=self._columns, axis=-1)
+        return fields.astype(np.float32)
+
+    def draw(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.float32]:
+        """Independent fields, shape (count, H, W)."""
+        return self.synthesise(self.noise(rng, count))
+
+
+def legendre(latitude: npt.NDArray[np.float64], truncation: int) -> npt.NDArray[np.float32]:
+    """Associated Legendre functions, normalised so that harmonics have mean square 1.
+
+    Standard forward column recursion (Holmes and Featherstone 2002, doi:10.1007/s00190-002-0216-2,
+    eq. 11), stable far beyond the truncations used here.
+
+    Args:
+        latitude: shape (H,), degrees north.
+        truncation: largest degree.
+
+    Returns:
+        Shape (order, degree, H), float32; zero where the degree is below the order.
+    """
+    sine, cosine = np.sin(np.deg2rad(latitude)), np.cos(np.deg2rad(latitude))
+    table = np.zeros((truncation + 1, truncation + 1, len(latitude)))
+    diagonal = np.ones_like(sine)
+    for m in range(truncation + 1):
+        if m:
+            diagonal = diagonal * cosine * np.sqrt((2 * m + 1) / (2 * m) * (2 if m == 1 else 1))
+        table[m, m] = diagonal
+        for n in range(m + 1, truncation + 1):
+            a = np.sqrt((4 * n**2 - 1) / (n**2 - m**2))
+            table[m, n] = a * sine * table[m, n - 1]
+            if n > m + 1:
+                b = (2 * n + 1) * ((n - 1) ** 2 - m**2) / ((n**2 - m**2) * (2 * n - 3))
+                table[m, n] -= np.sqrt(b) * table[m, n - 2]
+    return table.astype(np.float32)
+
+
+Floats = npt.NDArray[np.float64]
+TARGET_STEP = 48
+# One row a region: bias b, its annual cycle's peak (day), response k to the wind, dispersion a and
+# noise d; b, k and d in units of the target's typical spread. k changes sign between regions, so
+# that no model without location can have it, and a > 1 makes the raw ensemble too sure of itself.
+_BIAS = np.array([1.1, -0.8, 0.5, -1.2])
+_PEAK = np.array([20.0, 110.0, 200.0, 290.0])
+_RESPONSE = np.array([1.2, -1.1, -0.8, 0.9])
+_DISPERSION = np.array([1.1, 1.5, 1.3, 1.9])
+_NOISE = np.array([0.1, 0.35, 0.2, 0.15])
+_CYCLE = 0.4
+WIND_SCALE = 5.0  # m s-1
+
+
+@dataclass(frozen=True)
+class Law:
+    """How the truth of one target follows from the forecasts.
+
+    Attributes:
+        channel: the target, such as "t2m" or "z_500".
+        aux: the channel of the wind that the bias responds to.
+        region: shape (H, W), the hidden map, 0 to 3.
+    """
+
+    channel: str
+    aux: str
+    region: npt.NDArray[np.int64]
+
+    def moments(
+        self, mean: Floats, deviation: Floats, aux: Floats, day: int
+    ) -> tuple[Floats, Floats]:
+        """Mean and deviation of the truth given the forecast: the optimum.
+
+        Args:
+            mean: (H, W), realised ensemble mean of the target, as decoded.
+            deviation: (H, W), its realised standard deviation (n - 1).
+            aux: (H, W), realised ensemble mean of the wind, m s-1.
+            day: day of the year of the valid date.
+        """
+        scale = recipe_of(self.channel).spread
+        annual = 1 + _CYCLE * np.cos(2 * np.pi * (day - _PEAK) / 365.25)
+        bias = (_BIAS * annual)[self.region] * scale
+        response = _RESPONSE[self.region] * scale * np.tanh(aux / WIND_SCALE)
+        sigma = _DISPERSION[self.region] * deviation + _NOISE[self.region] * scale
+        return mean + bias + response, sigma
+
+
+def law_of(channel: str, held: Sequence[str], region: npt.NDArray[np.int64]) -> Law:
+    """The law of one target: its bias responds to the zonal wind on its level, or at 10 m.
+
+    Args:
+        channel: the target, a channel of the world.
+        held: all channels of the world.
+        region: the hidden map.
+
+    Raises:
+        ArgumentError: the world holds no wind for the bias to respond to.
+    """
+    _, level = split(channel) if channel not in VARIABLES else (channel, None)
+    winds = [f"u_{level}", "u10"] if level else ["u10"]
+    for aux in winds:
+        if aux in held:
+            return Law(channel, aux, region)
+    raise ArgumentError("variables", f"the truth of {channel} needs {' or '.join(winds)}", "Add it")
+
+
+def recipe_of(channel: str) -> Recipe:
+    """The recipe of a channel by its name."""
+    return recipe(channel, None) if channel in VARIABLES else recipe(*split(channel))
+
+
+def hidden_map(fields: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    """Four regions from the signs of two smooth fields (2, H, W)."""
+    region: npt.NDArray[np.int64] = 2 * (fields[0] > 0) + (fields[1] > 0)
+    return region
+
 
 Fields = npt.NDArray[np.float32]
 _SIGNAL_KM, _MEMBER_KM, _MAP_KM, _ERROR_KM = 1500.0, 900.0, 3500.0, 600.0

@@ -21,8 +21,7 @@ from ens10.grid import grid_shape
 from ens10.progress import track
 from ens10.source import open_source
 from ens10.source.opening import UNFINISHED
-from ens10.synthetic.atmosphere import Atmosphere, Channel
-from ens10.synthetic.truth import TARGET_STEP, Law, law_of
+from ens10.synthetic.atmosphere import TARGET_STEP, Atmosphere, Channel, Law, law_of
 from ens10.untrusted import parse_json
 
 _PARAMETERS = "world.json"

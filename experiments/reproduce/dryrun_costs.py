@@ -12,7 +12,7 @@ from ens10.experiments.reproduce.dryrun_data import TARGET_STEP, Data, count_cha
 from ens10.experiments.reproduce.dryrun_rates import MEMBERS, Rates
 from ens10.experiments.runner.tasks import Task, config_of, load_budget
 from ens10.protocol import split_dates
-from ens10.quantiles.window import Climatology
+from ens10.quantiles.options import Climatology
 from ens10.untrusted import read_mapping
 
 _STATISTICAL = "StatisticalPostProcessor"

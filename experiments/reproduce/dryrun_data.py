@@ -11,10 +11,10 @@ import numpy.typing as npt
 from ens10 import catalog
 from ens10.channels import channel_names, resolve, split
 from ens10.climate import blocks
-from ens10.loader.features import EXTRA_NAMES
+from ens10.loader.content import EXTRA_NAMES
 from ens10.packed16.layout import packed_bytes
 from ens10.protocol import Protocol
-from ens10.quantiles.window import Climatology
+from ens10.quantiles.options import Climatology
 
 TARGET_STEP = 48
 _SUMS = 2 * 3 * 8  # bytes at a point: of mean and deviation count, sum and sum of squares

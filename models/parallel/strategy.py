@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.loader.share import Share
+from ens10.loader.order import Share
 from ens10.models.domain import Cut, Odd, Whole, use
 from ens10.models.networks.base import Network
 from ens10.models.parallel.automatic import lat_of_run, memory_of_process

@@ -7,9 +7,10 @@ from pathlib import Path
 
 SCRIPT = """
 import sys, time
-from ens10.convert import prepare, units
+from ens10.convert import prepare
+from ens10.convert import work_units
 
-def slowly(folder, group, real=units.work):
+def slowly(folder, group, real=work_units.work):
     time.sleep({pause})
     return real(folder, group)
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-import ens10.datacommands
+import ens10.cli.data
 from ens10 import open_store
 from ens10.cli import main
 from ens10.errors import (
@@ -129,7 +129,7 @@ def test_every_error_is_one_line_and_status_1(error, monkeypatch, capsys):
     def fail(options):
         raise error
 
-    monkeypatch.setattr(ens10.datacommands, "_info", fail)
+    monkeypatch.setattr(ens10.cli.data, "_info", fail)
     assert main(["info"]) == 1
     shown = capsys.readouterr()
     assert shown.err == f"ens10: {error}\n"
@@ -141,7 +141,7 @@ def test_other_ends(monkeypatch, capsys):
         def fail(options):
             raise error
 
-        monkeypatch.setattr(ens10.datacommands, "_info", fail)
+        monkeypatch.setattr(ens10.cli.data, "_info", fail)
         return main(["info"])
 
     assert end(KeyboardInterrupt()) == 130
@@ -219,7 +219,7 @@ def test_a_pipe_that_is_not_the_output_is_an_error(monkeypatch):
     def broken():
         raise BrokenPipeError
 
-    monkeypatch.setattr("ens10.screen.print_environment", broken)
+    monkeypatch.setattr("ens10.cli.output.print_environment", broken)
     with pytest.raises(BrokenPipeError):
         main(["env"])
 

@@ -6,7 +6,7 @@ from gribfiles import GRID, REAL, cube
 from test_source import DIMENSIONS, SEASONAL, seasonal
 
 from ens10 import open_store, prepare
-from ens10.convert.units import ForecastUnit
+from ens10.convert.work_units import ForecastUnit
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.source import open_source
 from ens10.source.names import Names

@@ -15,8 +15,8 @@ from ens10.convert import ensemble_moments, verify
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.grib import Encoder
 from ens10.quantiles import parse_climate
+from ens10.selection import date_places
 from ens10.source import open_source
-from ens10.source.selection import chosen_dates
 from ens10.store import store_kinds
 from ens10.store.manifest import read_manifest
 
@@ -55,7 +55,7 @@ def test_parts(tiny, lazily, tmp_path, lazy):
         ({"members": [9]}, "members: .*9.* is not known"),
         ({"members": 9}, "members: 9 of 4 members"),
         ({"dates": ["2011"]}, "dates: '2011' is not known"),
-        ({"dates": ["last year"]}, "dates: 'last year' is no date"),
+        ({"dates": ["last year"]}, "dates: 'last year' is not a date"),
         ({"ensembles": [5]}, "ensembles: the first 5 of 4 members"),
         ({"codec": "zip"}, "codec"),
         ({"workers": 0}, "workers"),
@@ -73,9 +73,9 @@ def test_dates_in_every_form():
         (["2000"], [0, 1]), (["2001-01-04"], [2]), (["2000-02:2001"], [1, 2]),
         (["2002-12-31", "2000-01"], [0, 3]), (["2001-01-04T12:2001-01-04"], [2]),
     ]:  # fmt: skip
-        assert chosen_dates(times, asked) == want
+        assert date_places(times, asked) == want
     with pytest.raises(UnknownNameError):
-        chosen_dates(times, ["2001:2000"])
+        date_places(times, ["2001:2000"])
 
 
 def test_first_members_and_their_statistics(write, tmp_path):
@@ -218,6 +218,6 @@ def test_what_another_call_asks_for_is_told_in_words(tiny, tmp_path):
 
 
 def test_a_climate_that_cannot_be_is_refused_before_any_work(write, tmp_path, monkeypatch):
-    monkeypatch.setattr("ens10.convert.engine.work_on", lambda *_: pytest.fail("worked"))
+    monkeypatch.setattr("ens10.convert.preparation.work_on", lambda *_: pytest.fail("worked"))
     with pytest.raises(UnknownNameError, match="climate: step"):
         prepare(write(cube()), tmp_path / "s", climate=parse_climate(["t2m@999"]))

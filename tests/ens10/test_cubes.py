@@ -8,8 +8,8 @@ from packedmessages import SHAPE, message, scanned
 
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.grib import Message, decode, pack, scan, to_float32
+from ens10.selection import Selection
 from ens10.source.gribs import GribFields
-from ens10.source.selection import MessageSelection
 
 FIELD = np.arange(40.0).reshape(SHAPE) + 250
 NAMES = (("t2m", 0), ("z", 500), ("z", 850), ("t", 850))
@@ -87,15 +87,15 @@ def test_a_variable_outside_the_catalogue_keeps_its_number(files):
 
 
 SELECTIONS = {
-    "variables": (MessageSelection(variables=["2t", "z"]), lambda f: f[0] in ("t2m", "z")),
-    "levels": (MessageSelection(levels=[850]), lambda f: f[1] in (0, 850)),
-    "steps": (MessageSelection(steps=[48]), lambda f: f[3] == 48),
-    "numbers": (MessageSelection(numbers=range(1, 3)), lambda f: f[4] < 3),
-    "day": (MessageSelection(dates=["2016-01-05"]), lambda f: f[2] == 20160105),
-    "hour": (MessageSelection(dates=[np.datetime64("2016-01-08T00")]), lambda f: f[2] == 20160108),
-    "month": (MessageSelection(dates=["2016-01"]), lambda f: True),
+    "variables": (Selection.of(variables=["2t", "z"]), lambda f: f[0] in ("t2m", "z")),
+    "levels": (Selection.of(levels=[850]), lambda f: f[1] in (0, 850)),
+    "steps": (Selection.of(steps=[48]), lambda f: f[3] == 48),
+    "numbers": (Selection.of(members=range(1, 3)), lambda f: f[4] < 3),
+    "day": (Selection.of(dates=["2016-01-05"]), lambda f: f[2] == 20160105),
+    "hour": (Selection.of(dates=[np.datetime64("2016-01-08T00")]), lambda f: f[2] == 20160108),
+    "month": (Selection.of(dates=["2016-01"]), lambda f: True),
     "all": (
-        MessageSelection(["t"], [850], [24], [2], ["2016-01-01"]),
+        Selection.of(["t"], [850], [24], [2], ["2016-01-01"]),
         lambda f: f == ("t", 850, 20160101, 24, 2),
     ),
 }
@@ -112,15 +112,15 @@ def test_a_selection_is_what_a_smaller_file_would_hold(write, which):
 
 UNKNOWN = {
     "variables": (
-        MessageSelection(variables=["tm2"]),
+        Selection.of(variables=["tm2"]),
         "variables: 'tm2' .*did you mean 't2m'.*t, t2m, z",
     ),
-    "levels": (MessageSelection(["z"], levels=[700]), r"levels: 700.* Known: 500, 850\."),
-    "levels of": (MessageSelection(["t"], levels=[500]), r"levels: 500.* Known: 850\."),
-    "steps": (MessageSelection(steps=[24, 72]), r"steps: 72 .*Known: 24, 48\."),
-    "numbers": (MessageSelection(numbers=[0]), r"members: 0 .*Known: 1, 2, 3\."),
+    "levels": (Selection.of(["z"], levels=[700]), r"levels: 700.* Known: 500, 850\."),
+    "levels of": (Selection.of(["t"], levels=[500]), r"levels: 500.* Known: 850\."),
+    "steps": (Selection.of(steps=[24, 72]), r"steps: 72 .*Known: 24, 48\."),
+    "numbers": (Selection.of(members=[0]), r"members: 0 .*Known: 1, 2, 3\."),
     "dates": (
-        MessageSelection(dates=["2016-01-02"]),
+        Selection.of(dates=["2016-01-02"]),
         "dates: '2016-01-02' .*Known: 2016-01-01, ",
     ),
 }
@@ -135,16 +135,16 @@ def test_what_no_file_holds_is_refused_with_what_they_hold(write, which):
 
 def test_dates_that_are_none_and_selections_that_meet_nowhere(write):
     path = write([("t2m", 0, 20160101, 24, 1), ("t2m", 0, 20160105, 48, 1)])
-    with pytest.raises(ArgumentError, match="dates: 'monday' is no date"):
-        GribFields([path], selection=MessageSelection(dates=["monday"]))
-    with pytest.raises(ArgumentError, match="levels: no variable asked for lies on pressure"):
-        GribFields([path], selection=MessageSelection(levels=[500]))
-    with pytest.raises(ArgumentError, match="steps: nothing is asked for"):
-        GribFields([path], selection=MessageSelection(steps=[]))
+    with pytest.raises(ArgumentError, match="dates: 'monday' is not a date"):
+        GribFields([path], selection=Selection.of(dates=["monday"]))
+    with pytest.raises(ArgumentError, match="levels: no selected variable lies on pressure"):
+        GribFields([path], selection=Selection.of(levels=[500]))
+    with pytest.raises(ArgumentError, match="steps: nothing is selected"):
+        GribFields([path], selection=Selection.of(steps=[]))
     with pytest.raises(ArgumentError, match="files: none are given"):
         GribFields([])
     with pytest.raises(MissingDataError, match="variables, levels, steps"):
-        GribFields([path], selection=MessageSelection(steps=[48], dates=["2016-01-01"]))
+        GribFields([path], selection=Selection.of(steps=[48], dates=["2016-01-01"]))
 
 
 def test_what_was_not_asked_for_is_no_gap(write):
@@ -153,11 +153,11 @@ def test_what_was_not_asked_for_is_no_gap(write):
     with pytest.raises(MissingDataError, match="2016-01-05T00 step 24 h number 3: z 850 hPa"):
         GribFields([path])
     for selection in (
-        MessageSelection(variables=["t2m", "t"]),
-        MessageSelection(levels=[500], variables=["z", "t2m"]),
-        MessageSelection(steps=[48]),
-        MessageSelection(numbers=[1, 2]),
-        MessageSelection(dates=["2016-01-01", "2016-01-08"]),
+        Selection.of(variables=["t2m", "t"]),
+        Selection.of(levels=[500], variables=["z", "t2m"]),
+        Selection.of(steps=[48]),
+        Selection.of(members=[1, 2]),
+        Selection.of(dates=["2016-01-01", "2016-01-08"]),
     ):
         GribFields([path], selection=selection)
     holed = GribFields([path], "nan").messages("z", 1, 0, 1)
@@ -279,5 +279,5 @@ def test_lagged_members_are_called_so(files):
         MissingDataError, match=r"fill 4% of their cube\. The members may be lagged"
     ):
         GribFields(files(raws))
-    alone = GribFields(files(raws), selection=MessageSelection(numbers=[3]))
+    alone = GribFields(files(raws), selection=Selection.of(members=[3]))
     assert alone.steps == [24 * 17]

@@ -9,7 +9,7 @@ from damagefiles import write
 from damagetable import assert_told
 
 from ens10 import open_store, prepare
-from ens10.convert.verifying import verify
+from ens10.convert.verification import verify
 from ens10.errors import Ens10Error
 from ens10.inspection import inspect_path
 from ens10.store.chunks import open_reader

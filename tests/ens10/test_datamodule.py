@@ -12,8 +12,7 @@ from batchtools import lazy
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.loader import Batches, EnsembleDataModule, Fields, Patches
 from ens10.loader.datamodule import as_tensors
-from ens10.loader.sampler import order
-from ens10.loader.share import Share
+from ens10.loader.order import Share, order
 from ens10.models import PostProcessor, ResidualNormalHead
 from ens10.models.networks import MLP
 from ens10.protocol import Protocol

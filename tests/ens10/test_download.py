@@ -134,7 +134,7 @@ def test_a_file_without_end_is_left_at_its_announced_size(site, get, grib):
 def test_a_file_without_end_and_without_size_is_left_at_a_limit(site, get, monkeypatch):
     """At once: another attempt would bring as much."""
     limit = 3_000_000
-    monkeypatch.setattr("ens10.download.partial.MOST_UNANNOUNCED", limit)
+    monkeypatch.setattr("ens10.download.local_files.MOST_UNANNOUNCED", limit)
     site.lengths, site.faults[NAME] = False, [("endless",)]
     with pytest.raises(
         MissingDataError, match=r"more than 3000000 bytes and has announced no size"
@@ -275,13 +275,13 @@ def test_many_files_at_once_and_the_same_record_in_any_order(site, grib, tmp_pat
 
 
 def test_a_full_disk_ends_it_at_once(get, monkeypatch):
-    from ens10.download import partial
+    from ens10.download import local_files
 
-    class Full(partial.Partial):
+    class Full(local_files.Partial):
         def add(self, block):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ens10.download.transfer.Partial", Full)
+    monkeypatch.setattr("ens10.download.files.Partial", Full)
     with pytest.raises(FileError, match="no space is left on the disk"):
         get()
     assert get.waits == []

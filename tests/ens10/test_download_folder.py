@@ -9,8 +9,7 @@ from flakyserver import serve
 from gribfiles import cube
 
 from ens10.download import download
-from ens10.download.folder import inside, size_text
-from ens10.download.record import Entry, Record
+from ens10.download.local_files import Entry, Record, inside, size_text
 from ens10.download.remote import public
 from ens10.errors import ArgumentError, FileError, MissingDataError
 
@@ -131,15 +130,15 @@ def test_passwords_are_not_written_down(site, grib, tmp_path):
 
 
 def test_an_interrupt_keeps_what_came(site, grib, tmp_path, monkeypatch):
-    from ens10.download import partial
+    from ens10.download import local_files
 
-    add = partial.Partial.add
+    add = local_files.Partial.add
 
     def interrupted(self, block):
         add(self, block[:600])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(partial.Partial, "add", interrupted)
+    monkeypatch.setattr(local_files.Partial, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
         get(tmp_path, site.url)
     assert (tmp_path / f"{NAME}.part").stat().st_size == 600

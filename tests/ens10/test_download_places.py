@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ens10.catalog import HINDCAST_YEARS, month_days
-from ens10.download import download, locate
-from ens10.download.dates import start_days, valid_hours
-from ens10.download.remote import TransientError
-from ens10.download.retry import Patience
+from ens10.download import download, files
+from ens10.download.choice import start_days, valid_hours
+from ens10.download.remote import Patience, TransientError
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 
 NAME = "output.sfc.20180104"
@@ -123,7 +122,7 @@ def test_a_scheme_whose_package_is_not_installed(tmp_path, monkeypatch):
 
 def test_the_second_place_is_tried_if_none_was_chosen(site, grib, tmp_path, monkeypatch, capsys):
     with serve(files={"output.sfc.20180108": grib}) as older:
-        monkeypatch.setattr(locate, "BASES", (site.url, older.url))
+        monkeypatch.setattr(files, "BASES", (site.url, older.url))
         download(tmp_path, "sfc", "0104-0108", progress=True, sleep=lambda _: None)
         assert f"1 of 2 files not had from there: trying {older.url}" in capsys.readouterr().out
         record = json.loads((tmp_path / "checksums.json").read_text())
@@ -145,7 +144,7 @@ def test_a_place_that_does_not_answer_is_asked_once(grib, tmp_path, monkeypatch)
     with serve() as gone:
         pass  # its port is free again
     with serve(files={f"output.sfc.2018{d}": grib for d in month_days()[:4]}) as site:
-        monkeypatch.setattr(locate, "BASES", (gone.url, site.url))
+        monkeypatch.setattr(files, "BASES", (gone.url, site.url))
         waits = []
         report = download(tmp_path, "sfc", "0101-0111", sleep=waits.append)
     assert len(report.fetched) == 4

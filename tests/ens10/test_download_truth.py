@@ -95,7 +95,7 @@ def test_a_second_run_reads_nothing_and_more_dates_are_added(two, tmp_path):
 
 
 def test_failures_are_retried_and_what_came_is_kept(two, tmp_path, monkeypatch):
-    from ens10.download.arco import Era5
+    from ens10.download.truth import Era5
 
     read, asked, waits = Era5.read, [], []
 
@@ -119,7 +119,7 @@ def test_failures_are_retried_and_what_came_is_kept(two, tmp_path, monkeypatch):
 
 
 def test_killed_between_any_two_steps_it_goes_on(two, tmp_path, monkeypatch):
-    from ens10.download import record, truth
+    from ens10.download import local_files, truth
 
     class KilledError(BaseException):
         pass
@@ -129,7 +129,12 @@ def test_killed_between_any_two_steps_it_goes_on(two, tmp_path, monkeypatch):
 
     want = None
     for n, (home, name) in enumerate(
-        [(truth, "merge"), (truth, "checksum"), (record.Record, "add"), (truth.shutil, "rmtree")]
+        [
+            (truth, "merge"),
+            (truth, "checksum"),
+            (local_files.Record, "add"),
+            (truth.shutil, "rmtree"),
+        ]
     ):
         folder = tmp_path / str(n)
         get(folder, two, "0101")

@@ -14,8 +14,7 @@ from ens10 import open_store, prepare
 from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, DamagedFileError, FileError
 from ens10.export import export
-from ens10.export.message import Label, Messages
-from ens10.export.packing import ibm_below, to_ibm
+from ens10.export.message import Label, Messages, ibm_below, to_ibm
 from ens10.grib.packing import ibm_float, power, same_bits, to_float32
 from ens10.packed16.layout import Packed
 from ens10.source import open_source

@@ -10,7 +10,7 @@ from ens10 import prepare
 from ens10.cli import main
 from ens10.errors import FileError
 from ens10.inspection import inspect_path
-from ens10.inspection.ensembles import is_lagged
+from ens10.inspection.gribs import is_lagged
 
 CONTROL = {"type": "cf", "number": 0}
 HINDCAST = {

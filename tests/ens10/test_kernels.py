@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ens10.climate import Normaliser
-from ens10.loader.kernels import pair, standardise, turn
+from ens10.loader.content import pair, standardise, turn
 
 FLOATS = st.floats(width=32, allow_subnormal=False)
 SETTINGS = settings(max_examples=40, deadline=None)

@@ -8,9 +8,9 @@ import pytest
 import zarr
 
 from ens10.packed16 import Packed, encode
-from ens10.store import create_array, mapping
+from ens10.store import create_array, file_bytes
 from ens10.store.chunks import open_reader
-from ens10.store.mapping import MappedFile, Maps
+from ens10.store.file_bytes import MappedFile, Maps
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files are mapped on Linux alone")
 
@@ -50,7 +50,7 @@ def test_what_cannot_be_read_is_no_memory(tmp_path, content):
 
 
 def test_maps_are_kept_until_the_file_is_another(tmp_path, content, monkeypatch):
-    monkeypatch.setattr(mapping, "_MOST_KEPT", 2)
+    monkeypatch.setattr(file_bytes, "_MOST_KEPT", 2)
     maps, path = Maps(), tmp_path / "f"
 
     def part(name="f"):
@@ -88,7 +88,7 @@ def test_without_mapping_the_values_are_the_same(tmp_path, monkeypatch, codec):
         (tmp_path / "s" / "x" / "c" / "0" / "0" / "0" / "0").write_bytes(chunk)
     for mapping_works in (True, False):
         if not mapping_works:
-            monkeypatch.setattr(mapping, "_madvise", lambda: None)
+            monkeypatch.setattr(file_bytes, "_madvise", lambda: None)
         reader = open_reader(tmp_path / "s", "x")
         for fields, rows in (([0, 1, 2], slice(0, 181)), ([2, 0], slice(1, 180))):
             out = np.empty((len(fields), rows.stop - rows.start, 360), np.float32)

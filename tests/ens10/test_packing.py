@@ -6,8 +6,8 @@ from packedmessages import SHAPE, eccodes_values, message, simple
 
 from ens10.errors import DamagedFileError, Ens10Error
 from ens10.grib import decode, pack, packing, scan, to_float32
-from ens10.grib.bitmap import spread
 from ens10.grib.codec import read_message
+from ens10.grib.packing import spread
 from ens10.packed16 import Packed, encode, parse, unpack
 from ens10.packed16.layout import length_of
 

@@ -11,16 +11,16 @@ from ens10.climate import years_of
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.loader import Batches
 from ens10.protocol import (
+    _FOLDER,
     EfiRules,
     Protocol,
     content_of,
+    names_of,
     protocol_names,
     protocol_of,
     reference_of,
     split_dates,
 )
-from ens10.protocol.files import _FOLDER
-from ens10.protocol.rules import names_of
 from ens10.quantiles import (
     ClimateOptions,
     model_climate,

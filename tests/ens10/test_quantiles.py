@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.quantiles import model_climate
-from ens10.quantiles.kernel import quantiles_of
+from ens10.quantiles.members import quantiles_of
 from ens10.store import open_store
 
 

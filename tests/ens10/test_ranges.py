@@ -7,7 +7,7 @@ from gribfiles import REAL
 
 from ens10.catalog import VARIABLES
 from ens10.errors import FileError
-from ens10.source.ranges import check_range
+from ens10.source.units import check_range
 
 WHERE = "a.grib, byte 1234"
 

@@ -12,13 +12,12 @@ from batchtools import copied, whole
 from storetools import contents
 
 from ens10 import prepare, verify
-from ens10.convert import preparing, units
+from ens10.convert import preparation, work_units
 from ens10.errors import DamagedFileError, FileError
 from ens10.loader import Batches, Slabs
 from ens10.packed16.layout import DamagedChunkError, encode, parse
 from ens10.store import chunks, open_store
-from ens10.store.manifest import read_manifest, read_plan
-from ens10.store.record import COPY, NAME, Record, open_record
+from ens10.store.manifest import COPY, NAME, Record, open_record, read_manifest, read_plan
 
 INPUTS = ["t2m", "u10"]
 STEP = 2  # the third step, 48 h, is the target's
@@ -239,7 +238,7 @@ def test_every_row_is_found(store):
     assert record.array("no/such", (3,)).at(2) is None
 
 
-class OldEngine(preparing.Engine):
+class OldEngine(preparation.Engine):
     """Writes a store as it was before chunks carried their place."""
 
     def __init__(self, store, partial, plan, *rest):
@@ -250,8 +249,8 @@ class OldEngine(preparing.Engine):
 @contextmanager
 def as_before():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparing, "Engine", OldEngine)
-        patch.setattr(units, "field_checksums", lambda fields: "")
+        patch.setattr(preparation, "Engine", OldEngine)
+        patch.setattr(work_units, "field_checksums", lambda fields: "")
         yield patch
 
 
@@ -285,14 +284,14 @@ def test_older_stores_are_read_compared_and_mended(old, store, date):
 
 
 def test_an_older_store_is_finished_as_it_was_begun(tiny, old, tmp_path):
-    def fail(unit, writer, real=units.ForecastUnit.write):
+    def fail(unit, writer, real=work_units.ForecastUnit.write):
         if unit.place == (3, 0):
             raise FileError("here", "interrupted")
         real(unit, writer)
 
     truth, path = tiny / "w" / "truth", tmp_path / "resumed.zarr"
     with as_before() as patch:
-        patch.setattr(units.ForecastUnit, "write", fail)
+        patch.setattr(work_units.ForecastUnit, "write", fail)
         with pytest.raises(FileError, match="interrupted"):
             prepare(tiny / "w", path, truth=truth)
     prepare(tiny / "w", path, truth=truth)

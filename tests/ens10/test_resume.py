@@ -21,8 +21,8 @@ from storetools import (
 
 from ens10 import prepare
 from ens10.convert import files, verify, workers
-from ens10.convert.engine import Engine
-from ens10.convert.units import ForecastUnit
+from ens10.convert.preparation import Engine
+from ens10.convert.work_units import ForecastUnit
 from ens10.errors import FileError
 from ens10.store.manifest import read_manifest
 
@@ -110,8 +110,8 @@ def test_small_units_go_together_and_large_ones_alone():
 @pytest.mark.parametrize("small", [0, 1 << 20])
 def test_large_chunks_and_grids_give_the_same_store(tiny, tmp_path, monkeypatch, small):
     """Whose files and moments other threads look after, and whose units are alone."""
-    monkeypatch.setattr("ens10.convert.units._LARGE", small)
-    monkeypatch.setattr("ens10.convert.units._SLAB", 7 + small)
+    monkeypatch.setattr("ens10.convert.work_units._LARGE", small)
+    monkeypatch.setattr("ens10.convert.work_units._SLAB", 7 + small)
     monkeypatch.setattr(files, "_SMALL", small)
     monkeypatch.setattr(workers, "TOGETHER", small)
     prepare(tiny / "w", tmp_path / "s", truth=tiny / "w" / "truth")
@@ -123,7 +123,7 @@ def test_a_complete_store_is_left_as_it_is(write, tmp_path, begun, monkeypatch, 
     prepare(source, store, members=2, dates=["2016"])
     before = contents(store)
     begun.clear()
-    monkeypatch.setattr("ens10.convert.gribfields.scan", lambda path: pytest.fail("scanned"))
+    monkeypatch.setattr("ens10.convert.sources.scan", lambda path: pytest.fail("scanned"))
     capsys.readouterr()
     prepare(source, store, members=2, dates=["2016"])
     assert capsys.readouterr().err == ""
@@ -191,7 +191,7 @@ def test_a_disk_that_is_too_small_is_told_first(write, tmp_path, monkeypatch, be
     class Usage:
         free = 10_000
 
-    monkeypatch.setattr("ens10.convert.engine.shutil.disk_usage", lambda path: Usage)
+    monkeypatch.setattr("ens10.convert.preparation.shutil.disk_usage", lambda path: Usage)
     with pytest.raises(FileError, match=r"it needs 0.0\d+ MB, and 0.01 MB are free"):
         prepare(write(cube()), tmp_path / "s")
     assert not begun

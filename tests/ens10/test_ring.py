@@ -8,8 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from ens10.loader.ring import Ring
-from ens10.loader.slots import Slots, plain_memory
+from ens10.loader.buffers import Ring, Slots, plain_memory
 
 SIZE = 8
 

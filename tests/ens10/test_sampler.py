@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError
-from ens10.loader.epoch import Epoch, Ranks
-from ens10.loader.sampler import order
+from ens10.loader.order import Epoch, Ranks, order
 
 SETTINGS = settings(max_examples=50, deadline=None)
 

@@ -13,7 +13,7 @@ from ens10.loader import Batches
 from ens10.protocol import Protocol
 from ens10.source import open_source
 from ens10.source.names import Names, read_names
-from ens10.source.validtime import after_months
+from ens10.source.times import after_months
 from ens10.store import forecasts
 
 MAPPING = "dimensions: {S: time, L: step, M: number, X: longitude, Y: latitude}\n"

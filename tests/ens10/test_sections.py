@@ -10,7 +10,7 @@ from packedmessages import SHAPE, message
 from ens10.catalog import variable
 from ens10.errors import DamagedFileError, Ens10Error, FileError
 from ens10.grib import Encoder, LatLonGrid, decode, header, pack, packing, scan, survey
-from ens10.grib.gribfile import GribFile
+from ens10.grib.index import GribFile
 from ens10.grib.sections import MOST_POINTS, Framed, sections
 
 PLAIN = np.arange(40.0).reshape(SHAPE)

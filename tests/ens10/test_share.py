@@ -11,7 +11,7 @@ from batchtools import lazy, whole
 from ens10 import prepare
 from ens10.errors import ArgumentError
 from ens10.loader import Batches, Fields
-from ens10.loader.share import Part, Share, share_of, whole_share
+from ens10.loader.order import Part, Share, share_of, whole_share
 from ens10.synthetic import World
 
 INPUTS = ["t2m", "sst", "u10"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import sph_harm_y
 
-from ens10.synthetic.sphere import EARTH_RADIUS_KM, SphereFields, legendre
+from ens10.synthetic.atmosphere import EARTH_RADIUS_KM, SphereFields, legendre
 
 LATITUDE = np.linspace(90, -90, 19)
 COLUMNS = 36

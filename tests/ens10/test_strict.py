@@ -16,7 +16,7 @@ from ens10 import open_store, prepare
 from ens10.errors import DamagedFileError, FileError
 from ens10.packed16.layout import DamagedChunkError
 from ens10.store import FORMAT_VERSION, create_array, write_coordinates
-from ens10.store.strict import StrictStore, _array_of
+from ens10.store.checked import StrictStore, _array_of
 
 CODECS = ("none", "lz4")
 
@@ -88,7 +88,7 @@ def test_a_chunk_too_long(store):
 
 
 def test_large_chunks_are_checked_beside(store, monkeypatch):
-    monkeypatch.setattr("ens10.store.strict._BESIDE", 0)
+    monkeypatch.setattr("ens10.store.checked._BESIDE", 0)
     want = xr.open_zarr(store, group="sfc").t2m[3, 0].to_numpy()
     np.testing.assert_array_equal(open_store(store, "sfc")["t2m"][3, 0], want)
     chunk = chunk_of(store)

@@ -13,7 +13,7 @@ from ens10.metrics import crps_ensemble, crps_normal
 from ens10.source import open_source
 from ens10.synthetic import World
 from ens10.synthetic import truth as laws
-from ens10.synthetic.recipes import recipe
+from ens10.synthetic.atmosphere import recipe
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ from ens10.errors import ArgumentError, FileError
 from ens10.source import open_source
 from ens10.synthetic import World
 from ens10.synthetic import truth as laws
-from ens10.synthetic.atmosphere import Atmosphere, Channel
-from ens10.synthetic.recipes import climatology, recipe
+from ens10.synthetic.atmosphere import Atmosphere, Channel, climatology, recipe
 
 
 def test_files_are_those_of_ens10(tmp_path):

@@ -13,7 +13,7 @@ from ens10.experiments import provenance
 from ens10.experiments.bytesread import BytesRead
 from ens10.experiments.predictions import PredictionWriter
 from ens10.loader import EnsembleDataModule
-from ens10.loader.share import Share
+from ens10.loader.order import Share
 from ens10.metrics.distributions import Ensemble, Normal
 from ens10.models.postprocessor import Prediction
 

@@ -61,8 +61,7 @@ def _check_named(error: Exception, path: Path) -> None:
 
 def grib_sections(content: bytes) -> None:
     """Framing and sections of a file's messages, without ecCodes."""
-    from ens10.grib.gribfile import GribFile
-    from ens10.grib.index import _frames
+    from ens10.grib.index import GribFile, _frames
     from ens10.grib.sections import sections
 
     path = _written("a.grib", content)
@@ -179,7 +178,7 @@ def yaml_text(content: bytes) -> None:
 
 def config(content: bytes) -> None:
     """The names of a source's variables in YAML, and a protocol in YAML."""
-    from ens10.protocol.files import protocol_of
+    from ens10.protocol import protocol_of
     from ens10.source.names import read_names
 
     path = _written("a.yaml", content)

@@ -9,7 +9,7 @@ from realruns import command
 from stops import resume
 
 from ens10.errors import FileError
-from ens10.store import FORMAT_VERSION, checked, manifest, store_kinds
+from ens10.store import FORMAT_VERSION, manifest, opening, store_kinds
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_predictions_and_checkpoints_of_a_newer_format_say_what_to_do(
     command("predict", "--run", run, "--quiet")
     capsys.readouterr()
     with monkeypatch.context() as patch:
-        patch.setattr(checked, "FORMAT", 0)
+        patch.setattr(opening, "PREDICTIONS_FORMAT", 0)
         command("score", run, status=1)
     assert "format 1, newer than 0. Update ens10" in capsys.readouterr().err
     command("score", run)

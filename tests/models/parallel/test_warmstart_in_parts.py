@@ -12,7 +12,7 @@ from ranks import shard
 
 from ens10.errors import ArgumentError
 from ens10.loader import EnsembleDataModule
-from ens10.loader.share import Share
+from ens10.loader.order import Share
 from ens10.models.domain import current, use
 from ens10.models.statistical import EMOS
 from ens10.models.warmstart import solve_methods

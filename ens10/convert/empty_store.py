@@ -1,0 +1,259 @@
+"""The arrays of a store: create the empty Zarr hierarchy, and describe its chunks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+import zarr
+
+from ens10.catalog import VARIABLES
+from ens10.channels import channel_names, split_exactly
+from ens10.climate import blocks
+from ens10.places import for_zarr
+from ens10.store import FORMAT_VERSION, Codec, create_array, write_coordinates
+from ens10.untrusted import parse_json
+
+_SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+_FULL = ("number", "latitude", "longitude")
+_MOMENTS = ("time", "step", "channel", "latitude", "longitude")
+_SUMS = ("block", "step", "channel", "latitude", "longitude")
+SUMS = ("count", "sum", "square_sum")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How blosc packs chunks, by the arrays' metadata."""
+
+    cname: str
+    clevel: int
+    shuffle: int
+    typesize: int
+
+    def __call__(self, data: bytearray) -> bytes:
+        """The chunk as a blosc frame. With one thread: several would leave its order to chance."""
+        import numcodecs.blosc as blosc
+
+        blosc.set_nthreads(1)
+        name = self.cname.encode()
+        frame: bytes = blosc.compress(data, name, self.clevel, self.shuffle, 0, self.typesize)
+        return frame
+
+
+@dataclass(frozen=True)
+class Form:
+    """What all forecast units have in common.
+
+    Attributes:
+        members: of the ensemble.
+        rows: of the grid.
+        columns: of the grid.
+        channels: how many the statistics have.
+        ensembles: suffix of the arrays' names, and members, of each mean and deviation.
+        packing: of the forecasts' chunks, None for packed16 alone.
+        any_values: whether values that cannot be are accepted.
+        places: whether chunks carry their place; those of older stores do not.
+    """
+
+    members: int
+    rows: int
+    columns: int
+    channels: int
+    ensembles: tuple[tuple[str, int], ...]
+    packing: Packing | None
+    any_values: bool = False
+    places: bool = True
+
+
+@dataclass(frozen=True)
+class Part:
+    """One chunk of a forecast: a variable at one level.
+
+    Attributes:
+        variable: its name.
+        level: place among the levels, None at the surface.
+        channel: place among the channels, None where the variable lacks this level.
+        path: of the chunk in the store.
+    """
+
+    variable: str
+    level: int | None
+    channel: int | None
+    path: str
+
+
+def chunk_path(array: str, place: Sequence[int], inner: int) -> str:
+    """A chunk's path in the store, of an array whose last dimensions are whole in each chunk."""
+    return "/".join([array, "c", *map(str, place), *["0"] * inner])
+
+
+def create(
+    path: Path,
+    forecasts: xr.Dataset,
+    truth: xr.Dataset | None,
+    codec: Codec,
+    ensembles: Sequence[int],
+) -> None:
+    """Creates all groups and arrays of a store, and writes their coordinates.
+
+    Args:
+        path: folder to write.
+        forecasts: every variable over (time, step[, level], number, latitude, longitude).
+        truth: over (time, step[, level], latitude, longitude), on the same dates, or None.
+        codec: of the forecasts.
+        ensembles: sizes of the ensembles that get statistics of their own.
+    """
+    root = zarr.open_group(for_zarr(path), mode="a")
+    root.attrs["ens10_format"] = FORMAT_VERSION
+    for kind in ("sfc", "pl"):
+        names = [n for n, f in forecasts.items() if ("level" in f.dims) == (kind == "pl")]
+        if names:
+            level = ["level"] if kind == "pl" else []
+            coordinates = ["time", "step", *level, *_FULL, "valid_time"]
+            _create_fields(root, kind, forecasts[names], coordinates, codec)
+    _create_statistics(root, forecasts, ensembles)
+    if truth is not None:
+        level = ["level"] if "level" in truth.dims else []
+        coordinates = ["time", "step", *level, "latitude", "longitude", "valid_time"]
+        _create_fields(root, "truth", truth, coordinates, None)
+
+
+def _create_fields(
+    root: zarr.Group,
+    kind: str,
+    dataset: xr.Dataset,
+    coordinates: Sequence[str],
+    codec: Codec | None,
+) -> None:
+    group = root.create_group(kind)
+    write_coordinates(group, dataset, coordinates)
+    for name, field in dataset.data_vars.items():
+        create_array(
+            group,
+            str(name),
+            field.shape,
+            [str(d) for d in field.dims],
+            chunks=[field.sizes[d] if d in _FULL else 1 for d in field.dims],
+            attributes=_attributes(str(name), field),
+            codec=codec,
+        )
+
+
+def _attributes(name: str, field: xr.DataArray) -> Mapping[str, Any]:
+    catalogued = VARIABLES[name].attributes if name in VARIABLES else {}
+    return {**catalogued, **field.attrs}
+
+
+def suffixes(members: int, ensembles: Sequence[int]) -> tuple[tuple[str, int], ...]:
+    """Suffix of the statistics' names, and members, of the whole ensemble and its parts."""
+    return ("", members), *((f"_first{k}", k) for k in sorted(set(ensembles)))
+
+
+def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequence[int]) -> None:
+    group = root.create_group("statistics")
+    channels = channel_names(dataset)
+    named = dataset.assign_coords(
+        channel=("channel", np.array(channels, dtype=np.dtypes.StringDType()))
+    )
+    write_coordinates(group, named, [*_MOMENTS, "valid_time"])
+    years, _ = blocks(dataset["valid_time"].to_numpy())
+    array = create_array(group, "valid_year", years.shape, ("block", "step"), dtype=np.int64)
+    array[...] = years
+    sizes = dataset.sizes
+    field = (len(channels), sizes["latitude"], sizes["longitude"])
+    for suffix, members in suffixes(sizes["number"], ensembles):
+        whose = f" of the first {members} members" if suffix else ""
+        for kind in ("mean", "std"):
+            create_array(
+                group,
+                f"ensemble_{kind}{suffix}",
+                (sizes["time"], sizes["step"], *field),
+                _MOMENTS,
+                chunks=(1, 1, *field),
+                attributes={"long_name": f"ensemble {kind}{whose}, each channel in its units"},
+            )
+            for part in SUMS:
+                create_array(
+                    group,
+                    f"{kind}{suffix}_{part}",
+                    (len(years), sizes["step"], *field),
+                    _SUMS,
+                    chunks=(1, 1, *field),
+                    dtype=np.int64 if part == "count" else np.float64,
+                )
+
+
+def form_of(
+    path: Path,
+    forecasts: xr.Dataset,
+    ensembles: Sequence[int],
+    any_values: bool = False,
+    places: bool = True,
+) -> Form:
+    """What the units need to know about the store; see `Form` for the options."""
+    sizes = forecasts.sizes
+    return Form(
+        members=sizes["number"],
+        rows=sizes["latitude"],
+        columns=sizes["longitude"],
+        channels=len(channel_names(forecasts)),
+        ensembles=suffixes(sizes["number"], ensembles),
+        packing=_packing(path, forecasts),
+        any_values=any_values,
+        places=places,
+    )
+
+
+def _packing(path: Path, forecasts: xr.Dataset) -> Packing | None:
+    """How chunks are compressed, from the metadata of any forecast array."""
+    name, field = next(iter(forecasts.data_vars.items()))
+    kind = "pl" if "level" in field.dims else "sfc"
+    codecs = parse_json((path / kind / str(name) / "zarr.json").read_text())["codecs"]
+    if len(codecs) == 1:
+        return None
+    about = codecs[1]["configuration"]
+    shuffle = _SHUFFLES[about["shuffle"]]
+    return Packing(about["cname"], about["clevel"], shuffle, about["typesize"])
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The chunks that every date and step has, in the order of the variables and levels.
+
+    Attributes:
+        each: variable, place of the level, place of the channel, and the array's path.
+    """
+
+    each: tuple[tuple[str, int | None, int | None, str], ...]
+
+    @classmethod
+    def of(cls, forecasts: xr.Dataset) -> "Chunks":
+        """Those of forecasts."""
+        channels = {_pick(forecasts, name): n for n, name in enumerate(channel_names(forecasts))}
+        each: list[tuple[str, int | None, int | None, str]] = []
+        for name, field in forecasts.data_vars.items():
+            upper = "level" in field.dims
+            for level in range(field.sizes["level"]) if upper else (None,):
+                array = f"{'pl' if upper else 'sfc'}/{name}"
+                each.append((str(name), level, channels.get((str(name), level)), array))
+        return cls(tuple(each))
+
+    def at(self, place: tuple[int, int]) -> tuple[Part, ...]:
+        """The chunks of one date and step."""
+        return tuple(
+            Part(
+                name,
+                level,
+                channel,
+                chunk_path(array, place if level is None else (*place, level), 3),
+            )
+            for name, level, channel, array in self.each
+        )
+
+
+def _pick(dataset: xr.Dataset, channel: str) -> tuple[str, int | None]:
+    """Variable and place among the dataset's levels of a channel."""
+    name, level = (channel, None) if channel in dataset.data_vars else split_exactly(channel)
+    return name, None if level is None else dataset["level"].to_numpy().tolist().index(level)

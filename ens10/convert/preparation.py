@@ -1,0 +1,433 @@
+"""`prepare`: read each field of the source once, and write forecasts, truth and statistics.
+
+The work is cut into units, one for each date and step. A store that is being written has the
+suffix `.partial`; rerunning the same call resumes it after any interruption. The store gets its
+name when it is complete, so a store that exists is whole. Its bytes depend on the data and the
+options alone.
+"""
+
+import errno
+import hashlib
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ens10.convert.empty_store import create, form_of
+from ens10.convert.files import DiskFullError, Folder, locked, place
+from ens10.convert.plan import Plan, Source, described, differences, plain, size_of
+from ens10.convert.sources import Inputs, paired_with
+from ens10.convert.work_units import Planned, axes_of, planned_sums, planned_units
+from ens10.convert.workers import cluster_library, grouped, work_on, workers_for
+from ens10.durable import sync_files
+from ens10.errors import ArgumentError, FileError
+from ens10.progress import bar
+from ens10.selection import Selection
+from ens10.source.gribs import Missing
+from ens10.source.names import Names
+from ens10.store import Codec, store_kinds
+from ens10.store.manifest import COPY, NAME, assembled, encoded, files_of, read_plan
+from ens10.untrusted import parse_json
+
+
+def prepare(
+    src: Source,
+    store: Path | str,
+    *,
+    truth: Source | None = None,
+    names: Names | None = None,
+    truth_names: Names | None = None,
+    variables: Sequence[str] | None = None,
+    levels: Sequence[float] | None = None,
+    steps: Sequence[float] | None = None,
+    members: Sequence[int] | int | None = None,
+    dates: Sequence[object] | None = None,
+    ensembles: Sequence[int] = (),
+    codec: Codec = "none",
+    missing: Missing = "error",
+    climate: Any = None,
+    any_values: bool = False,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    force: bool = False,
+    progress: bool = False,
+) -> Path:
+    """Build a store from forecasts and, if given, the truth of their valid dates.
+
+    Rerun the same call to resume after an interruption. A store that exists and was made with the
+    same options is left unchanged. Sources whose files have equal names and sizes count as equal.
+
+    Args:
+        src: GRIB or netCDF file, folder of such files, Zarr store, or a lazy dataset.
+        store: folder to write; see `ens10.store` for its layout.
+        truth: like `src`; may be left out if `names` or `truth_names` name the truth in `src`.
+        names: how the names in the files map to ours (`ens10.source.names`).
+        truth_names: the same for the truth alone, where its names are others than the forecasts'.
+        variables: forecast variables to keep (all if None).
+        levels: levels to keep, in hPa.
+        steps: steps to keep.
+        members: how many of the first members to keep, or their numbers.
+        dates: start dates to keep: ISO dates, months or years, or ranges FIRST:LAST.
+        ensembles: sizes k of ensembles whose mean and deviation are kept besides those of all
+            members, each of the first k members.
+        codec: "none", or "lz4" for compressed chunks.
+        missing: what to do about missing fields and truth: "error", "nan" (fill with NaN) or
+            "skip" (leave out the dates concerned).
+        climate: options of the model climate's quantiles (`ens10.quantiles`), None for none.
+        any_values: accept values that no forecast can have, as anomalies and other derived data
+            do; otherwise they are taken for wrong units or damage.
+        workers: processes on this machine; None for one, or as many as there are cores if the
+            source is larger than 1 GB.
+        scheduler: address of a dask.distributed scheduler whose workers are used instead; they
+            need to see the same files.
+        force: replace a store that exists (nothing but a store is ever replaced), or one that was
+            begun with other options.
+        progress: show a progress bar.
+
+    Returns:
+        The store's path.
+
+    Examples:
+        >>> import ens10
+        >>> str(ens10.prepare("world", "store.zarr", truth="world/truth"))
+        'store.zarr'
+
+    Raises:
+        FileError: `store` is another one or is being written, the disk is too small, or an input
+            cannot be read.
+        MissingDataError: fields, or truth at valid dates, are missing.
+        ArgumentError: the truth is on another grid, or something is asked for that is not there.
+    """
+    store, names = Path(store), names or Names()
+    inputs = Inputs(src, truth, names, truth_names)
+    inputs.names_of_truth()  # refused before anything is read
+    selection = Selection.of(variables, levels, steps, members, dates)
+    options = {
+        "selection": selection.plain(),
+        "names": plain(names),
+        "truth_names": plain(truth_names),
+        "ensembles": sorted(set(map(int, ensembles))),
+        "codec": codec,
+        "missing": missing,
+        "climate": plain(climate),
+        "any_values": bool(any_values),
+        "places": True,  # chunks carry their place; see ens10.packed16.layout
+    }
+    plan = {"options": options, "source": described(src), "truth": described(truth)}
+    if codec not in ("none", "lz4"):
+        raise ArgumentError("codec", f"{codec!r} is not known", "Choose 'none' or 'lz4'")
+    count = workers_for(size_of(src), workers)
+    if _is_there(store, plan, force):
+        if progress:
+            print(f"{store} is complete: nothing to do", file=sys.stderr)
+        return store
+    if scheduler is not None:
+        cluster_library()  # refused before anything is written
+    partial = store.with_name(store.name + ".partial")
+    with locked(partial, store):
+        if not force and _is_there(store, plan, force):  # another run has just ended
+            partial.rmdir()
+            return store
+        engine = Engine(store, partial, plan, force, count, scheduler, progress)
+        try:
+            engine.run(inputs, selection, options["ensembles"], climate)
+        finally:
+            engine.tidy_up()
+    return store
+
+
+def _is_there(store: Path, plan: Plan, force: bool) -> bool:
+    """Whether the store is complete and what is asked for.
+
+    Raises:
+        FileError: it is another store that is not to be replaced, or no store.
+    """
+    if not store.exists() or (store.is_dir() and not any(store.iterdir())):
+        return False
+    if force:
+        _check_store(store)
+        return False
+    remedy = "Choose another folder, or give --force"
+    try:
+        held = read_plan(store)
+    except FileError as error:
+        raise FileError(store, "exists already", remedy) from error
+    changes = differences({key: held.get(key) for key in plan}, plan)
+    if changes:
+        raise FileError(store, f"exists already, with other options ({'; '.join(changes)})", remedy)
+    sweep(store)
+    return True
+
+
+def _check_store(store: Path) -> None:
+    try:
+        store_kinds(store)
+    except FileError as error:
+        raise FileError(
+            store,
+            "exists and is not a store of ens10, so --force does not replace it",
+            "Choose another folder",
+        ) from error
+
+
+class Engine:
+    """Build a store under its provisional name, or resume it.
+
+    Args:
+        store: where it will be.
+        partial: where it is until then; locked by the caller.
+        plan: options and sources.
+        force: start over if the existing partial store has another plan.
+        workers: processes.
+        scheduler: of a cluster, or None.
+        progress: show bars and say what is done.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        partial: Path,
+        plan: Plan,
+        force: bool,
+        workers: int,
+        scheduler: str | None,
+        progress: bool,
+    ) -> None:
+        self.store, self.plan, self.force = store, plan, force
+        self.workers, self.scheduler, self.progress = workers, scheduler, progress
+        token = hashlib.sha256(encoded(plan)).hexdigest()[:16]
+        self.folder = Folder(partial.absolute(), token)
+        self._left: dict[str, int] = {}  # bytes of the units in hand that are not done yet
+
+    def run(
+        self,
+        inputs: Inputs,
+        selection: Selection,
+        ensembles: Sequence[int],
+        climate: Any,
+    ) -> None:
+        """Do all remaining work, and give the store its name."""
+        path = self.folder.store
+        begun = self._begun()
+        if begun and (path / NAME).exists():
+            publish(self.folder, self.store)
+            return
+        shutil.rmtree(self.folder.scratch.parent, ignore_errors=True)
+        self.folder.scratch.mkdir(parents=True)
+        missing = self.plan["options"]["missing"]
+        forecasts, paired = paired_with(inputs, selection, missing, self.workers, self.progress)
+        _check_ensembles(ensembles, forecasts.template.sizes["number"])
+        if climate is not None:
+            from ens10.quantiles import check_climate
+
+            check_climate(forecasts.template, climate)
+        self._structure(begun, forecasts.template, paired, ensembles)
+        options = self.plan["options"]
+        form = form_of(
+            path, forecasts.template, ensembles, options["any_values"], options.get("places", False)
+        )
+        with self._explained():
+            kept_apart = not isinstance(inputs.truth, xr.Dataset | None)
+            where = str(inputs.truth) if kept_apart else "truth"
+            self._work("prepare", planned_units(forecasts, form, paired, where))
+            self._work("sums", planned_sums(path, forecasts.template, form))
+            if climate is not None:
+                self._climate(climate)
+            complete(self.folder, self.plan)
+            publish(self.folder, self.store)
+
+    def _begun(self) -> bool:
+        """Return True if a partial store of this plan exists; --force clears one of another plan.
+
+        Raises:
+            FileError: another store was begun, or something else lies there.
+        """
+        path = self.folder.path
+        if not any(path.iterdir()):
+            return False
+        held = _plan_of(self.folder)
+        if held is not None:
+            changes = differences({key: held.get(key) for key in self.plan}, self.plan)
+            if not changes:
+                self.plan["axes"] = held["axes"]
+                self.plan["options"]["places"] = held["options"].get("places", False)
+                return True
+            if not self.force:
+                raise FileError(
+                    path,
+                    f"a partial store with different options exists ({'; '.join(changes)})",
+                    "Use the options it was begun with, or start over with --force",
+                )
+        elif not self._is_ours():
+            raise FileError(path, "exists, and is not a partial store", "Move it away")
+        clear(path)
+        return False
+
+    def _structure(
+        self, begun: bool, forecasts: xr.Dataset, truth: xr.Dataset | None, ensembles: Sequence[int]
+    ) -> None:
+        """Create the empty store and record its plan, or check the recorded plan."""
+        folder, axes = self.folder, axes_of(forecasts, truth)
+        if begun:
+            changes = differences(self.plan["axes"], axes)
+            if not changes:
+                return
+            if not self.force:
+                raise FileError(
+                    folder.path,
+                    f"the source has changed since the store was begun ({'; '.join(changes)})",
+                    "Start over with --force",
+                )
+            clear(folder.path)
+            folder.scratch.mkdir(parents=True)
+        self.plan["axes"] = axes
+        create(folder.store, forecasts, truth, self.plan["options"]["codec"], ensembles)
+        (folder.path / "units").mkdir()
+        sync_files(folder.store, files_of(folder.store))
+        content = np.frombuffer(encoded(self.plan), np.uint8)
+        place(folder.scratch, folder.path, [(folder.plan.name, content)])
+
+    def _work(self, what: str, units: Sequence[Planned]) -> None:
+        """Execute the units that are not complete."""
+        done = self.folder.done()
+        self._left = {unit.name: unit.size for unit in units if unit.name not in done}
+        if not self._left:
+            return
+        there = len(units) - len(self._left)
+        if there:
+            self._say(f"resuming: {there} of {len(units)} units are there")
+        self._check_space(sum(self._left.values()))
+        total = sum(unit.size for unit in units)
+        begun = total - sum(self._left.values())
+        jobs = grouped((unit.size, unit.make()) for unit in units if unit.name not in done)
+        with bar(what, total, self.progress, done=begun, in_bytes=True) as advance:
+
+            def finished(name: str) -> None:
+                advance(self._left.pop(name, 0))
+
+            work_on(self.folder, jobs, self.workers, self.scheduler, finished)
+
+    def _check_space(self, needed: int) -> None:
+        free = shutil.disk_usage(self.folder.path).free
+        if self.progress and needed > 10_000_000:
+            self._say(f"{_gigabytes(needed)} to write, {_gigabytes(free)} free")
+        if needed > free:
+            raise FileError(
+                self.store,
+                f"it needs {_gigabytes(needed)}, and {_gigabytes(free)} are free",
+                "Make room, or choose another disk",
+            )
+
+    def _climate(self, climate: Any) -> None:
+        from ens10.quantiles import write_climate
+
+        write_climate(self.folder.store, climate, workers=self.workers, progress=self.progress)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise a full disk as one error with the missing space."""
+        try:
+            yield
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if not (full or isinstance(error, DiskFullError)):
+                raise
+            path = error.path if isinstance(error, FileError) else error.filename or self.store
+            raise FileError(
+                path,
+                f"no space is left on the disk; {_gigabytes(sum(self._left.values()))} are needed",
+                "Make room and run again: it resumes",
+            ) from error
+
+    def tidy_up(self) -> None:
+        """Remove all temporary files, and the partial store if it cannot be resumed."""
+        path = self.folder.path
+        shutil.rmtree(self.folder.scratch.parent, ignore_errors=True)
+        if path.exists() and not self.folder.plan.exists() and self._is_ours():
+            clear(path)
+            path.rmdir()
+
+    def _is_ours(self) -> bool:
+        """Return True if the folder holds nothing but files of `prepare`."""
+        ours = {".tmp", "units", "store", self.folder.plan.name}
+        return {inside.name for inside in self.folder.path.iterdir()} <= ours
+
+    def _say(self, words: str) -> None:
+        if self.progress:
+            print(words, file=sys.stderr)
+
+
+def _check_ensembles(ensembles: Sequence[int], members: int) -> None:
+    wrong = [k for k in ensembles if not 1 <= k <= members]
+    if wrong:
+        raise ArgumentError("ensembles", f"the first {wrong[0]} of {members} members", "Give fewer")
+
+
+def _plan_of(folder: Folder) -> Plan | None:
+    """Return the plan of a partial store, None if it was not recorded yet."""
+    try:
+        plan: Plan = parse_json(folder.plan.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return plan
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
+
+
+def complete(folder: Folder, plan: Plan) -> None:
+    """Writes the manifest, and the metadata at the top."""
+    for where in (".", "climate", "climate/*"):
+        for left in folder.store.glob(f"{where}/zarr.*.partial"):
+            left.unlink()  # of a run that was killed while zarr wrote
+    write_manifest(folder, plan)
+
+
+def publish(folder: Folder, store: Path) -> None:
+    """Gives a store that is complete its name, in the place of an older one if there is any."""
+    replaced = store.with_name(store.name + ".replaced")
+    if store.exists() and any(store.iterdir()):
+        store.rename(replaced)
+    folder.store.rename(store)
+    shutil.rmtree(replaced, ignore_errors=True)
+    shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def sweep(store: Path) -> None:
+    """Removes what is left of a run that was killed after the store had got its name."""
+    shutil.rmtree(store.with_name(store.name + ".replaced"), ignore_errors=True)
+    partial = store.with_name(store.name + ".partial")
+    if not partial.is_dir():
+        return
+    with suppress(FileError), locked(partial, store):  # unless another process is at work there
+        # `store` has its final name; a kill while the rest is removed leaves any part of the rest
+        if {path.name for path in partial.iterdir()} <= {"plan.json", "units", ".tmp"}:
+            clear(partial)
+            partial.rmdir()
+
+
+def clear(path: Path) -> None:
+    """Empties a folder, which stays and stays locked."""
+    for inside in path.iterdir():
+        if inside.is_dir() and not inside.is_symlink():
+            shutil.rmtree(inside)
+        else:
+            inside.unlink()
+
+
+def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:
+    """Puts the entries of all units together, with those of all other files of the store."""
+    units = sorted(folder.done())
+    lines = [f'"{unit}":'.encode() + folder.entry(unit).read_bytes() for unit in units]
+    known = {row[0] for unit in units for row in folder.rows(unit)}
+    arrays = {path.rpartition("/c/")[0] for path in known}
+    rest = [path for path in files_of(folder.store, arrays) if path not in known]
+    content = assembled(folder.store, plan, lines, [], rest)
+    place(folder.scratch, folder.store, [(COPY, content)])
+    place(folder.scratch, folder.store, [(NAME, content)])  # last: a store that has it is complete

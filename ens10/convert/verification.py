@@ -1,0 +1,463 @@
+"""`verify`: compare a store with its checksums and its source, and repair damaged files.
+
+Every file is read and compared with the manifest; a sample of fields is decoded from the GRIB
+source by ecCodes and compared bit for bit; a repair remakes damaged files from the source.
+"""
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from crc32c import crc32c
+
+from ens10.convert.empty_store import create, form_of
+from ens10.convert.files import Folder, locked, place
+from ens10.convert.plan import located
+from ens10.convert.preparation import clear
+from ens10.convert.sources import Forecasts, Inputs, paired_with
+from ens10.convert.work_units import Planned, planned_sums, planned_units
+from ens10.convert.workers import grouped, work_on
+from ens10.errors import ArgumentError, DamagedFileError, FileError, MissingDataError, listing
+from ens10.grib import Message, decode, scan
+from ens10.progress import bar, track
+from ens10.selection import Selection
+from ens10.source.names import Names
+from ens10.store import consolidate, store_kinds
+from ens10.store.chunks import open_reader
+from ens10.store.manifest import (
+    NAME,
+    Manifest,
+    Row,
+    damaged_records,
+    describe,
+    files_of,
+    mend_records,
+    read_manifest,
+)
+from ens10.untrusted import check_regular, inside
+
+_THREADS = 4
+_PIECE = 1 << 22  # bytes read at a time
+_FILES = 64  # checked at a time by one thread
+
+
+@dataclass
+class Verification:
+    """What was found.
+
+    Attributes:
+        chunks: files that the store should hold.
+        bytes: of the files that were read.
+        damaged: path and reason of files that are not what was written.
+        missing: paths of files that are not there.
+        extra: paths of files that should not be there.
+        sampled: fields that were decoded from the source again.
+        differing: of these, those whose values differ: path in the store, place in the source.
+        repaired: paths of files that were made anew.
+    """
+
+    chunks: int = 0
+    bytes: int = 0
+    damaged: list[tuple[str, str]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    extra: list[str] = field(default_factory=list)
+    sampled: int = 0
+    differing: list[tuple[str, str]] = field(default_factory=list)
+    repaired: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.damaged or self.missing or self.extra or self.differing)
+
+
+def verify(
+    store: Path | str,
+    *,
+    source: Path | str | None = None,
+    truth: Path | str | None = None,
+    sample: int = 64,
+    seed: int = 0,
+    repair: bool = False,
+    workers: int | None = None,
+    progress: bool = False,
+) -> Verification:
+    """Reads every file of a store again, and decodes some fields from the source again.
+
+    Args:
+        store: a store that `prepare` made.
+        source: the files it was made from; looked for beside the store if None.
+        truth: likewise, for a repair of the truth.
+        sample: how many fields to decode again through ecCodes, if the source is GRIB and is
+            there; 0 for none.
+        seed: of the choice of these fields.
+        repair: make anew the units that are damaged, from the source.
+        workers: threads, or processes of a repair.
+        progress: show a progress bar.
+
+    Returns:
+        What was found; after a repair, what is left to be found.
+
+    Examples:
+        >>> import ens10
+        >>> ens10.verify("store.zarr").ok
+        True
+
+    Raises:
+        FileError: no store, one without a manifest, or a repair that is not possible.
+        DamagedFileError: the manifest is damaged.
+        ArgumentError: fewer than no fields.
+    """
+    if sample < 0:
+        raise ArgumentError("sample", f"{sample} fields", "Give 0 or more")
+    store = Path(store)
+    if not store.is_dir():
+        store_kinds(store)  # says what is wrong
+        raise FileError(store, "not a local store", "Verify the store where it lies")
+    manifest = read_manifest(store)
+    found = _checked(store, manifest, workers or _THREADS, progress)
+    if repair and not found.ok:
+        mended = mend_records(store)
+        wrong = _wrong(found) - set(mended)
+        if wrong:
+            mended += repair_units(store, manifest, wrong, source, truth, workers, progress)
+        found = _checked(store, manifest, workers or _THREADS, progress)
+        found.repaired = sorted(mended)
+    path = located(store, manifest.plan["source"], source)
+    if path is not None and sample:
+        _check_sample(store, found, samples(manifest, path, sample, Random(seed)), progress)
+    return found
+
+
+def _wrong(found: Verification) -> set[str]:
+    return {path for path, _ in found.damaged} | set(found.missing)
+
+
+def _checked(store: Path, manifest: Manifest, threads: int, progress: bool) -> Verification:
+    """Every file of the manifest against its size and checksum, and no others."""
+    rows = [row for _, row in manifest.rows()]
+    known = {row[0] for row in rows}
+    found = Verification(chunks=len(rows), extra=[p for p in files_of(store) if p not in known])
+    parts = [rows[n : n + _FILES] for n in range(0, len(rows), _FILES)]
+    total = sum(row[1] for row in rows)
+    with (
+        ThreadPoolExecutor(threads) as pool,
+        bar("verify", total, progress, in_bytes=True) as advance,
+    ):
+        for future in as_completed([pool.submit(_check, store, part) for part in parts]):
+            for path, size, reason in future.result():
+                found.bytes += size
+                advance(size)
+                if reason == _MISSING:
+                    found.missing.append(path)
+                elif reason:
+                    found.damaged.append((path, reason))
+    found.damaged += [(name, "it does not match its checksum") for name in damaged_records(store)]
+    found.damaged.sort()
+    found.missing.sort()
+    return found
+
+
+_MISSING = "missing"
+_kept = threading.local()
+
+
+def _check(store: Path, rows: Iterable[Row]) -> list[tuple[str, int, str]]:
+    """Path, bytes read, and what is wrong, of each file."""
+    return [(row[0], *_check_file(store / row[0], row[1], row[2])) for row in rows]
+
+
+def _check_file(path: Path, size: int, crc: int) -> tuple[int, str]:
+    buffer: npt.NDArray[np.uint8] | None = getattr(_kept, "buffer", None)
+    if buffer is None:
+        buffer = _kept.buffer = np.empty(_PIECE, np.uint8)
+    found, done = 0, 0
+    try:
+        check_regular(path)
+        with path.open("rb", buffering=0) as file:
+            while done <= size and (count := file.readinto(buffer.data)):
+                found = crc32c(buffer[:count].data, found)
+                done += count
+    except FileNotFoundError:
+        return 0, _MISSING
+    except FileError:
+        return 0, "it is not a regular file"
+    except OSError as error:
+        return done, f"it cannot be read ({error.strerror})"
+    if done != size:
+        return done, f"{path.stat().st_size} bytes instead of {size}"
+    return done, "" if found == crc else "it does not match its checksum"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One member of one chunk.
+
+    Attributes:
+        path: of the chunk, in the store.
+        array: that it belongs to, such as "sfc/t2m".
+        place: of the chunk along the array's outer dimensions.
+        member: place along `number`.
+        file: with the message.
+        offset: of the message.
+        length: of the message.
+    """
+
+    path: str
+    array: str
+    place: tuple[int, ...]
+    member: int
+    file: Path
+    offset: int
+    length: int
+
+    @property
+    def where(self) -> str:
+        """File and byte."""
+        return f"{self.file} at byte {self.offset}"
+
+
+def samples(manifest: Manifest, source: Path, count: int, random: Random) -> list[Sample]:
+    """Fields chosen at random, among those whose messages the manifest knows."""
+    rows = [row for _, row in manifest.rows() if len(row) > _ORIGIN and row[_ORIGIN]]
+    names = [name for name, _ in manifest.plan["source"].get("files", [])]
+    chosen = []
+    for row in (random.choice(rows) for _ in range(count if rows else 0)):
+        held = [(n, o) for n, o in enumerate(row[_ORIGIN].split()) if o != "-"]
+        if not held:
+            continue
+        member, origin = random.choice(held)
+        number, _, span = origin.partition(":")
+        offset, _, length = span.partition("+")
+        array, _, place = row[0].rpartition("/c/")
+        outer = tuple(int(n) for n in place.split("/")[:-3])
+        file = source / names[int(number)] if source.is_dir() else source
+        chosen.append(Sample(row[0], array, outer, member, file, int(offset), int(length)))
+    return sorted(set(chosen), key=lambda one: (str(one.file), one.offset, one.path))
+
+
+def decoded(sample: Sample) -> npt.NDArray[np.float32]:
+    """What ecCodes makes of a message, in the store's layout.
+
+    Raises:
+        DamagedFileError: the message is not where the manifest says.
+    """
+    message = _message(sample)
+    with sample.file.open("rb") as file:
+        return decode(message, file)
+
+
+def _message(sample: Sample) -> Message:
+    """The index entry of one message, from a scan of its bytes alone."""
+    with sample.file.open("rb") as file:
+        file.seek(sample.offset)
+        content = file.read(sample.length)
+    if content[:4] != b"GRIB" or content[-4:] != b"7777":
+        reason = "no message begins here; the file has changed since the store was made"
+        raise DamagedFileError(sample.file, sample.offset, reason)
+    with tempfile.NamedTemporaryFile() as alone:
+        alone.write(content)
+        alone.flush()
+        (found,) = scan(Path(alone.name))
+    return Message(
+        path=sample.file,
+        offset=sample.offset,
+        length=sample.length,
+        time=found.time,
+        number=found.number,
+        meaning=found.meaning,
+    )
+
+
+def _check_sample(
+    store: Path, found: Verification, chosen: Sequence[Sample], progress: bool
+) -> None:
+    """Compares fields of the store with what ecCodes makes of their messages."""
+    wrong = _wrong(found)
+    for one in track(chosen, "decode", len(chosen), progress):
+        if one.path in wrong or f"{one.array}/zarr.json" in wrong:
+            continue
+        want = decoded(one)
+        reader = open_reader(store, one.array)
+        got = np.empty((1, *want.shape), np.float32)
+        reader.read_into(one.place, got, [one.member])
+        found.sampled += 1
+        if not np.array_equal(got[0].view(np.uint32), want.view(np.uint32)):
+            found.differing.append((one.path, one.where))
+
+
+_ORIGIN = 6  # of a row of the manifest
+
+
+_CLIMATE = "climate/"
+_COPY_METADATA = "manifest/copy/zarr.json"
+_COORDINATE = 4  # slashes in the path of a coordinate's chunk, at the most
+
+
+def repair_units(
+    store: Path,
+    manifest: Manifest,
+    wrong: set[str],
+    source: Path | str | None,
+    truth: Path | str | None,
+    workers: int | None,
+    progress: bool,
+) -> list[str]:
+    """Replaces the files that are wrong by what the source gives.
+
+    Args:
+        store: the store.
+        manifest: its record.
+        wrong: paths of the files that are damaged or missing.
+        source: the forecasts it was made from; looked for beside the store if None.
+        truth: likewise.
+        workers: processes.
+        progress: show a progress bar.
+
+    Returns:
+        The paths of the files that were replaced, sorted.
+
+    Raises:
+        FileError: the source is not at hand, or no longer gives what it gave.
+    """
+    units = {unit for unit, row in manifest.rows() if row[0] in wrong}
+    with _workshop(store) as folder:
+        forecasts, paired = _sources(store, manifest.plan, source, truth)
+        options = manifest.plan["options"]
+        create(folder.store, forecasts.template, paired, options["codec"], options["ensembles"])
+        _copy_climate(store, folder, manifest, wrong)
+        length = (store / NAME).stat().st_size
+        describe(folder.store, length, copied=_COPY_METADATA in manifest.paths())
+        consolidate(folder.store)
+        (folder.path / "units").mkdir()
+        form = form_of(
+            folder.store,
+            forecasts.template,
+            options["ensembles"],
+            options["any_values"],
+            options.get("places", False),
+        )
+        where = "truth" if truth is None else str(truth)
+        makers = [t for t in planned_units(forecasts, form, paired, where) if t.name in units]
+        _work(folder, makers, workers or 1, progress)
+        mended = _take_over(store, folder, manifest, wrong)
+        # Sums are made of the means and deviations in the store, which are whole by now.
+        sums = [t for t in planned_sums(store, forecasts.template, form) if t.name in units]
+        _work(folder, sums, workers or 1, progress)
+        mended += _take_over(store, folder, manifest, wrong - set(mended))
+    mended += _climate(store, manifest.plan["options"]["climate"], wrong, progress)
+    left = sorted(wrong - set(mended))
+    if left:
+        remedy = "Prepare the store anew with --force"
+        raise FileError(store, f"not to be repaired from the source: {listing(left)}", remedy)
+    return sorted(mended)
+
+
+def _climate(
+    store: Path, options: dict[str, Any] | None, wrong: set[str], progress: bool
+) -> list[str]:
+    """Makes chunks of the model climate anew, from the members, which are whole by now."""
+    lost = sorted(path for path in wrong if path.startswith(_CLIMATE))
+    if not lost or options is None:
+        return []
+    from ens10.quantiles import ClimateOptions, write_climate
+
+    if all("/c/" in path and path.count("/") > _COORDINATE for path in lost):
+        for path in lost:
+            inside(store, path, store / NAME).unlink(missing_ok=True)
+    else:  # what shapes the climate is lost
+        shutil.rmtree(store / _CLIMATE, ignore_errors=True)
+    given: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) else v for key, v in options.items()
+    }
+    write_climate(store, ClimateOptions(**given), progress=progress)
+    return lost
+
+
+def _copy_climate(store: Path, folder: Folder, manifest: Manifest, wrong: set[str]) -> None:
+    """Copies the metadata of the climate, which the metadata at the top repeats."""
+    for _, (path, *_) in manifest.rows():
+        whole = path.startswith(_CLIMATE) and path.endswith("zarr.json") and path not in wrong
+        if whole and (store / path).exists():
+            (folder.store / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(store / path, folder.store / path)
+
+
+@contextmanager
+def _workshop(store: Path) -> Iterator[Folder]:
+    """A folder beside the store for the new files, locked against `prepare`."""
+    path = store.with_name(store.name + ".partial")
+    if path.exists() and any(path.iterdir()):
+        raise FileError(path, "a store that was begun is in the way", "Finish or remove it first")
+    with locked(path, store):
+        folder = Folder(path.absolute(), "repair")
+        folder.scratch.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            clear(path)
+            path.rmdir()
+
+
+def _sources(
+    store: Path,
+    plan: dict[str, Any],
+    source: Path | str | None,
+    truth: Path | str | None,
+) -> tuple[Forecasts, xr.Dataset | None]:
+    """What the store was made from, opened as it was then."""
+    options = plan["options"]
+    src = located(store, plan["source"], source)
+    if src is None:
+        raise MissingDataError(store, ["the source of the forecasts"], "Give it with --source")
+    names, own = Names(**options["names"]), options.get("truth_names")
+    selection = Selection.from_plain(options["selection"])
+    held = located(store, plan["truth"], truth)
+    if plan["truth"] is not None and held is None:
+        held = located(src, plan["truth"], None) or _within(src, plan["truth"])
+    if plan["truth"] is not None and held is None:
+        raise MissingDataError(store, ["the source of the truth"], "Give it with --truth")
+    inputs = Inputs(src, held, names, Names(**own) if own else None)
+    return paired_with(inputs, selection, options["missing"])
+
+
+def _within(src: Path, about: dict[str, Any]) -> Path | None:
+    """The truth in a folder inside that of the forecasts."""
+    return located(src / "store", about, None) if src.is_dir() else None
+
+
+def _work(folder: Folder, makers: Sequence[Planned], workers: int, progress: bool) -> None:
+    sizes = {todo.name: todo.size for todo in makers}
+    with bar("repair", sum(sizes.values()), progress, in_bytes=True) as advance:
+        jobs = grouped((todo.size, todo.make()) for todo in makers)
+        work_on(folder, jobs, workers, None, lambda name: advance(sizes[name]))
+
+
+def _take_over(store: Path, folder: Folder, manifest: Manifest, wrong: set[str]) -> list[str]:
+    """Puts new files in the place of those that are wrong, if they are what was written then."""
+    rows = {row[0]: row for _, row in manifest.rows()}
+    taken = []
+    for path in sorted(wrong):
+        if path.startswith(_CLIMATE) or not (folder.store / path).exists():
+            continue
+        content = np.fromfile(folder.store / path, np.uint8)
+        if [content.size, crc32c(content.data)] != rows[path][1:3]:
+            raise FileError(
+                store,
+                f"the source no longer gives what {path} held",
+                "Give the files that the store was made from, or prepare it anew with --force",
+            )
+        inside(store, path, store / NAME)
+        place(folder.scratch, store, [(path, content)])
+        taken.append(path)
+    return taken

@@ -1,0 +1,277 @@
+"""Work units of `prepare`: forecasts of one date and step, truth of one date, sums of one year.
+
+A unit is a plain object that can be sent to another process or machine, and can be repeated without
+harm: it writes the same bytes.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import xarray as xr
+
+from ens10.climate import blocks
+from ens10.convert.empty_store import SUMS, Chunks, Form, Part, chunk_path
+from ens10.convert.files import Writer
+from ens10.convert.moments import Chunk, Range, add_date
+from ens10.convert.plan import Plan
+from ens10.convert.sources import Fields, Forecasts
+from ens10.convert.workers import Unit
+from ens10.errors import FileError
+from ens10.packed16.layout import encode, values_begin
+from ens10.source.units import check_range
+from ens10.store.manifest import Row, field_checksums
+
+_SLAB = 1 << 16  # points
+_LARGE = 1 << 16  # points of a grid whose moments are worth another thread
+
+
+@dataclass(frozen=True)
+class ForecastUnit:
+    """One date and step: all chunks of the forecasts, and the ensemble's mean and deviation."""
+
+    name: str
+    place: tuple[int, int]
+    form: Form
+    parts: tuple[Part, ...]
+    fields: Fields
+
+    def write(self, writer: Writer) -> None:
+        """Reads each field once."""
+        form = self.form
+        shape = (len(form.ensembles), 2, form.channels, form.rows * form.columns)
+        moments = np.empty(shape, np.float32)
+        beside: list[Future[None]] = []
+        with self.fields.opened() as read:
+            for n, part in enumerate(self.parts):
+                key = part.path if form.places else ""
+                data = encode(read(n), form.rows, form.columns, key)
+                chunk = Chunk(data, form.members, form.rows, form.columns)
+                ranges = chunk.ranges()
+                for member, held in enumerate(() if form.any_values else ranges):
+                    where = partial(self.fields.place, n, member)
+                    _check(part.variable, held.minimum, held.maximum, where)
+                about = [*_whole(ranges), self.fields.origin(n)]
+                writer.put(part.path, data, about, form.packing)
+                if part.channel is not None:
+                    for each, (_, members) in zip(moments, form.ensembles, strict=True):
+                        job = (each[0, part.channel], each[1, part.channel], members)
+                        if chunk.points < _LARGE:
+                            chunk.moments(*job)
+                        else:
+                            beside.append(_beside().submit(chunk.moments, *job))
+            for one in beside:
+                one.result()
+        for each, (suffix, _) in zip(moments, form.ensembles, strict=True):
+            for values, kind in zip(each, ("mean", "std"), strict=True):
+                path = chunk_path(f"statistics/ensemble_{kind}{suffix}", self.place, 3)
+                writer.put(path, values, [field_checksums(values)])
+
+
+@cache
+def _beside() -> ThreadPoolExecutor:
+    """A thread that computes moments while the next messages are read."""
+    return ThreadPoolExecutor(1, thread_name_prefix="moments")
+
+
+def _check(name: str, low: float, high: float, where: Callable[[], str]) -> None:
+    """Refuses impossible values; the place is put in words only then."""
+    try:
+        check_range(name, low, high, "")
+    except FileError:
+        try:
+            check_range(name, low, high, where())
+        except FileError as error:
+            error.args = (f"{error} For anomalies and the like, give --any-values.",)
+            raise
+
+
+def _whole(ranges: Sequence[Range]) -> Row:
+    """Minimum, maximum and gaps of several fields, as JSON holds them."""
+    lows = [r.minimum for r in ranges if r.minimum == r.minimum]
+    highs = [r.maximum for r in ranges if r.maximum == r.maximum]
+    gaps = sum(r.gaps for r in ranges)
+    return [_short(min(lows)), _short(max(highs)), gaps] if lows else [None, None, gaps]
+
+
+def _short(value: float) -> float | None:
+    """A float32 number in as few digits as tell it from all others."""
+    return float(str(np.float32(value))) if np.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class TruthUnit:
+    """The truth of one start date, at all its steps and levels.
+
+    Attributes:
+        name: of the unit.
+        date: place of the date.
+        dataset: variables over (step[, level], latitude, longitude), lazy.
+        where: the source, for messages.
+        any_values: whether values that cannot be are accepted.
+    """
+
+    name: str
+    date: int
+    dataset: Any
+    where: str
+    any_values: bool = False
+
+    def write(self, writer: Writer) -> None:
+        """Reads each field once."""
+        held = self.dataset.compute(scheduler="synchronous")
+        for name, field in held.data_vars.items():
+            values = np.ascontiguousarray(field.to_numpy(), dtype="<f4")
+            for place in np.ndindex(values.shape[:-2]):
+                found = Chunk.of_floats(values[place])
+                if not self.any_values:
+                    _check(str(name), found.minimum, found.maximum, lambda: self.where)
+                path = chunk_path(f"truth/{name}", (self.date, *place), 2)
+                writer.put(path, values[place], [*_whole([found]), ""])
+
+
+@dataclass(frozen=True)
+class SumsUnit:
+    """Count, sum and sum of squares at one step over the dates of one block.
+
+    Attributes:
+        name: of the unit.
+        root: the store.
+        place: block and step.
+        dates: places of the block's dates, in their order.
+        kinds: such as "mean" or "std_first5".
+        shape: (channels, rows, columns).
+    """
+
+    name: str
+    root: Path
+    place: tuple[int, int]
+    dates: tuple[int, ...]
+    kinds: tuple[str, ...]
+    shape: tuple[int, int, int]
+
+    def write(self, writer: Writer) -> None:
+        """Adds up in the dates' order, so that the sums depend on the data alone."""
+        points = int(np.prod(self.shape))
+        for kind in self.kinds:
+            sums = np.zeros(points, "<i8"), np.zeros(points), np.zeros(points)
+            paths = [
+                self.root / chunk_path(f"statistics/ensemble_{kind}", (date, self.place[1]), 3)
+                for date in self.dates
+            ]
+            for path in paths:
+                if path.stat().st_size != 4 * points:
+                    reason = f"{path.stat().st_size} bytes instead of {4 * points}"
+                    raise FileError(path, reason, "Prepare the store anew")
+            # By slabs of points, so that the sums stay in the processor's cache for all dates.
+            for begin in range(0, points, _SLAB):
+                slab = [values[begin : begin + _SLAB] for values in sums]
+                for path in paths:
+                    add_date(np.fromfile(path, "<f4", slab[0].size, offset=4 * begin), *slab)
+            for part, values in zip(SUMS, sums, strict=True):
+                about = [field_checksums(values.reshape(self.shape[0], -1))]
+                key = chunk_path(f"statistics/{kind}_{part}", self.place, 3)
+                writer.put(key, values, about)
+
+
+_FLOAT_BYTES, _SUM_BYTES = 4, 8
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A unit that is made when its turn comes.
+
+    Attributes:
+        name: of the unit.
+        size: bytes that it will write, at the most.
+        make: makes the unit.
+    """
+
+    name: str
+    size: int
+    make: Callable[[], Unit]
+
+
+def planned_units(
+    forecasts: Forecasts, form: Form, truth: xr.Dataset | None, where: str
+) -> list[Planned]:
+    """The units of forecasts and truth, in the order of the dates."""
+    sizes = forecasts.template.sizes
+    points = form.rows * form.columns
+    moments = 2 * len(form.ensembles) * form.channels * points * _FLOAT_BYTES
+    chunks = Chunks.of(forecasts.template)
+    found = []
+    for place in product(range(sizes["time"]), range(sizes["step"])):
+        parts = chunks.at(place)
+        heads = len(parts) * (values_begin(form.members) + 8 * form.members)
+        size = forecasts.width(place, parts) + heads + moments
+        found.append(_forecast(forecasts, form, chunks, place, size))
+    if truth is not None:
+        fields = sum(field[0].size for field in truth.data_vars.values())
+        for i in range(truth.sizes["time"]):
+            found.append(_truth(truth, i, fields * _FLOAT_BYTES, where, form.any_values))
+    return found
+
+
+def _forecast(
+    forecasts: Forecasts, form: Form, chunks: Chunks, place: tuple[int, int], size: int
+) -> Planned:
+    name = f"forecast-{place[0]:06d}-{place[1]:03d}"
+
+    def make() -> Unit:
+        parts = chunks.at(place)
+        return ForecastUnit(name, place, form, parts, forecasts.fields(place, parts))
+
+    return Planned(name, size, make)
+
+
+def _truth(truth: xr.Dataset, date: int, size: int, where: str, any_values: bool) -> Planned:
+    name = f"truth-{date:06d}"
+
+    def make() -> Unit:
+        (culled,) = dask.optimize(truth.isel(time=date))  # type: ignore[no-untyped-call, attr-defined]
+        return TruthUnit(name, date, culled, where, any_values)
+
+    return Planned(name, size, make)
+
+
+def planned_sums(root: Path, forecasts: xr.Dataset, form: Form) -> list[Planned]:
+    """The units of sums, one for each block of valid years and step."""
+    years, block_of = blocks(forecasts["valid_time"].to_numpy())
+    shape = (form.channels, form.rows, form.columns)
+    kinds = tuple(f"{kind}{suffix}" for suffix, _ in form.ensembles for kind in ("mean", "std"))
+    size = len(kinds) * len(SUMS) * int(np.prod(shape)) * _SUM_BYTES
+    found = []
+    for block, step in product(range(len(years)), range(forecasts.sizes["step"])):
+        dates = tuple(i for i, member in enumerate(block_of) if member == block)
+        unit = SumsUnit(f"sums-{block:06d}-{step:03d}", root, (block, step), dates, kinds, shape)
+        found.append(Planned(unit.name, size, lambda unit=unit: unit))  # type: ignore[misc]
+    return found
+
+
+def axes_of(forecasts: xr.Dataset, truth: xr.Dataset | None) -> Plan:
+    """What the store's arrays span, as JSON holds it."""
+    axes: Plan = {"forecasts": _axes(forecasts)}
+    if truth is not None:
+        axes["truth"] = _axes(truth)
+    return axes
+
+
+def _axes(dataset: xr.Dataset) -> Plan:
+    axes: Plan = {}
+    for dim in map(str, dataset.dims):
+        values = dataset[dim].to_numpy()
+        if np.issubdtype(values.dtype, np.datetime64):
+            axes[dim] = [str(value) for value in values.astype("datetime64[s]")]
+        elif dim in ("latitude", "longitude"):
+            axes[dim] = [values.size, float(values[0]), float(values[-1])]
+        else:
+            axes[dim] = values.tolist()
+    axes["variables"] = {str(n): list(map(str, f.dims)) for n, f in dataset.data_vars.items()}
+    return axes

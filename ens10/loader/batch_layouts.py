@@ -1,0 +1,340 @@
+"""Batch layouts: how the dates of an epoch become full fields, slabs, patches or points.
+
+Patches are cut at random places that depend on seed, epoch and date alone. Points of several dates
+are shuffled in memory: whole dates are read, and the features of each point are written straight to
+the point's place in the shuffled order, so that a batch is one piece of memory.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.grid import is_global
+from ens10.loader.batch import Batch
+from ens10.loader.buffers import Layout
+from ens10.loader.content import Arrays, Content, Features, Shapes, turn
+from ens10.loader.samples import Samples
+
+KindName = Literal["fields", "members", "slabs", "patches", "points"]
+Specification = dict[str, tuple[tuple[int, ...], npt.DTypeLike]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one buffer is filled with.
+
+    Attributes:
+        number: of the buffer in the epoch, from 0.
+        dates: positions of its dates in the samples.
+        repeated: (N,) whether a date is there to make ranks equal, and must have no weight.
+        seed: (seed, epoch) of what is drawn at random; ranks differ by their dates.
+    """
+
+    number: int
+    dates: npt.NDArray[np.int64]
+    repeated: npt.NDArray[np.bool_]
+    seed: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Kind(ABC):
+    """How dates become batches. A kind is immutable: it may be shared and pickled.
+
+    Attributes:
+        features: "moments" (ensemble mean and deviation of the inputs) or "members" (of the
+            inputs, normalised as their mean is).
+    """
+
+    features: Features = field(default="moments", kw_only=True)
+
+    @property
+    def per_date(self) -> int:
+        """Elements of a batch that one date gives."""
+        return 1
+
+    def rows(self, samples: Samples) -> slice:
+        """The rows of the grid that this kind can ever need.
+
+        Raises:
+            ArgumentError: it needs rows that the grid does not have.
+        """
+        return slice(0, len(samples.latitude))
+
+    @abstractmethod
+    def arrays(self, content: Content, dates: int) -> Specification:
+        """Shape and type of each array of a buffer for this number of dates."""
+
+    @abstractmethod
+    def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
+        """Does a job, and returns the bytes read; called by several threads at once."""
+
+    def count(self, dates: int, points: int) -> int:  # noqa: ARG002
+        """Number of batches that a buffer of this number of dates (and grid points) gives."""
+        return 1
+
+    def batches(self, job: Job, arrays: Arrays, points: int) -> Iterator[Batch]:  # noqa: ARG002
+        """The batches of a filled buffer, as views of it."""
+        count = len(job.dates) * self.per_date
+        yield cast("Batch", {key: values[:count] for key, values in arrays.items()})
+
+
+@dataclass(frozen=True)
+class Fields(Kind):
+    """Full fields: arrays (N, C, H, W), or (N, M, C, H, W) with `features="members"`."""
+
+    def arrays(self, content: Content, dates: int) -> Specification:
+        """Shape and type of each array of a buffer for this number of dates."""
+        return specification(content.shapes(length(self.rows(content.samples))), dates)
+
+    def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
+        """Reads each date into its place."""
+        rows, count = self.rows(content.samples), 0
+        for n, date in enumerate(job.dates.tolist()):
+            one = {key: values[n] for key, values in arrays.items() if key != "dates"}
+            count += self.read(date, content, one, rows)
+            if job.repeated[n]:
+                one["weights"][...] = 0
+        arrays["dates"][: len(job.dates)] = seconds(content.samples, job.dates)
+        return count
+
+    def read(self, date: int, content: Content, out: Arrays, rows: slice) -> int:
+        """Reads one date, and returns the bytes read."""
+        return content.read(date, out, rows)
+
+
+@dataclass(frozen=True)
+class Slabs(Fields):
+    """The same rows of every field; no other bytes are read.
+
+    Attributes:
+        first: first row, counted from the north.
+        last: the row past the last one; None for all that follow.
+    """
+
+    first: int = 0
+    last: int | None = None
+
+    def rows(self, samples: Samples) -> slice:
+        """The rows of the slab."""
+        height = len(samples.latitude)
+        last = height if self.last is None else self.last
+        if not 0 <= self.first < last <= height:
+            raise ArgumentError(
+                "kind",
+                f"rows {self.first} to {last} are no slab of {height} rows",
+                f"Give 0 <= first < last <= {height}",
+            )
+        return slice(self.first, last)
+
+
+class Scratch:
+    """Memory for one date, kept by each thread."""
+
+    def __init__(self) -> None:
+        self._kept = threading.local()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
+
+    def arrays(self, shapes: Shapes) -> Arrays:
+        """Float32 arrays of these shapes, with whatever they held before."""
+        if getattr(self._kept, "shapes", None) != shapes:
+            layout = Layout({key: (shape, np.float32) for key, shape in shapes.items()})
+            self._kept.arrays = layout.views(np.empty(layout.size, np.uint8))
+            self._kept.shapes = shapes
+        held: Arrays = self._kept.arrays
+        return held
+
+
+def specification(shapes: Shapes, count: int) -> Specification:
+    """Float32 arrays of `count` elements of these shapes, and their dates."""
+    wanted: Specification = {key: ((count, *shape), "f4") for key, shape in shapes.items()}
+    return wanted | {"dates": ((count,), "i8")}
+
+
+def seconds(samples: Samples, dates: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Valid dates in seconds since 1970."""
+    return samples.valid_time[dates].astype("datetime64[s]").astype(np.int64)
+
+
+def length(rows: slice) -> int:
+    """Number of rows."""
+    return int(rows.stop - rows.start)
+
+
+@dataclass(frozen=True)
+class Patches(Kind):
+    """Patches of `size` points: arrays (N * number, C, h, w), with the place of each patch.
+
+    Columns go on past the last meridian where the grid goes round the Earth. Only the rows of a
+    patch are read.
+
+    Attributes:
+        size: rows and columns.
+        number: patches of each date, one after the other in the batch.
+    """
+
+    size: tuple[int, int] = (128, 128)
+    number: int = 1
+    _scratch: Scratch = field(default_factory=Scratch, init=False, repr=False, compare=False)
+
+    @property
+    def per_date(self) -> int:
+        """Elements of a batch that one date gives."""
+        return self.number
+
+    def rows(self, samples: Samples) -> slice:
+        """All rows, if a patch fits into them."""
+        height, width = len(samples.latitude), len(samples.longitude)
+        fits = 1 <= self.size[0] <= height and 1 <= self.size[1] <= width
+        if not fits or self.number < 1:
+            raise ArgumentError(
+                "kind",
+                f"{self.number} patches of {self.size[0]} x {self.size[1]} points cannot be cut "
+                f"from {height} x {width}",
+                "Give a smaller size, and at least one patch",
+            )
+        return slice(0, height)
+
+    def arrays(self, content: Content, dates: int) -> Specification:
+        """Shape and type of each array, with `rows` and `columns` of each patch's corner."""
+        height, width = self.size
+        shapes = {key: (*s[:-1], width) for key, s in content.shapes(height).items()}
+        count = dates * self.number
+        corners: Specification = dict.fromkeys(("rows", "columns"), ((count,), "i8"))
+        return specification(shapes, count) | corners
+
+    def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
+        """Cuts the patches of each date."""
+        count, place = 0, 0
+        held = self._scratch.arrays(content.shapes(self.size[0]))
+        for date, repeated in zip(job.dates.tolist(), job.repeated.tolist(), strict=True):
+            for row, column in self.corners(content.samples, date, job.seed):
+                count += content.read(date, held, slice(row, row + self.size[0]))
+                for key, values in held.items():
+                    _cut(values, column, arrays[key][place])
+                if repeated:
+                    arrays["weights"][place] = 0
+                arrays["rows"][place], arrays["columns"][place] = row, column
+                place += 1
+        arrays["dates"][:place] = np.repeat(seconds(content.samples, job.dates), self.number)
+        return count
+
+    def corners(self, samples: Samples, date: int, seed: tuple[int, int]) -> list[tuple[int, int]]:
+        """First row and column of each patch of a date."""
+        height, width = len(samples.latitude), len(samples.longitude)
+        rng = np.random.default_rng([*seed, date])
+        around = width if is_global(samples.longitude) else width - self.size[1] + 1
+        rows = rng.integers(0, height - self.size[0] + 1, self.number).tolist()
+        return list(zip(rows, rng.integers(0, around, self.number).tolist(), strict=True))
+
+
+def _cut(values: npt.NDArray[Any], column: int, out: npt.NDArray[Any]) -> None:
+    """Columns from `column` on, going round where they reach the last."""
+    width = out.shape[-1]
+    first = min(width, values.shape[-1] - column)
+    out[..., :first] = values[..., column : column + first]
+    out[..., first:] = values[..., : width - first]
+
+
+@dataclass(frozen=True)
+class Points(Kind):
+    """Grid points: arrays (P, C), or (P, M, C) with `features="members"`, and (P,).
+
+    `batch_size` dates are shuffled together; the points of a date come in batches of `size`, the
+    last of the dates' being smaller. `latitude` and `longitude` are further arrays, (P,).
+
+    Attributes:
+        size: points in a batch.
+        shuffle: whether the points are shuffled; if not, they come date by date, row by row.
+    """
+
+    size: int = 4096
+    shuffle: bool = True
+    _scratch: Scratch = field(default_factory=Scratch, init=False, repr=False, compare=False)
+
+    def rows(self, samples: Samples) -> slice:
+        """All rows."""
+        if self.size < 1:
+            raise ArgumentError("kind", f"{self.size} points are no batch", "Give at least one")
+        return super().rows(samples)
+
+    def arrays(self, content: Content, dates: int) -> Specification:
+        """Shape and type of each array, for all points of the dates."""
+        shapes = content.shapes(length(self.rows(content.samples)))
+        points = dates * _grid_points(content.samples)
+        held: Specification = {key: ((points, *s[:-2]), "f4") for key, s in shapes.items()}
+        located: Specification = dict.fromkeys(("latitude", "longitude"), ((points,), "f4"))
+        return held | located | {"dates": ((points,), "i8")}
+
+    def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
+        """Reads the dates and turns them into points, each at its shuffled place."""
+        samples, rows = content.samples, self.rows(content.samples)
+        grid, count = _grid_points(samples), 0
+        places = self.places(job, grid)
+        held = self._scratch.arrays(content.shapes(length(rows)))
+        when = seconds(samples, job.dates)
+        where = np.meshgrid(samples.latitude, samples.longitude, indexing="ij")
+        for n, date in enumerate(job.dates.tolist()):
+            count += content.read(date, held, rows)
+            if job.repeated[n]:
+                held["weights"][...] = 0
+            first = n * grid
+            for key, values in held.items():
+                flat = values.reshape(-1, grid)
+                turn(flat, first, places, arrays[key].reshape(-1, len(flat)))
+            mine = places[first : first + grid]
+            arrays["dates"][mine] = when[n]
+            for key, degrees in zip(("latitude", "longitude"), where, strict=True):
+                arrays[key][mine] = degrees.reshape(-1)
+        return count
+
+    def places(self, job: Job, grid: int) -> npt.NDArray[np.int64]:
+        """The place of each point of each date in the order of the batches."""
+        points = len(job.dates) * grid
+        if not self.shuffle:
+            return np.arange(points)
+        return np.random.default_rng([*job.seed, *job.dates.tolist()]).permutation(points)
+
+    def count(self, dates: int, points: int) -> int:
+        """Number of batches that the points of these dates give."""
+        return -(-dates * points // self.size)
+
+    def batches(self, job: Job, arrays: Arrays, points: int) -> Iterator[Batch]:
+        """The points of the dates, `size` at a time."""
+        held = len(job.dates) * points
+        for first in range(0, held, self.size):
+            mine = slice(first, min(first + self.size, held))
+            yield cast("Batch", {key: values[mine] for key, values in arrays.items()})
+
+
+def _grid_points(samples: Samples) -> int:
+    return len(samples.latitude) * len(samples.longitude)
+
+
+def kind_of(kind: KindName | Kind) -> Kind:
+    """A kind by its name, or itself.
+
+    Raises:
+        UnknownNameError: no such kind, or one of unknown features.
+    """
+    if not isinstance(kind, Kind):
+        kinds: dict[str, Kind] = {
+            "fields": Fields(),
+            "members": Fields(features="members"),
+            "slabs": Slabs(),
+            "patches": Patches(),
+            "points": Points(),
+        }
+        if kind not in kinds:
+            raise UnknownNameError("kind", kind, get_args(KindName))
+        return kinds[kind]
+    if kind.features not in get_args(Features):
+        raise UnknownNameError("features", kind.features, get_args(Features))
+    return kind

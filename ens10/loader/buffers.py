@@ -1,0 +1,367 @@
+"""Memory of the loader: reusable buffers, a read-ahead ring of them, and a cache of dates.
+
+Threads fill the buffers ahead of the consumer. A buffer is filled again only when nothing refers to
+it any more: a consumer that keeps a batch keeps its values, and gets further buffers; a loop that
+keeps none runs in the memory of the ring.
+
+The cache holds a fixed part of the dates. Epochs are permutations, so a cache of the most recently
+used dates forgets each date just before it is needed again, while a fixed part is hit whenever its
+turn comes: a quarter of the dates in memory saves a quarter of the reading.
+"""
+
+import math
+import re
+import threading
+import weakref
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ens10.errors import ArgumentError
+from ens10.loader.content import Arrays, Content, Shapes
+from ens10.loader.samples import Samples
+
+Block = npt.NDArray[np.uint8]
+Allocator = Callable[[int], Block]
+_ALIGNMENT = 64
+
+
+def plain_memory(size: int) -> Block:
+    """Ordinary memory of this many bytes.
+
+    It begins at a cache line: sums over a batch are rounded in an order that depends on where its
+    numbers lie, and a training should give the same bits again.
+    """
+    block = np.empty(size + _ALIGNMENT, np.uint8)
+    first = -block.ctypes.data % _ALIGNMENT
+    return block[first : first + size]
+
+
+class Layout:
+    """Where the arrays of a batch lie in one block of memory.
+
+    Args:
+        arrays: shape and type of each.
+    """
+
+    def __init__(self, arrays: Mapping[str, tuple[tuple[int, ...], npt.DTypeLike]]) -> None:
+        self._places: dict[str, tuple[int, int, np.dtype[Any], tuple[int, ...]]] = {}
+        offset = 0
+        for key, (shape, dtype) in arrays.items():
+            kind = np.dtype(dtype)
+            size = math.prod(shape) * kind.itemsize
+            self._places[key] = (offset, offset + size, kind, shape)
+            offset += -(-size // _ALIGNMENT) * _ALIGNMENT
+        self.size = offset
+
+    def views(self, block: Block) -> dict[str, npt.NDArray[Any]]:
+        """The arrays, as views of a block."""
+        return {
+            key: block[first:last].view(dtype).reshape(shape)
+            for key, (first, last, dtype, shape) in self._places.items()
+        }
+
+
+class Lease:
+    """A block that is lent: numpy arrays made from it keep it alive; see `Slots.lend`."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block  # which lives as long as the arrays, also without its `Slots`
+        self.__array_interface__ = block.__array_interface__
+
+
+class Slots:
+    """Blocks of one size, made as they are needed and kept from one iteration to the next.
+
+    Args:
+        size: bytes of a block.
+        allocate: makes a block, such as pinned memory.
+    """
+
+    def __init__(self, size: int, allocate: Allocator = plain_memory) -> None:
+        self.size, self._allocate = size, allocate
+        self._spare: SimpleQueue[Any] = SimpleQueue()
+        self._late: SimpleQueue[Any] = SimpleQueue()
+        self._lent: list[weakref.ref[Lease]] = []
+
+    def take(self) -> Block:
+        """A block that nobody uses; a new one if there is none."""
+        for queue in (self._spare, self._late):
+            block = _first_block(queue)
+            if block is not None:
+                return block
+        return self._allocate(self.size)
+
+    def lend(self, block: Block, home: "SimpleQueue[Any]") -> tuple[Block, "weakref.ref[Lease]"]:
+        """Return a block as an array; the block is free again once all its views are gone.
+
+        What returns it is no Python code: Python delivers Ctrl-C between two instructions, and an
+        exception in a destructor is lost.
+
+        Args:
+            block: to lend.
+            home: the queue that gets it back.
+
+        Returns:
+            The array, and a reference that is dead once the block is returned.
+        """
+        lease = Lease(block)
+        # the queue ignores its second argument, which is the reference
+        reference = weakref.ref(lease, partial(home.put, block))
+        self._lent = [lent for lent in self._lent if lent() is not None]
+        self._lent.append(reference)
+        return np.asarray(lease), reference
+
+    def collect(self, returned: "SimpleQueue[Any]") -> None:
+        """Keeps the blocks that came back to a queue, and those that come later."""
+        while (block := _first_block(returned)) is not None:
+            self._spare.put(block)
+        self._late = returned
+
+    def free(self) -> None:
+        """Lets go of the blocks that are not in use."""
+        self._spare, self._late = SimpleQueue(), SimpleQueue()
+
+
+def _first_block(queue: "SimpleQueue[Any]") -> Block | None:
+    while True:
+        try:
+            item = queue.get_nowait()
+        except Empty:
+            return None
+        if isinstance(item, np.ndarray):
+            return item
+
+
+Job = TypeVar("Job")
+Fill = Callable[[Job, Block], None]
+_NEW, _STOP = "make a new one", "no more"
+
+
+class Ring(Generic[Job]):
+    """Jobs with their filled buffers, in order.
+
+    Args:
+        jobs: what to fill buffers with.
+        fill: does a job, in a reader thread or (without threads) in the caller.
+        slots: where buffers come from.
+        size: buffers of the ring.
+        threads: reader threads; 0 to fill each buffer when it is asked for.
+    """
+
+    def __init__(
+        self, jobs: Sequence[Job], fill: Fill[Job], slots: Slots, size: int, threads: int
+    ) -> None:
+        self._jobs, self._fill, self._slots = jobs, fill, slots
+        self._threads = min(threads, len(jobs))
+        self._size = size if threads else 1  # nothing is read ahead without a thread
+
+    def __iter__(self) -> Generator[tuple[Job, Block], None, None]:
+        """Yields each job with its buffer, or raises what the job raised."""
+        work = _Work(self._jobs, self._fill, self._slots, self._size)
+        readers = [
+            threading.Thread(target=_read, args=(work,), name=f"ens10 reader {n}", daemon=True)
+            for n in range(self._threads)
+        ]
+        try:
+            for reader in readers:
+                reader.start()
+            for number, job in enumerate(self._jobs):
+                yield job, work.lend(work.wait(number) if readers else work.fill(number))
+        finally:
+            work.stop(readers)
+
+
+class _Work:
+    """What the readers and the consumer of one iteration share."""
+
+    def __init__(self, jobs: Sequence[Any], fill: Fill[Any], slots: Slots, size: int) -> None:
+        self._jobs, self._fill, self._slots = jobs, fill, slots
+        self._free: SimpleQueue[Any] = SimpleQueue()
+        self._buffers, self._begun = size, 0
+        self._lent: list[weakref.ref[Lease]] = []
+        self._done: dict[int, Block | BaseException] = {}
+        self._changed = threading.Condition()
+        self._stopped = False
+        for _ in range(size):
+            self._free.put(_NEW)
+
+    def begin(self) -> tuple[int, Block] | None:
+        """A buffer, as soon as there is one, and the job for it; None when there is no more."""
+        item = self._free.get()
+        if item is _STOP:
+            return None
+        with self._changed:
+            number = self._begun
+            if self._stopped or number == len(self._jobs):
+                self._free.put(item)
+                return None
+            self._begun += 1
+        try:
+            return number, self._slots.take() if item is _NEW else item
+        except BaseException as error:  # as in `carry_out`
+            self._finish(number, error)
+            return None
+
+    def carry_out(self, number: int, block: Block) -> None:
+        """Does a job; an error is kept for the consumer."""
+        try:
+            self._fill(self._jobs[number], block)
+        except BaseException as error:  # whatever it is, the consumer raises it
+            self._finish(number, error)
+        else:
+            self._finish(number, block)
+
+    def _finish(self, number: int, result: Block | BaseException) -> None:
+        with self._changed:
+            self._done[number] = result
+            self._stopped |= isinstance(result, BaseException)
+            self._changed.notify_all()
+
+    def fill(self, number: int) -> Block:
+        """The buffer of a job, filled now."""
+        try:
+            item = self._free.get_nowait()
+        except Empty:
+            item = _NEW
+        block: Block = self._slots.take() if item is _NEW else item
+        self._fill(self._jobs[number], block)
+        return block
+
+    def wait(self, number: int) -> Block:
+        """The buffer of a job, when a reader has filled it."""
+        with self._changed:
+            if self._begun <= number and self._all_lent():
+                self._buffers += 1
+                self._free.put(_NEW)
+            self._changed.wait_for(lambda: number in self._done)
+            result = self._done.pop(number)
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def lend(self, block: Block) -> Block:
+        """The buffer as an array that gives it back when the last view of it is gone."""
+        array, reference = self._slots.lend(block, self._free)
+        self._lent.append(reference)
+        return array
+
+    def stop(self, readers: Sequence[threading.Thread]) -> None:
+        """Ends the readers, after what they are doing, and keeps the buffers."""
+        with self._changed:
+            self._stopped = True
+        for _ in readers:
+            self._free.put(_STOP)
+        for reader in readers:
+            if reader.is_alive() and reader is not threading.current_thread():
+                reader.join()
+        for result in self._done.values():
+            if not isinstance(result, BaseException):
+                self._free.put(result)
+        self._done.clear()
+        self._slots.collect(self._free)
+
+    def _all_lent(self) -> bool:
+        self._lent = [lease for lease in self._lent if lease() is not None]
+        return len(self._lent) >= self._buffers
+
+
+def _read(work: _Work) -> None:
+    """What a reader thread does; it knows nothing of the consumer, whose end ends it."""
+    while (begun := work.begin()) is not None:
+        work.carry_out(*begun)
+        del begun  # or the thread would keep the buffer while it waits for the next
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_SIZE = re.compile(r"(?P<number>\d+(\.\d*)?)\s*(?P<unit>[KMGT]?)B", re.IGNORECASE)
+
+
+class PinnedContent:
+    """Reads dates, of which some are kept, decoded and normalised.
+
+    Args:
+        content: reads dates.
+        dates: the positions to keep.
+        rows: the rows of the grid that are ever asked for.
+
+    Attributes:
+        hits: dates (or parts of them) that were taken from memory.
+        kept_bytes: memory in use.
+    """
+
+    def __init__(self, content: Content, dates: Sequence[int], rows: slice) -> None:
+        self.samples: Samples = content.samples
+        self._content, self._rows, self._chosen = content, rows, frozenset(dates)
+        self._layout = _layout(content, rows)
+        self._kept: dict[int, Arrays] = {}
+        self._lock = threading.Lock()
+        self.hits = 0
+
+    def __getstate__(self) -> dict[str, object]:
+        # A worker process keeps its own part: sending the memory would take longer than reading.
+        return {**self.__dict__, "_kept": {}, "_lock": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory in use."""
+        return len(self._kept) * self._layout.size
+
+    def shapes(self, rows: int) -> Shapes:
+        """Shapes of a date's arrays, with this number of rows."""
+        return self._content.shapes(rows)
+
+    def read(self, i: int, out: Arrays, rows: slice) -> int:
+        """Writes the arrays of date `i`, and returns the bytes read from the data."""
+        if i not in self._chosen:
+            return self._content.read(i, out, rows)
+        held, count = self._kept.get(i), 0
+        if held is None:
+            held = self._layout.views(np.empty(self._layout.size, np.uint8))
+            count = self._content.read(i, held, self._rows)
+            with self._lock:
+                self._kept[i] = held
+        else:
+            with self._lock:
+                self.hits += 1
+        first = rows.start - self._rows.start
+        for key, values in out.items():
+            values[...] = held[key][..., first : first + values.shape[-2], :]
+        return count
+
+
+def dates_that_fit(
+    cache: str | float, positions: Sequence[int], content: Content, rows: slice
+) -> list[int]:
+    """The first of these dates that fit into the memory given.
+
+    Args:
+        cache: a size such as "2GB" or "500 MB", or a share of the dates from 0 to 1.
+        positions: of the dates, in order.
+        content: says how large a date is.
+        rows: the rows that are kept.
+
+    Raises:
+        ArgumentError: neither a size nor a share.
+    """
+    if isinstance(cache, str):
+        match = _SIZE.fullmatch(cache.strip())
+        if not match:
+            raise ArgumentError("cache", f"{cache!r} is no size", 'Give one such as "2GB", or 0.25')
+        size = float(match["number"]) * _UNITS[match["unit"].upper()]
+        return list(positions[: int(size // _layout(content, rows).size)])
+    if not 0 <= cache <= 1:
+        raise ArgumentError("cache", f"{cache} is no share of the dates", 'Give 0 to 1, or "2GB"')
+    return list(positions[: round(cache * len(positions))])
+
+
+def _layout(content: Content, rows: slice) -> Layout:
+    shapes = content.shapes(rows.stop - rows.start)
+    return Layout({key: (shape, np.float32) for key, shape in shapes.items()})

@@ -1,0 +1,380 @@
+"""The order in which dates are visited, each process's share of it, and the position in it.
+
+The order is a pure function of seed and epoch, so that any epoch can be repeated and an iteration
+resumes from its saved position.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal, get_args, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.loader.batch_layouts import (
+    Fields,
+    Job,
+    Kind,
+    Scratch,
+    Slabs,
+    Specification,
+    length,
+    specification,
+)
+from ens10.loader.content import Arrays, Content
+from ens10.loader.samples import Samples
+
+Even = Literal["drop", "pad"]
+
+
+def order(
+    count: int, *, seed: int, epoch: int, shuffle: bool, rank: int = 0, world: int = 1
+) -> npt.NDArray[np.int64]:
+    """Positions that one rank visits in one epoch.
+
+    The ranks' positions are disjoint and together complete.
+
+    Args:
+        count: number of dates.
+        seed: of the shuffling.
+        epoch: from 0; each epoch has its own permutation.
+        shuffle: False for the order of time.
+        rank: of this process, from 0.
+        world: number of processes.
+
+    Raises:
+        ArgumentError: a rank that is not in the world.
+    """
+    if not 0 <= rank < world:
+        raise ArgumentError("rank", f"{rank} is not among {world} processes")
+    if not shuffle:
+        return np.arange(rank, count, world)
+    return np.random.default_rng([seed, epoch]).permutation(count)[rank::world]
+
+
+def share(count: int, rank: int, world: int, even: Even | None) -> tuple[int, int]:
+    """How many dates of its order a rank visits, and how many it repeats besides.
+
+    Training in step needs as many batches on every rank. "drop" leaves out the last dates of the
+    epoch's order, fewer than there are ranks and others in each epoch. "pad" lets some ranks
+    repeat one date, which is given no weight: each date then counts exactly once. None leaves
+    ranks unequal by one date.
+
+    Raises:
+        UnknownNameError: another policy.
+        ArgumentError: nothing would be left.
+    """
+    if even is not None and even not in get_args(Even):
+        raise UnknownNameError("even", even, get_args(Even))
+    mine = len(range(rank, count, world))
+    if even == "drop":
+        if count and count < world:
+            reason = f"{count} dates are too few for {world} processes"
+            raise ArgumentError("even", reason, 'Use fewer processes, or "pad"')
+        return count // world, 0
+    return mine, (-(-count // world) - mine if even == "pad" else 0)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which part of the dates one process visits.
+
+    Attributes:
+        rank: of this process.
+        world: number of processes.
+        even: what makes ranks equal; see `ens10.loader.order.share`.
+    """
+
+    rank: int = 0
+    world: int = 1
+    even: Even | None = None
+
+    def count(self, dates: int) -> int:
+        """Number of dates that this rank visits of so many, repetitions included."""
+        return sum(share(dates, self.rank, self.world, self.even))
+
+
+class Epoch(Sequence[Job]):
+    """The jobs of one rank in one epoch; a pure function of its arguments.
+
+    Args:
+        dates: positions of the split's dates in the samples.
+        ranks: which part of them.
+        batch_size: dates in a buffer.
+        seed: of the shuffling.
+        epoch: from 0.
+        shuffle: False for the order of time.
+    """
+
+    def __init__(
+        self,
+        dates: npt.NDArray[np.int64],
+        ranks: Ranks,
+        batch_size: int,
+        seed: int,
+        epoch: int,
+        shuffle: bool,
+    ) -> None:
+        self._size, self._seed = batch_size, (seed, epoch)
+
+        def of_rank(rank: int) -> npt.NDArray[np.int64]:
+            options = {"seed": seed, "epoch": epoch, "rank": rank, "world": ranks.world}
+            return order(len(dates), shuffle=shuffle, **options)
+
+        mine = of_rank(ranks.rank)
+        kept, repeats = share(len(dates), ranks.rank, ranks.world, ranks.even)
+        if repeats:
+            again = mine if kept else of_rank(0)
+            mine = np.concatenate([mine[:kept], again[:repeats]])
+        self._visited = dates[mine[: kept + repeats]]
+        self._repeated = np.arange(kept + repeats) >= kept
+        self._first = 0
+
+    def __len__(self) -> int:
+        return -(-len(self._visited) // self._size) - self._first
+
+    @overload
+    def __getitem__(self, number: int) -> Job: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Job]: ...
+    def __getitem__(self, number: int | slice) -> Job | list[Job]:
+        """A job, or several."""
+        if isinstance(number, slice):
+            return [self[n] for n in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        number += self._first
+        held = slice(number * self._size, (number + 1) * self._size)
+        return Job(number, self._visited[held], self._repeated[held], self._seed)
+
+    def after(self, jobs: int) -> "Epoch":
+        """The same without its first jobs, in place."""
+        self._first = jobs
+        return self
+
+
+class Place:
+    """The place of one iteration.
+
+    Args:
+        epoch: of the iteration.
+        batches: given to the consumer so far.
+    """
+
+    def __init__(self, epoch: int, batches: int) -> None:
+        self.epoch, self.batches = epoch, batches
+
+    def advance(self) -> None:
+        """Counts a batch that is about to be given."""
+        self.batches += 1
+
+
+class Position:
+    """The place of the latest iteration, and the one that the next begins at.
+
+    Args:
+        length: batches of an epoch.
+        seed: of the order.
+        dates: of the split.
+        batch_size: dates in a batch.
+        world: number of processes.
+    """
+
+    def __init__(self, length: int, seed: int, dates: int, batch_size: int, world: int) -> None:
+        self.epoch, self._length = 0, length
+        self._order = {"seed": seed, "dates": dates, "batch_size": batch_size, "world": world}
+        self._now = Place(0, 0)
+        self._next: Place | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch of the next iteration; a place loaded for another epoch is dropped."""
+        self.epoch = epoch
+        if self._next is not None and self._next.epoch != epoch:
+            self._next = None
+
+    def begin(self) -> Place:
+        """The place where an iteration begins: the one that was loaded, once, or the start."""
+        loaded, self._next = self._next, None
+        self._now = loaded or Place(self.epoch, 0)
+        return self._now
+
+    def state_dict(self) -> dict[str, int]:
+        """The place as numbers."""
+        place = self._next or self._now
+        return {
+            "epoch": place.epoch,
+            "batches": place.batches,
+            "length": self._length,
+            **self._order,
+        }
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Takes up a saved place.
+
+        Raises:
+            ArgumentError: in mid-epoch of an order that is not this one.
+        """
+        others = {k: state[k] for k, mine in self._order.items() if state[k] != mine}
+        if others and 0 < state["batches"] < state["length"]:
+            theirs = ", ".join(f"{name} {value}" for name, value in others.items())
+            mine = ", ".join(f"{name} {self._order[name]}" for name in others)
+            raise ArgumentError(
+                "state",
+                f"it was saved {state['batches']} batches into an epoch with {theirs}, not {mine}",
+                "Go on with the same settings, or from a checkpoint of an epoch's end",
+            )
+        self.epoch = state["epoch"]
+        self._next = None if others else Place(state["epoch"], state["batches"])
+
+
+Bounds = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of one process.
+
+    Processes of the same rank hold parts of the same samples, and get the same dates in the same
+    order.
+
+    Attributes:
+        rank: data-parallel rank: which dates, from 0.
+        world: data-parallel world: between how many ranks the dates are shared out.
+        rows: own rows of the grid, without a step.
+        columns: own columns.
+        bounds: where the parts of all processes begin, and the end of the last: of the rows, and
+            of the columns; ((0, 180, 361), (0, 720)) for two parts of 361 x 720 points.
+
+    Raises:
+        ArgumentError: rows or columns that are none of the parts.
+    """
+
+    rank: int
+    world: int
+    rows: slice
+    columns: slice
+    bounds: tuple[Bounds, Bounds]
+
+    def __post_init__(self) -> None:
+        named = (("rows", self.rows), ("columns", self.columns))
+        for (name, own), bounds in zip(named, self.bounds, strict=True):
+            if (own.start, own.stop) not in pairwise(bounds):
+                raise ArgumentError(name, f"{own} is no part between {bounds}")
+
+    def __hash__(self) -> int:
+        # slices have none before Python 3.12
+        return hash((self.rank, self.world, self.rows.start, self.columns.start, self.bounds))
+
+    @property
+    def parts(self) -> int:
+        """Number of processes that hold parts of the same samples."""
+        return math.prod(len(bounds) - 1 for bounds in self.bounds)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the grid is not split."""
+        return self.parts == 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the first part: the process that writes what has no place on the grid."""
+        return (self.rows.start, self.columns.start) == (0, 0)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the whole grid."""
+        return self.bounds[0][-1], self.bounds[1][-1]
+
+    @property
+    def chunks(self) -> tuple[int, int]:
+        """Largest chunks of rows and columns none of which lies in two parts.
+
+        The end of the last part need not be a multiple: chunks at the end of an array are cut.
+        """
+        rows, columns = (math.gcd(*bounds[:-1]) or bounds[-1] for bounds in self.bounds)
+        return rows, columns
+
+    def kind(self, kind: Kind) -> Kind:
+        """What the batches of this process are made of, where those of the run would be `kind`.
+
+        Raises:
+            ArgumentError: the grid is split, and batches are not of whole fields.
+        """
+        if self.whole:
+            return kind
+        if not isinstance(kind, Fields) or isinstance(kind, Slabs):
+            raise ArgumentError(
+                "kind",
+                f"{type(kind).__name__.lower()} are not split between {self.parts} processes",
+                "Set data.kind to fields or members, or lat and lon of the strategy to 1",
+            )
+        return Part(self, features=kind.features)
+
+
+@dataclass(frozen=True)
+class Part(Fields):
+    """The rows and columns of a share, of every field; bytes of other rows are not read.
+
+    Rows are read whole, and a share's columns cut from them: a row is a few kB.
+
+    Attributes:
+        share: whose.
+    """
+
+    share: Share
+    _scratch: Scratch = field(default_factory=Scratch, init=False, repr=False, compare=False)
+
+    def rows(self, samples: Samples) -> slice:
+        """The rows of the share.
+
+        Raises:
+            ArgumentError: the share is one of another grid.
+        """
+        grid = len(samples.latitude), len(samples.longitude)
+        if grid != self.share.grid:
+            raise ArgumentError(
+                "data", f"a grid of {grid} (rows, columns), but {self.share.grid} was split"
+            )
+        return self.share.rows
+
+    def arrays(self, content: Content, dates: int) -> Specification:
+        """Shape and type of each array of a buffer for this number of dates."""
+        shapes = content.shapes(length(self.rows(content.samples)))
+        width = length(self.share.columns)
+        return specification({key: (*s[:-1], width) for key, s in shapes.items()}, dates)
+
+    def read(self, date: int, content: Content, out: Arrays, rows: slice) -> int:
+        """Reads the part of one date, and returns the bytes read."""
+        if length(self.share.columns) == self.share.grid[1]:
+            return content.read(date, out, rows)
+        held = self._scratch.arrays(content.shapes(length(rows)))
+        count = content.read(date, held, rows)
+        for key, values in held.items():
+            np.copyto(out[key], values[..., self.share.columns])
+        return count
+
+
+def whole_share(grid: tuple[int, int], rank: int = 0, world: int = 1) -> Share:
+    """A share with all points of a grid (rows, columns)."""
+    rows, columns = grid
+    return Share(rank, world, slice(0, rows), slice(0, columns), ((0, rows), (0, columns)))
+
+
+def share_of(trainer: Any, grid: tuple[int, int]) -> Share:
+    """The share of this process of a trainer.
+
+    Args:
+        trainer: of Lightning, or None. Its strategy may have a method `share(grid)`; if not, the
+            grid is not split.
+        grid: rows and columns.
+    """
+    if trainer is None:
+        return whole_share(grid)
+    given = getattr(trainer.strategy, "share", None)
+    if callable(given):
+        share: Share = given(grid)
+        return share
+    return whole_share(grid, trainer.global_rank, trainer.world_size)

@@ -1,0 +1,259 @@
+"""Samples of a store, read chunk by chunk into the caller's memory."""
+
+import re
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.channels import split_exactly
+from ens10.convert import ensemble_moments
+from ens10.errors import DamagedFileError
+from ens10.loader.samples import (
+    _ALL,
+    _NO_MOVES,
+    Field,
+    Moment,
+    Moves,
+    Samples,
+    SumsOfYears,
+    move_in_place,
+)
+from ens10.packed16.layout import DamagedChunkError
+from ens10.places import is_url
+from ens10.store import StoreKind, open_store, store_kinds
+from ens10.store.checked import open_strictly
+from ens10.store.chunks import MEND, Move, Reader, open_reader
+from ens10.store.file_bytes import FileBytes
+from ens10.store.manifest import Record, compare, open_record
+
+_PARTS = ("count", "sum", "square_sum")
+
+
+class StoreSamples(Samples):
+    """Samples of a store: no dask, no zarr and no fresh memory while dates are read.
+
+    What is read is compared with the checksums of the store's manifest when it is first read, and
+    again once its file has changed: coordinates, statistics, truth and forecasts.
+
+    Means and deviations of an ensemble that is smaller than the store's are read if the store has
+    them (`ensemble_mean_first5`), and else computed from the members.
+
+    Args:
+        path: of the store.
+        target: channel, with `@step` if the truth has several steps.
+        ensemble: members that make the ensemble; None for all.
+
+    Raises:
+        MissingDataError: the store has no truth.
+        UnknownNameError: the store lacks the target.
+        ArgumentError: more members than the store has.
+        DamagedFileError: coordinates differ from the manifest; so do later what is read.
+    """
+
+    def __init__(self, path: Path | str, target: str, ensemble: int | None = None) -> None:
+        self._given = (path, target, ensemble)
+        held = store_kinds(path)
+        self._record = open_record(path)
+        self._root = open_strictly(path, self._record)
+        both = [self._part(kind, held) for kind in ("sfc", "pl") if kind in held]
+        dataset = xr.merge(both, join="exact", combine_attrs="override", compat="equals")
+        truth = self._part("truth", held)
+        super().__init__(dataset, truth, target, ensemble)
+        statistics = self._part("statistics", held)
+        self._suffix = "" if self.members == dataset.sizes["number"] else f"_first{self.members}"
+        self._has_moments = f"ensemble_mean{self._suffix}" in statistics
+        self._row = {str(c): n for n, c in enumerate(statistics["channel"].to_numpy())}
+        self._valid_year = statistics["valid_year"].sel(step=self.step).to_numpy()
+        self._levels = dataset["level"].to_numpy().tolist() if "level" in dataset else []
+        self._truth_place = self._truth_place_in(truth)
+        self._readers: dict[str, Reader] = {}
+        self._opening = threading.Lock()
+        self._kept = threading.local()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker process opens the store anew: kept buffers belong to one process.
+        return type(self), self._given
+
+    def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
+        """Reads the truth of date `i` into `out` (h, W); see `Samples.read_truth`."""
+        reader = self._reader(f"truth/{self._variable(self.target)[0]}")
+        return reader.read_into((i, *self._truth_place), out[None], rows=rows)
+
+    def read_moments(
+        self,
+        i: int,
+        step: float,
+        channels: Sequence[str],
+        mean: Field,
+        std: Field,
+        rows: slice = _ALL,
+        moves: Moves = _NO_MOVES,
+    ) -> int:
+        """Reads mean and standard deviation (n - 1), each (C, h, W); see `Samples`."""
+        if not self._has_moments:
+            return self._moments_of_members(i, step, channels, mean, std, rows, moves)
+        place = (int(self._positions[i]), self.steps.index(step))
+        fields = [self._row[channel] for channel in channels]
+        count = 0
+        for moment, out, move in (("mean", mean, moves[0]), ("std", std, moves[1])):
+            reader = self._reader(f"statistics/ensemble_{moment}{self._suffix}")
+            count += reader.read_into(place, out, fields, rows, move)
+        return count
+
+    def read_members(
+        self,
+        i: int,
+        step: float,
+        channel: str,
+        out: Field,
+        rows: slice = _ALL,
+        move: Move | None = None,
+    ) -> int:
+        """Reads the members of one channel, (M, h, W); see `Samples`."""
+        name, level = self._variable(channel)
+        place = [int(self._positions[i]), self.steps.index(step)]
+        if level is not None:
+            place.append(self._levels.index(level))
+        reader = self._reader(f"{'sfc' if level is None else 'pl'}/{name}")
+        return reader.read_into(tuple(place), out, range(self.members), rows, move)
+
+    def sums(
+        self, years: Iterable[int], step: float, channels: Sequence[str]
+    ) -> dict[Moment, SumsOfYears]:
+        """Sums of ensemble mean and deviation over the dates valid in the given years."""
+        if not self._has_moments:
+            return self._sums_by_a_pass(years, step, channels)
+        rows = [self._row[channel] for channel in channels]
+        blocks = np.flatnonzero(np.isin(self._valid_year, list(years))).tolist()
+        sums: dict[Moment, Any] = {}
+        for moment in get_args(Moment):
+            names = [f"{moment}{self._suffix}_{part}" for part in _PARTS]
+            sums[moment] = tuple(self._sum(name, blocks, step, rows) for name in names)
+        return sums
+
+    def without_truth(self) -> npt.NDArray[np.int64]:
+        """Positions of the dates whose truth is missing at every point, by the store's record.
+
+        The record of 20,000 dates is large: some megabytes of it are searched at a time.
+        """
+        if self._record is None:
+            return super().without_truth()
+        place = "/".join(map(str, self._truth_place))
+        path = f"truth/{self._variable(self.target)[0]}/c/(\\d+)/{place}/0/0"
+        row = re.compile(f'"{path}",\\d+,\\d+,[^,]*,[^,]*,{self._points},'.encode())
+        found = (place for lines in self._record.blocks() for place in row.finditer(lines))
+        lacking = [int(place[1]) for place in found]
+        return np.array(sorted(lacking), np.int64)
+
+    @property
+    def _points(self) -> int:
+        return len(self.latitude) * len(self.longitude)
+
+    def _sum(self, name: str, blocks: list[int], step: float, rows: list[int]) -> Any:
+        """One of the sums, added up over blocks in their order."""
+        array: Any = self._root[f"statistics/{name}"]
+        total = np.zeros((len(rows), *self._grid), array.dtype)
+        planes, s = _Planes(self._given[0], array, self._record), self.steps.index(step)
+        for block in blocks:
+            total += planes.read(block, s, rows)
+        return total
+
+    def _moments_of_members(
+        self,
+        i: int,
+        step: float,
+        channels: Sequence[str],
+        mean: Field,
+        std: Field,
+        rows: slice,
+        moves: Moves,
+    ) -> int:
+        held = getattr(self._kept, "members", None)
+        shape = (self.members, *mean.shape[1:])
+        if held is None or held.shape != shape:
+            held = self._kept.members = np.empty(shape, np.float32)
+        count = 0
+        for n, channel in enumerate(channels):
+            count += self.read_members(i, step, channel, held, rows)
+            mean[n], std[n] = ensemble_moments(held, axis=0)
+        move_in_place(moves, mean, std)
+        return count
+
+    def _variable(self, channel: str) -> tuple[str, float | None]:
+        surface = self.levels[channel] is None
+        return (channel, None) if surface else split_exactly(channel)
+
+    def _truth_place_in(self, truth: xr.Dataset) -> tuple[int, ...]:
+        """The truth's position along step (and level)."""
+        place = [truth.get_index("step").get_loc(self.step)]
+        _, level = self._variable(self.target)
+        if level is not None:
+            place.append(truth.get_index("level").get_loc(level))
+        return tuple(int(p) for p in place)
+
+    def _part(self, kind: StoreKind, held: Sequence[str]) -> xr.Dataset:
+        """One part of a store without dask, whose graph of 20,000 dates takes seconds to make."""
+        if kind not in held:
+            return open_store(self._given[0], kind)  # raises, and says what to do
+        store: Any = self._root.store
+        part: xr.Dataset = xr.open_zarr(store, group=kind, consolidated=False, chunks=None)
+        return part
+
+    def _reader(self, name: str) -> Reader:
+        with self._opening:  # two threads would search the manifest twice
+            if name not in self._readers:
+                self._readers[name] = open_reader(self._given[0], name, self._record)
+            return self._readers[name]
+
+
+class _Planes:
+    """Reads channels of a block and step of a sum: these alone if they are numbers in a file.
+
+    A chunk may hold all steps, of which one is wanted, and zarr would read the whole of it.
+
+    Args:
+        store: path or URL.
+        array: of zarr, over (block, step, channel, latitude, longitude).
+        record: the store's manifest.
+    """
+
+    def __init__(self, store: Path | str, array: Any, record: Record | None) -> None:
+        self._array, self._name = array, array.path
+        self._folder = None if is_url(store) else Path(store) / self._name
+        self._shape = shape = array.chunks
+        whole = shape[2:] == array.shape[2:] and shape[0] == 1 and shape[1] in (1, array.shape[1])
+        plain = not array.compressors and not array.filters and array.dtype.isnative
+        self._plain = whole and plain
+        outer = (array.shape[0], array.shape[1] // shape[1])
+        self._sums = record.array(self._name, outer) if record and self._plain else None
+
+    def read(self, block: int, step: int, channels: Sequence[int]) -> Any:
+        """Return chosen channels of one block and step, shape (channels, latitude, longitude).
+
+        Raises:
+            FileError: the chunk is missing.
+            DamagedFileError: it is too short, or differs from the manifest.
+        """
+        chunk, within = (step, 0) if self._shape[1] == 1 else (0, step)
+        file = self._folder and self._folder / f"c/{block}/{chunk}/0/0/0"
+        if not (self._plain and file and file.is_file()):
+            return np.asarray(self._array[block, step])[channels]
+        planes = np.empty((len(channels), *self._shape[3:]), self._array.dtype)
+        try:
+            with file.open("rb", buffering=0) as opened:
+                source = FileBytes(opened.fileno())
+                if self._sums is not None:
+                    fields = self._shape[2] if self._shape[1] == 1 else 0
+                    sums = self._sums.at(self._sums.number((block, chunk)))
+                    compare(sums, source, channels, fields)
+                for plane, channel in zip(planes, channels, strict=True):
+                    begin = (within * self._shape[2] + channel) * plane.nbytes
+                    source.read(begin, plane.nbytes, plane.reshape(-1).view(np.uint8))
+        except DamagedChunkError as error:
+            raise DamagedFileError(file, error.offset, error.reason, MEND) from error
+        return planes

@@ -1,0 +1,246 @@
+"""The part of a set of forecasts that a user selects: variables, levels, steps, members, dates."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.catalog import VARIABLES
+from ens10.channels import step_number
+from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
+from ens10.grib.message import MessageList
+
+_TOLERANCE = 1e-6  # of levels and steps
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d)?)?)?")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The variables, levels, steps, members and start dates to keep; None keeps all.
+
+    Attributes:
+        variables: names of this package (cfgrib's), or GRIB short names.
+        levels: pressure levels in hPa; fields that lie on no pressure level are not affected.
+        steps: lead times in the data's units (hours, or months).
+        members: the numbers of the members, or how many of the first members.
+        dates: start dates as ISO dates, years or months, or FIRST:LAST, both included.
+    """
+
+    variables: tuple[str, ...] | None = None
+    levels: tuple[float, ...] | None = None
+    steps: tuple[float, ...] | None = None
+    members: tuple[int, ...] | int | None = None
+    dates: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        variables: Sequence[str] | None = None,
+        levels: Sequence[float] | None = None,
+        steps: Sequence[float] | None = None,
+        members: Sequence[int] | int | None = None,
+        dates: Sequence[Any] | None = None,
+    ) -> "Selection":
+        """Build a selection from any sequences; years may be numbers, dates may be date objects.
+
+        Examples:
+            >>> from ens10.selection import Selection
+            >>> Selection.of(variables=["2t"], steps=[24, 48], dates=[2016]).plain()["steps"]
+            [24.0, 48.0]
+
+        Raises:
+            ArgumentError: an empty sequence.
+        """
+        return cls(
+            _as_tuple("variables", variables, str),
+            _as_tuple("levels", levels, float),
+            _as_tuple("steps", steps, float),
+            members if isinstance(members, int) else _as_tuple("members", members, int),
+            _as_tuple("dates", dates, _date_text),
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """Return the selection as JSON stores it."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> "Selection":
+        """Return the selection that `plain` was made from."""
+        return cls.of(**plain)
+
+    def of_dataset(self, dataset: xr.Dataset) -> xr.Dataset:
+        """Return the selected part of a dataset in this package's layout.
+
+        Raises:
+            UnknownNameError: a variable, level, step, member or date is not in the dataset.
+            ArgumentError: more members than the dataset has.
+        """
+        if self.variables is not None:
+            dataset = dataset[list(dict.fromkeys(_named(v, dataset) for v in self.variables))]
+        if self.levels is not None and "level" in dataset.dims:
+            dataset = _on_levels(dataset, _places("levels", self.levels, dataset["level"]))
+        if self.steps is not None:
+            dataset = dataset.isel(step=_places("steps", self.steps, dataset["step"]))
+        if self.members is not None:
+            numbers = dataset["number"].to_numpy()
+            dataset = dataset.isel(number=_member_places(numbers, self.members))
+        if self.dates is not None:
+            dataset = dataset.isel(time=date_places(dataset["time"].to_numpy(), self.dates))
+        return dataset
+
+    def of_messages(self, messages: MessageList) -> MessageList:
+        """Return the selected GRIB messages; a message without a member number is member 0.
+
+        Raises:
+            UnknownNameError: a variable, level, step, member or date is in none of the messages.
+            ArgumentError: a text that is not a date, more members than there are, or levels of
+                surface fields alone.
+            MissingDataError: each part exists, but no message has all of them.
+        """
+        if self == Selection():
+            return messages
+        selected = self._of_variables(messages)
+        meanings, records = selected.meanings, selected.records
+        keep = np.ones(len(selected), dtype=bool)
+        if self.levels is not None:
+            levels = np.array([m.pressure for m in meanings], dtype=np.float64)  # None becomes NaN
+            upper = np.unique(levels[~np.isnan(levels)])
+            if not upper.size:
+                reason = "no selected variable lies on pressure levels"
+                raise ArgumentError("levels", reason, "Omit the levels")
+            wanted = upper[_places("levels", self.levels, upper)]
+            keep &= (np.isnan(levels) | np.isin(levels, wanted))[records["meaning"]]
+        if self.steps is not None:
+            steps = np.array([meaning.step for meaning in meanings])
+            known = np.unique(steps)
+            wanted = known[_places("steps", self.steps, known)]
+            keep &= np.isin(steps, wanted)[records["meaning"]]
+        if self.members is not None:
+            # the first members are those of all variables, whatever else is selected
+            known = np.unique(np.maximum(messages.records["number"], 0))
+            wanted = known[_member_places(known, self.members)]
+            keep &= np.isin(np.maximum(records["number"], 0), wanted)
+        if self.dates is not None:
+            times = np.unique(messages.records["time"])
+            wanted = times[date_places(times.astype("datetime64[s]"), self.dates)]
+            keep &= np.isin(records["time"], wanted)
+        if not keep.any():
+            what = "a field with the variables, levels, steps, members and dates selected"
+            raise MissingDataError(messages.paths[0].parent, [what], "Select less at a time")
+        return selected.take(keep)
+
+    def _of_variables(self, messages: MessageList) -> MessageList:
+        if self.variables is None:
+            return messages
+        names = {meaning.name: meaning.name for meaning in messages.meanings}
+        aliases = {meaning.short_name: meaning.name for meaning in messages.meanings} | names
+        for name in self.variables:
+            if name not in aliases:
+                raise UnknownNameError("variables", name, sorted(names))
+        wanted = {aliases[name] for name in self.variables}
+        of_meaning = np.array([meaning.name in wanted for meaning in messages.meanings])
+        return messages.take(of_meaning[messages.records["meaning"]])
+
+
+def _as_tuple(argument: str, values: Sequence[Any] | None, convert: Any) -> Any:
+    if values is None:
+        return None
+    found = tuple(convert(value) for value in ([values] if isinstance(values, str) else values))
+    if not found:
+        raise ArgumentError(argument, "nothing is selected", "Omit it to select all")
+    return found
+
+
+def _date_text(value: str | int | date | np.datetime64) -> str:
+    """Return a date as ISO text; dates are told apart by the hour."""
+    if isinstance(value, str | int):
+        return str(value)
+    return str(np.datetime_as_string(np.datetime64(value), unit="h"))
+
+
+def _named(name: str, dataset: xr.Dataset) -> str:
+    """Return the dataset's name of a variable, which may be given by its GRIB short name."""
+    names = {v.short_name: v.name for v in VARIABLES.values()}
+    for candidate in (name, names.get(name, name)):
+        if candidate in dataset.data_vars:
+            return candidate
+    raise UnknownNameError("variables", name, dataset.data_vars)
+
+
+def _places(argument: str, selected: Sequence[float], values: Any) -> list[int]:
+    """Return the positions of the selected values along a dimension, in the dimension's order."""
+    known = np.asarray(values)
+    places = set()
+    for value in selected:
+        near = np.flatnonzero(np.abs(known.astype(np.float64) - value) <= _TOLERANCE)
+        if not near.size:
+            raise UnknownNameError(argument, step_number(value), [f"{v:g}" for v in known])
+        places.add(int(near[0]))
+    return sorted(places)
+
+
+def _on_levels(dataset: xr.Dataset, places: list[int]) -> xr.Dataset:
+    """Return the dataset on some levels; a variable that has none of them is dropped."""
+    part = dataset.isel(level=places)
+    levels = part["level"].to_numpy().tolist()
+    empty = []
+    for name, field in part.data_vars.items():
+        own = field.attrs.get("levels_hpa")
+        if own is None or "level" not in field.dims:
+            continue
+        common = [level for level in np.atleast_1d(own).tolist() if level in levels]
+        field.attrs = {**field.attrs, "levels_hpa": common}
+        empty += [] if common else [name]
+    return part.drop_vars(empty)
+
+
+def _member_places(numbers: npt.NDArray[Any], selected: tuple[int, ...] | int) -> list[int]:
+    """Return the positions of members, given as some numbers or as how many of the first.
+
+    Raises:
+        UnknownNameError: a number does not exist.
+        ArgumentError: more than there are.
+    """
+    if not isinstance(selected, int):
+        return _places("members", selected, numbers)
+    if not 1 <= selected <= numbers.size:
+        raise ArgumentError("members", f"{selected} of {numbers.size} members", "Choose fewer")
+    return list(range(selected))
+
+
+def date_places(times: npt.NDArray[np.datetime64], selected: Sequence[str]) -> list[int]:
+    """Return the positions of the selected start dates; ISO dates are compared as text.
+
+    Args:
+        times: shape (time,).
+        selected: ISO dates, years or months, or FIRST:LAST, both included.
+
+    Raises:
+        ArgumentError: a text that is not a date.
+        UnknownNameError: no start date matches.
+    """
+    starts = [str(time)[:19] for time in times]
+    places: set[int] = set()
+    for item in selected:
+        first, colon, last = item.partition(":")
+        last = last if colon else first
+        if not all(_DATE.fullmatch(end) for end in (first, last)):
+            remedy = "Write 2016-01-04, 2016-01, 2016, or FIRST:LAST"
+            raise ArgumentError("dates", f"{item!r} is not a date", remedy)
+        matches = [
+            n
+            for n, start in enumerate(starts)
+            if start[: len(first)] >= first and start[: len(last)] <= last
+        ]
+        if not matches:
+            raise UnknownNameError("dates", item, [start[:10] for start in starts])
+        places.update(matches)
+    return sorted(places)

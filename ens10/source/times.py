@@ -1,0 +1,232 @@
+"""Valid times of forecasts, and time axes in "months since" a date.
+
+Months have no fixed length, so general readers refuse "months since" unless the calendar has months
+of 30 days ("360_day" or "360"). Here they are months of the real calendar, whatever calendar the
+file names: a whole number is the same day of another month, a half is the middle of the month.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import ArgumentError, FileError
+from ens10.source.names import NAMES_OPTION, TRUTH_OPTION, Names
+
+_MONTHS_SINCE = re.compile(
+    r"\s*months?\s+since\s+(\d{1,4})-(\d{1,2})(?:-(\d{1,2}))?"
+    r"(?:[T\s]+(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?(?:\.0*)?)?\s*(?:Z|UTC|[+-]00:?00)?\s*",
+    re.IGNORECASE,
+)
+_SINCE = " since "
+Decoding = bool | Mapping[str, bool]
+
+
+def reference_date(units: object) -> np.datetime64 | None:
+    """The date that units such as "months since 1960-01-01" count from; None for other units."""
+    found = _MONTHS_SINCE.fullmatch(str(units))
+    if found is None:
+        return None
+    year, month, day, *time = (int(part or 0) for part in found.groups())
+    hour, minute, second = time
+    text = f"{year:04d}-{month:02d}-{day or 1:02d}T{hour:02d}:{minute:02d}:{second:02d}"
+    try:
+        return np.datetime64(text, "s")
+    except ValueError:  # 30 February, say
+        return None
+
+
+def opened(open_with: Callable[[Decoding], xr.Dataset], source: Path | str) -> xr.Dataset:
+    """Decode all times of a dataset except those in months; `with_month_times` decodes these.
+
+    Args:
+        open_with: opens it, given what xarray calls `decode_times`.
+        source: where it comes from, for errors.
+
+    Raises:
+        FileError: times in units that are neither a fixed length nor months.
+    """
+    try:
+        dataset = open_with(True)
+        units = {name: field.encoding.get("units") for name, field in dataset.variables.items()}
+        held = {name for name, field in dataset.variables.items() if field.dtype == object}
+        months = [name for name in held if reference_date(units[name]) is not None]
+        if not months:
+            return dataset
+    except ValueError as error:
+        fields = open_with(False).variables
+        units = {name: field.attrs.get("units") for name, field in fields.items()}
+        since = [str(name) for name in fields if _SINCE in str(units[name])]
+        months = [name for name in since if reference_date(units[name]) is not None]
+        if not since:
+            raise
+        if not months:
+            raise _unreadable(since, fields, source) from error
+    try:
+        return open_with({str(name): False for name in months})
+    except ValueError as error:
+        others = [str(n) for n in units if _SINCE in str(units[n]) and n not in months]
+        raise _unreadable(others, open_with(False).variables, source) from error
+
+
+def _unreadable(
+    names: list[str], fields: Mapping[object, xr.Variable], source: Path | str
+) -> FileError:
+    about = [
+        f"{name} in {fields[name].attrs.get('units')!r} "
+        f"(calendar {fields[name].attrs.get('calendar', 'standard')!r})"
+        for name in names
+    ]
+    return FileError(
+        source,
+        f"times that cannot be read: {', '.join(about)}",
+        "Write them in units such as 'hours since 1900-01-01' of the standard calendar",
+    )
+
+
+def with_month_times(dataset: xr.Dataset) -> xr.Dataset:
+    """The dataset with numbers in "months since" a date as dates.
+
+    Args:
+        dataset: with times as in the file, where they are in months; NaN becomes NaT.
+    """
+    dates = {}
+    for name, field in dataset.variables.items():
+        start = reference_date(field.attrs.get("units"))
+        if start is None or field.dtype.kind not in "iuf":
+            continue
+        months = field.to_numpy().astype(np.float64)
+        there = np.isfinite(months)
+        when = after_months(np.array(start), np.where(there, months, 0.0)).astype("datetime64[ns]")
+        kept = {key: v for key, v in field.attrs.items() if key not in ("units", "calendar")}
+        dates[name] = (field.dims, np.where(there, when, np.datetime64("NaT")), kept)
+    coordinates = {name: value for name, value in dates.items() if name in dataset.coords}
+    others = {name: value for name, value in dates.items() if name not in coordinates}
+    return dataset.assign_coords(coordinates).assign(others) if dates else dataset
+
+
+_HOURS = {"h": 1, "hr": 1, "hour": 1, "hours": 1, "d": 24, "day": 24, "days": 24}
+_MONTHS = ("month", "months")
+_UNSAID = ("", "1", "unitless", "unknown", "none")
+
+
+def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
+    """The dataset with the coordinate `valid_time`, over (time, step) or (time,)."""
+    dims = [d for d in ("time", "step") if d in dataset.dims]
+    if "valid_time" in dataset.coords:
+        valid = dataset["valid_time"].to_numpy()
+        held = dataset["valid_time"].dims
+        indices = [slice(None) if d in held else None for d in dims]
+        if set(held) <= set(dims) and np.issubdtype(valid.dtype, np.datetime64):
+            valid = valid.transpose([held.index(d) for d in dims if d in held])[tuple(indices)]
+        else:
+            raise ArgumentError(
+                "valid_time",
+                "expected dates over time and step",
+                f"Map it with {NAMES_OPTION} FILE, that of the truth with {TRUTH_OPTION} FILE",
+            )
+    elif "step" in dataset.dims:
+        valid = _valid_times(dataset["time"].to_numpy(), dataset, names)
+    else:
+        valid = dataset["time"].to_numpy()
+    shape = [dataset.sizes[d] for d in dims]
+    valid = np.broadcast_to(valid, shape).astype("datetime64[ns]")
+    dated = dataset.assign_coords(valid_time=(dims, valid))
+    if "step" in dims:
+        steps = dataset["step"].to_numpy()
+        dated = dated.assign_coords(step=("step", steps, {"units": _units(dataset, names)}))
+    return dated
+
+
+def _units(dataset: xr.Dataset, names: Names) -> str:
+    return str(dataset["step"].attrs.get("units", names.step_units))
+
+
+def with_step_numbers(dataset: xr.Dataset, names: Names, source: Path | str) -> xr.Dataset:
+    """The dataset with `step` in hours or in months, integers where all are whole.
+
+    Args:
+        dataset: with the coordinate `step`: durations, or numbers in hours, days or months.
+        names: whose `step_units` count where the file does not say units.
+        source: where it comes from, for errors.
+
+    Raises:
+        ArgumentError: other units.
+    """
+    step = dataset["step"].to_numpy()
+    text = str(dataset["step"].attrs.get("units", "")).strip().lower()
+    units = "h"
+    if np.issubdtype(step.dtype, np.timedelta64):
+        step = step / np.timedelta64(1, "h")
+    elif text in _HOURS:
+        step = step * _HOURS[text]
+    elif text in _MONTHS:
+        units = "months"
+    elif text in _UNSAID:
+        units = names.step_units
+    else:
+        raise ArgumentError(
+            "step",
+            f"the lead times of {source} are in {text!r}",
+            "Give them in hours, days or months, and their attribute units accordingly",
+        )
+    if step.dtype == np.float32:
+        step = np.round(step.astype(np.float64), 6)  # 0.1 as it is written
+    whole = step.round().astype(np.int64)
+    values = whole if np.array_equal(whole, step) else step
+    return dataset.assign_coords(step=("step", values, {"units": units}))
+
+
+def _valid_times(
+    start: npt.NDArray[Any], dataset: xr.Dataset, names: Names
+) -> npt.NDArray[np.datetime64]:
+    ahead = dataset["step"].to_numpy() - names.first_step
+    start = start.astype("datetime64[s]")[:, None]
+    if _units(dataset, names) == "months":
+        return after_months(start, ahead[None, :])
+    valid: npt.NDArray[np.datetime64] = start + np.round(ahead * 3600).astype("timedelta64[s]")
+    return valid
+
+
+def after_months(start: npt.NDArray[Any], months: npt.ArrayLike) -> npt.NDArray[np.datetime64]:
+    """The dates that lie some months of the calendar after others.
+
+    Whole months keep day and hour, the day at most the month's last: 31 January + 1 is 28 or 29
+    February. A fraction lies between its two whole months in proportion to the days between them,
+    so that half a month after the first of a month is its middle: 1 November + 0.5 is 16 November
+    00 UTC, 1 February 2001 + 0.5 is 15 February 00 UTC.
+
+    Args:
+        start: dates.
+        months: of any sign, such as 2.5; broadcast against `start`.
+
+    Returns:
+        Dates to the second.
+    """
+    start = start.astype("datetime64[s]")
+    whole = np.floor(months)
+    fraction = np.asarray(months) - whole
+    begin = _after_whole_months(start, whole)
+    if not fraction.any():
+        return begin
+    length = (_after_whole_months(start, whole + 1) - begin).astype(np.float64)
+    between: npt.NDArray[np.datetime64]
+    between = begin + np.round(fraction * length).astype("timedelta64[s]")
+    return between
+
+
+def _after_whole_months(
+    start: npt.NDArray[np.datetime64], months: npt.NDArray[Any]
+) -> npt.NDArray[np.datetime64]:
+    first = start.astype("datetime64[M]")
+    within = start - first.astype(start.dtype)  # day and hour within the month
+    valid = first + months.astype(np.int64).astype("timedelta64[M]")
+    length = (valid + 1).astype("datetime64[D]") - valid.astype("datetime64[D]")
+    days = np.minimum(within.astype("timedelta64[D]"), length - 1)
+    dates: npt.NDArray[np.datetime64] = valid.astype("datetime64[s]") + days
+    dates += within - within.astype("timedelta64[D]")
+    return dates
