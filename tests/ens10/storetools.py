@@ -8,9 +8,9 @@ from pathlib import Path
 SCRIPT = """
 import sys, time
 from ens10.convert import prepare
-from ens10.convert import work_units
+from ens10.convert import workers
 
-def slowly(folder, group, real=work_units.work):
+def slowly(folder, group, real=workers.work):
     time.sleep({pause})
     return real(folder, group)
 

@@ -11,7 +11,7 @@ from storetools import assert_same, units_done
 
 from ens10 import prepare
 from ens10.convert import workers
-from ens10.convert.work_units import work
+from ens10.convert.workers import work
 from ens10.errors import ArgumentError, FileError
 
 

@@ -12,7 +12,7 @@ from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.metrics import crps_ensemble, crps_normal
 from ens10.source import open_source
 from ens10.synthetic import World
-from ens10.synthetic import truth as laws
+from ens10.synthetic import atmosphere as laws
 from ens10.synthetic.atmosphere import recipe
 
 

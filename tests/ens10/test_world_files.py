@@ -10,7 +10,7 @@ from eccodesreader import messages
 from ens10.errors import ArgumentError, FileError
 from ens10.source import open_source
 from ens10.synthetic import World
-from ens10.synthetic import truth as laws
+from ens10.synthetic import atmosphere as laws
 from ens10.synthetic.atmosphere import Atmosphere, Channel, climatology, recipe
 
 
