@@ -24,11 +24,7 @@ SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 DIRECTIVE = re.compile(r"^::: ([\w.]+)$(?:\n    options:\n      members: \[(.*)\])?", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s#]+)")
 # what the commands are made of, and what others are built upon: not for import by users
-<<<<<<< HEAD
-INTERNAL = re.compile(r"ens10\.(cli|\w*commands|compiled|progress|screen|streaming|vector_math)")
-=======
-INTERNAL = re.compile(r"ens10\.(cli(\.\w+)?|compiled|progress|streaming)")
->>>>>>> 884feab (The data path in fewer, larger modules; one Selection; README for newcomers)
+INTERNAL = re.compile(r"ens10\.(cli(\.\w+)?|compiled|progress|vector_math)")
 PACKAGES = ("ens10", "metrics", "models")
 INSTALLED = find_spec("mkdocs") and find_spec("mkdocstrings") and find_spec("material")
 
