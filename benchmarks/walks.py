@@ -143,7 +143,8 @@ def main() -> None:
         if options.draw:
             print("\n".join(f"    {module}" for module in result["visits"]))
     if options.out:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
+        kept = json.loads(options.out.read_text()) if options.out.exists() else {}
+        options.out.write_text(json.dumps({**kept, "now": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

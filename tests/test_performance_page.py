@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TABLE = (ROOT / "docs" / "performance.md").read_text()
 # What checks cost: docs/reliability.md tells it.
-COSTS = ("checksums", "gribflips", "gribguard", "integrity", "soak")
+COSTS = ("checksums", "gribflips", "gribguard", "integrity", "soak", "walks")
 ROWS = re.findall(r"^\| (?!what|---)([^|]+)\| ([^|]+)\| ([^|]+)\| (\w+) \|$", TABLE, re.MULTILINE)
 
 
