@@ -3,7 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,9 @@ from ens10.channels import (
 )
 from ens10.climate import Sums, years_of
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.store.chunks import Move
+
+if TYPE_CHECKING:  # which needs zarr's codecs
+    from ens10.store.chunks import Move
 
 Field = npt.NDArray[np.float32]
 Moment = Literal["mean", "std"]
@@ -27,7 +29,7 @@ Moment = Literal["mean", "std"]
 SumsOfYears = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]
 _LOG = logging.getLogger(__name__)
 _ALL = slice(None)
-Moves = tuple[Move | None, Move | None]  # of means and of deviations; see `ens10.store.chunks`
+Moves = tuple["Move | None", "Move | None"]  # of means and of deviations; see `ens10.store.chunks`
 _NO_MOVES: Moves = (None, None)
 
 
@@ -123,7 +125,7 @@ class Samples(ABC):
         channel: str,
         out: Field,
         rows: slice = _ALL,
-        move: Move | None = None,
+        move: "Move | None" = None,
     ) -> int:
         """Writes the members of one channel, (M, h, W), each contiguous; see `read_moments`."""
 
@@ -177,7 +179,7 @@ class Samples(ABC):
         }
 
 
-def move_in_place(moves: Iterable[Move | None], *fields: Field) -> None:
+def move_in_place(moves: "Iterable[Move | None]", *fields: Field) -> None:
     """Does the moves of fields (n, h, W) that were written to their places already."""
     for move, held in zip(moves, fields, strict=True):
         if move is not None:
