@@ -382,10 +382,10 @@ def _gigabytes(size: int) -> str:
 
 
 def complete(folder: Folder, plan: Plan) -> None:
-    """Writes the manifest, and the metadata at the top."""
-    for where in (".", "climate", "climate/*"):
-        for left in folder.store.glob(f"{where}/zarr.*.partial"):
-            left.unlink()  # of a run that was killed while zarr wrote
+    """Write the manifest, and the metadata at the top."""
+    for where in (".", "climate", "climate/*", "manifest", "manifest/*"):
+        for leftover in folder.store.glob(f"{where}/zarr.*.partial"):
+            leftover.unlink()  # of a run that was killed while zarr wrote
     write_manifest(folder, plan)
 
 

@@ -187,6 +187,25 @@ def test_a_full_disk_is_one_clear_error_and_resumes(write, tmp_path, monkeypatch
     assert_same(store, tmp_path / "other")
 
 
+@pytest.mark.parametrize("where", [".", "manifest", "manifest/json"])
+def test_metadata_that_zarr_had_begun_is_removed(write, tmp_path, monkeypatch, where):
+    source, store = write(cube()), tmp_path / "s"
+
+    def killed(folder, plan):
+        place = folder.store / where
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "zarr.0123.partial").write_text("{")
+        raise FileError(place, "killed")
+
+    monkeypatch.setattr("ens10.convert.preparation.write_manifest", killed)
+    with pytest.raises(FileError, match="killed"):
+        prepare(source, store)
+    monkeypatch.undo()
+    prepare(source, store)
+    prepare(source, tmp_path / "other")
+    assert_same(store, tmp_path / "other")
+
+
 def test_a_disk_that_is_too_small_is_told_first(write, tmp_path, monkeypatch, begun):
     class Usage:
         free = 10_000
