@@ -236,7 +236,7 @@ def test_the_site_has_the_docstrings(site):
         name: " ".join(html.unescape(re.sub("<.*?>", "", page)).split())
         for name, page in site.items()
     }
-    assert "Builds a store from forecasts and, if given, the truth" in text["reference/ens10.html"]
+    assert "Build a store from forecasts and, if given, the truth" in text["reference/ens10.html"]
     assert "CRPS of ensembles of M members." in text["reference/metrics_crps.html"]
     assert "truth: over time [, step] [, level], latitude" not in text["reference/loader.html"]
     assert "over time [, step] [, level], latitude" in text["reference/metrics_sums.html"]
@@ -257,6 +257,6 @@ def test_the_site_needs_no_network_and_links_names(site):
     for name, page in site.items():
         loaded = re.findall(r'<(?:script|link|img)\b[^>]*(?:src|href)="(https?:[^"]*)"', page)
         assert not loaded, name
-    target = 'href="reference/metrics_crps.html#ens10.metrics.crps.crps_normal"'
+    target = 'href="reference/metrics_crps.html#ens10.metrics.distributions.normal.crps_normal"'
     assert target in site["scores.html"]
     assert 'href="../models.html"' in site["repository/index.html"]
