@@ -56,6 +56,7 @@ NAMES = """
     ops.aten.batch_norm_update_stats ops.aten.convolution_backward var_mean
     cuda.get_device_name cuda.is_available cuda.max_memory_allocated cuda.synchronize manual_seed
     optim.AdamW optim.lr_scheduler optim.lr_scheduler.ExponentialLR random random.fork_rng save
+    cumsum isnan movedim special.logit take_along_dim utils.flop_counter.FlopCounterMode
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
