@@ -51,7 +51,7 @@ def the_scores_page_runs(capsys):
     exec(imports)
     write_climate("store.zarr", parse_climate(["t2m@48"]))
     page = commands("docs/scores.md")
-    assert len(page) == 2
+    assert len(page) == 3
     for command in page:
         assert main(command) == 0, command
     told = capsys.readouterr().out
