@@ -12,7 +12,10 @@ from ens10 import compiled
 @pytest.fixture
 def nowhere(monkeypatch, tmp_path):
     """No folder but one that is named; temporary files in `tmp_path`."""
-    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [caching.UserProvidedCacheLocator])
+    kinds = caching.CacheImpl._locator_classes
+    named = [kind for kind in kinds if kind.__name__.endswith("UserProvidedCacheLocator")]
+    assert named
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", named)
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
