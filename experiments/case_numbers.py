@@ -1,14 +1,13 @@
 """The numbers of a case study: means over the region, weighted by the area of the cells."""
 
-import csv
-import io
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 
 import numpy as np
 import xarray as xr
 
 from ens10.experiments.case import Event, Shown
+from ens10.experiments.writers import csv_of
 
 EXTREME = 0.5  # |EFI| from which ECMWF's charts show an index
 
@@ -112,11 +111,4 @@ def event_facts(event: Event) -> dict[str, float]:
 
 def to_csv(rows: Sequence[Numbers]) -> str:
     """All numbers with nine digits; empty where undefined."""
-    names = [field.name for field in fields(Numbers)]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    for row in rows:
-        values = [getattr(row, name) for name in names[1:]]
-        writer.writerow([row.name, *("" if np.isnan(v) else f"{v:.9g}" for v in values)])
-    return text.getvalue()
+    return csv_of([field.name for field in fields(Numbers)], map(astuple, rows), ".9g")

@@ -13,7 +13,7 @@ from ens10.experiments.maps import skill_maps
 from ens10.experiments.reporting.assembly import assemble
 from ens10.experiments.reporting.diagnostics import Diagnosis, diagnose
 from ens10.experiments.reporting.groups import Group, read_groups
-from ens10.experiments.writers import latex, markdown, to_csv
+from ens10.experiments.tables import latex, markdown, to_csv
 from ens10.progress import track
 
 TITLE = "Post-processed ensemble forecasts: scores"

@@ -1,7 +1,5 @@
 """Predictions to scores: a netCDF file of additive states and CSV files of final numbers."""
 
-import csv
-import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,6 +17,7 @@ from ens10.experiments.locks import locked
 from ens10.experiments.raw_ensemble import open_climate, open_raw, with_name
 from ens10.experiments.reading import open_forecast, open_truth, reading, store_of
 from ens10.experiments.statefile import load_states, save_states
+from ens10.experiments.writers import csv_of
 from ens10.grid import Weighting
 from ens10.machine_errors import writing_netcdf
 from ens10.metrics import Interval, ScoringOptions, monthly_climatology, summarise
@@ -275,33 +274,28 @@ def _names(scores: xr.Dataset) -> list[str]:
 
 
 def _total_table(scores: xr.Dataset) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["score", "value", "lower", "upper", "units", "block_length"])
+    rows: list[list[Any]] = []
     for name in _names(scores):
         row = [f"{float(scores[name + part]):.9g}" for part in BOUNDS]
         units = scores[name].attrs.get("units", "")
-        writer.writerow([name, *row, units, _block_length(scores[name])])
+        rows.append([name, *row, units, _block_length(scores[name])])
     for name in ("dates", "count"):
         if name in scores:
-            writer.writerow([name, int(scores[name]), "", "", "", ""])
-    return text.getvalue()
+            rows.append([name, int(scores[name]), "", "", "", ""])
+    return csv_of(["score", "value", "lower", "upper", "units", "block_length"], rows)
 
 
 def _group_table(scores: xr.Dataset, by: Sequence[str]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [*by, "score", "value", "lower", "upper", "units", "dates", "count", "block_length"]
-    )
+    rows = []
     for place, (label, part) in enumerate(_cells(scores, by)):
         for name in _names(scores):
             row = [f"{float(part[name + bound]):.9g}" for bound in BOUNDS]
             numbers = [int(part["dates"]), int(part["count"])]
             units = part[name].attrs.get("units", "")
             length = _block_length(part[name], place)
-            writer.writerow([*label, name, *row, units, *numbers, length])
-    return text.getvalue()
+            rows.append([*label, name, *row, units, *numbers, length])
+    heads = ["score", "value", "lower", "upper", "units", "dates", "count", "block_length"]
+    return csv_of([*by, *heads], rows)
 
 
 def _cells(scores: xr.Dataset, by: Sequence[str]) -> Iterator[tuple[list[str], xr.Dataset]]:

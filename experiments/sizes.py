@@ -7,8 +7,6 @@ It predicts the run's test dates from the first 2, 5 and 10 members, scores them
 """
 
 import argparse
-import csv
-import io
 import shutil
 import sys
 from collections.abc import Sequence
@@ -24,6 +22,7 @@ from ens10.experiments.members import SIZES
 from ens10.experiments.run import CONFIG, run_stage
 from ens10.experiments.score import score_run
 from ens10.experiments.trust import write_config
+from ens10.experiments.writers import csv_of
 from ens10.metrics import summarise
 from ens10.untrusted import read_mapping
 
@@ -49,11 +48,7 @@ def score_sizes(run: Path | str, sizes: Sequence[int] = SIZES) -> Path:
         raise ArgumentError("run", f"{run.name} does not take members", "Give a run that does")
     config = _config(run)
     lines = [_score(run, config, size) for size in sizes]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    write_whole(run / SIZES_FILE, text.getvalue())
+    write_whole(run / SIZES_FILE, csv_of(_COLUMNS, lines))
     return run / SIZES_FILE
 
 

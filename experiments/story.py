@@ -7,8 +7,8 @@ import numpy as np
 
 from ens10.experiments.finished import FinishedRun
 from ens10.experiments.reporting.groups import step_of
-from ens10.experiments.tables import Row
-from ens10.experiments.writers import ABSENT, Column, columns
+from ens10.experiments.tables import Row, columns
+from ens10.experiments.writers import ABSENT, Column
 from ens10.grid import is_global
 from ens10.metrics.figures.geometry import degrees
 

@@ -1,16 +1,42 @@
-"""The table of scores of several runs, as typed rows; `writers` turns it into text."""
+"""The table of scores of several runs: typed rows, and from them the columns of a text."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.experiments.finished import FinishedRun
+from ens10.experiments.writers import (
+    ABSENT,
+    MARKDOWN,
+    NOT_CLEAR,
+    Column,
+    csv_of,
+    escaped,
+    latex_of,
+    markdown_of,
+)
 from ens10.metrics import Interval, interval, summarise
-from ens10.metrics.uncertainty import Floats, Method, Sums, mean_of, paired_sums
+from ens10.metrics.uncertainty import (
+    REPLICATES,
+    Floats,
+    Method,
+    Sums,
+    blocks_in_words,
+    mean_of,
+    paired_sums,
+)
 
+_CSV_PARTS = ("", "_lower", "_upper")
+_WEIGHTS = {
+    "cell": "grid points weighted by the exact area of their cells",
+    "cos": "grid points weighted by the cosine of latitude",
+    "none": "grid points unweighted",
+}
 FEW_DATES = 20  # the bootstrap over dates needs tens of them
 
 
@@ -208,3 +234,133 @@ def _attained(s: Sums) -> Floats:
         for of in ("", "reference_", "best_")
     )
     return mean_of({"sum": reference - crps, "weight": reference - best})
+
+
+def columns(rows: Sequence[Row], *, seconds: bool = False) -> list[Column]:
+    """The columns that hold anything, with as many digits as fit the units.
+
+    Args:
+        rows: of `score_table`.
+        seconds: whether to show how long each fit took, which differs from run to run.
+    """
+    units = f" ({rows[0].units})" if rows and rows[0].units else ""
+    digits = _decimals(rows[0].crps.value) if rows else 0
+
+    def made(heading: str, cell: Callable[[Row], str]) -> Column:
+        return Column(heading, tuple(map(cell, rows)))
+
+    found = [
+        Column("Model", tuple(row.model for row in rows), numeric=False),
+        Column("Forecast", tuple(map(_forecast, rows)), numeric=False),
+        made(f"CRPS{units}", lambda row: _with_bounds(row.crps, digits)),
+        made("CRPSS (%)", lambda row: _with_bounds(row.crpss, 1, 100)),
+        made("Attained skill (%)", lambda row: _with_bounds(row.attained, 1, 100)),
+        made(f"Δ CRPS to row above{units}", lambda row: _difference(row.difference, digits)),
+        made(f"Fair CRPS{units}", lambda row: _with_bounds(row.crps_fair, digits)),
+        made(f"RMSE{units}", lambda row: _with_bounds(row.rmse, digits, bounds=False)),
+        made("Spread/error", lambda row: _with_bounds(row.spread_error, 3, bounds=False)),
+        made("Parameters", lambda row: _count(row.parameters)),
+    ]
+    if seconds:
+        found.append(made("Fit (s)", lambda row: _seconds(row.seconds)))
+    return [column for column in found if set(column.cells) != {ABSENT}]
+
+
+def notes(rows: Sequence[Row]) -> list[str]:
+    """What a reader has to know of the numbers: estimators, intervals, weights."""
+    first = rows[0]
+    if first.method == "bootstrap":
+        shown = (i for r in rows for i in (r.crps, r.crpss, r.attained, r.difference, r.crps_fair))
+        how = f"{REPLICATES} circular block bootstrap samples, {blocks_in_words(shown)}"
+    else:
+        how = "Student's t on jackknife values, which takes dates as independent"
+    told = [
+        "CRPS (lower is better): plain estimator for members, closed form for normals; "
+        f"{_WEIGHTS.get(first.weights, first.weights)}.",
+        f"In brackets: {100 * first.confidence:g} % confidence interval over the "
+        f"{first.dates} test dates ({how}); comparisons are paired date by date.",
+    ]
+    if any(row.difference for row in rows):
+        told.append(f"{NOT_CLEAR} marks a difference whose interval holds 0.")
+    return told
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The table in GitHub's Markdown with its notes; the same scores give the same bytes."""
+    told = " ".join(escaped(note, MARKDOWN) for note in notes(rows))
+    return f"{markdown_of(columns(rows))}\n{told}\n"
+
+
+def latex(rows: Sequence[Row]) -> str:
+    """The table as a LaTeX tabular with the rules of the package booktabs."""
+    return latex_of(columns(rows), notes(rows))
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """All columns in full precision, intervals as three columns each; empty where undefined."""
+    intervals = {f.name for f in fields(Row) if "Interval" in str(f.type)}
+    head = [
+        f"{f.name}{part}"
+        for f in fields(Row)
+        for part in (_CSV_PARTS if f.name in intervals else ("",))
+    ]
+    return csv_of(head, map(_values, rows))
+
+
+def _values(row: Row) -> dict[str, Any]:
+    """All values of a row by the names of their columns in CSV."""
+    found: dict[str, Any] = {}
+    for field in fields(Row):
+        value = getattr(row, field.name)
+        bounds = isinstance(value, Interval)
+        parts = (value.value, value.lower, value.upper) if bounds else (value,)
+        found |= {f"{field.name}{p}": part for p, part in zip(_CSV_PARTS, parts, strict=False)}
+    return found
+
+
+def _forecast(row: Row) -> str:
+    if row.members is None:
+        return row.forecast
+    return f"{row.members} member{'s' if row.members > 1 else ''}"
+
+
+def _decimals(value: float) -> int:
+    """Decimals that show four digits of a value."""
+    if not math.isfinite(value) or value == 0:
+        return 3
+    return min(9, max(0, 3 - math.floor(math.log10(abs(value)))))
+
+
+def _number(value: float, decimals: int) -> str:
+    text = f"{value:.{decimals}f}"
+    # a rounded -0.000 would claim a sign that it does not have
+    zero = not any(c in "123456789" for c in text)
+    return text.lstrip("-") if zero else text.replace("-", "−")
+
+
+def _with_bounds(
+    made: Interval | None, decimals: int, factor: float = 1, *, bounds: bool = True
+) -> str:
+    if made is None or math.isnan(made.value):
+        return ABSENT
+    value = _number(factor * made.value, decimals)
+    if not bounds or math.isnan(made.lower):
+        return value
+    lower, upper = (_number(factor * x, decimals) for x in (made.lower, made.upper))
+    return f"{value} [{lower}, {upper}]"
+
+
+def _difference(made: Interval | None, decimals: int) -> str:
+    text = _with_bounds(made, decimals)
+    unclear = made is not None and made.lower <= 0 <= made.upper
+    return f"{text} {NOT_CLEAR}" if unclear else text
+
+
+def _count(number: int | None) -> str:
+    return ABSENT if number is None else f"{number:,}"
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return ABSENT
+    return f"{seconds:.1f}" if seconds < 100 else f"{seconds:.0f}"

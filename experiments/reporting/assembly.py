@@ -13,7 +13,8 @@ from ens10.experiments.reporting.choices import choice
 from ens10.experiments.reporting.diagnostics import Diagnosis
 from ens10.experiments.reporting.groups import Group
 from ens10.experiments.reporting.scorecard import Line, card_table, overview, score_card
-from ens10.experiments.writers import ABSENT, Column, columns, notes
+from ens10.experiments.tables import columns, notes
+from ens10.experiments.writers import ABSENT, Column
 from ens10.untrusted import read_mapping
 
 CONFIG = "config.yaml"

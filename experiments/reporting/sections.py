@@ -22,7 +22,7 @@ from ens10.experiments.reporting.diagnostics import QUANTILE, Diagnosis
 from ens10.experiments.reporting.groups import Group
 from ens10.experiments.reporting.mapimages import Kind, Scale, colour_bar, map_picture, scale_of
 from ens10.experiments.reporting.svg import label, panels
-from ens10.experiments.writers import columns
+from ens10.experiments.tables import columns
 from ens10.metrics import finish_mean, reliability_diagram
 
 Diagnoses = Mapping[str, Diagnosis]

@@ -1,7 +1,5 @@
 """The table of models and seeds, and paired intervals of models in an expected order."""
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from ens10.durable import clear_leftovers, write_whole
 from ens10.errors import MissingDataError
 from ens10.experiments.finished import SCORES, FinishedRun, read_runs
 from ens10.experiments.tables import Row, interval_of, score_table
+from ens10.experiments.writers import columns_of, csv_of, markdown_of
 from ens10.metrics import Interval, summarise
 from ens10.metrics.uncertainty import blocks_in_words
 
@@ -150,9 +149,7 @@ def as_markdown(models: Sequence[Sequence[Entry]]) -> str:
     units = models[0][0].row.units
     heads = ["Model", "Forecast", "Seeds", f"CRPS ({units})", "Attained skill (%)", "Its range"]
     heads += ["Spread/error", "PIT deviation (%)", "CPU (s)", "Memory (MB)", "Parameters"]
-    lines = ["| " + " | ".join(heads) + " |", "| --- | --- |" + " ---: |" * (len(heads) - 2)]
-    lines += ["| " + " | ".join(_cells(entries)) + " |" for entries in models]
-    return "\n".join(lines) + "\n"
+    return markdown_of(columns_of(heads, map(_cells, models), text=(0, 1)))
 
 
 def _cells(entries: Sequence[Entry]) -> list[str]:
@@ -165,7 +162,7 @@ def _cells(entries: Sequence[Entry]) -> list[str]:
         return "–" if np.isnan(number) else format(number, form)
 
     return [
-        first.model.replace("_", r"\_"),
+        first.model,
         f"{first.members} members" if first.members else first.forecast,
         str(len(entries)),
         mean(lambda e: e.row.crps.value, ".4f"),
@@ -187,29 +184,26 @@ def sizes_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
     if not scores:
         return ""
     sizes = sorted({size for held in scores.values() for one in held for size in one})
-    heads = [f"{size} members" for size in sizes]
-    lines = ["| CRPS, given | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
-    for model, held in scores.items():
-        cells = [f"{np.mean([one.get(size, np.nan) for one in held]):.4f}" for size in sizes]
-        lines.append("| " + " | ".join([model.replace("_", r"\_"), *cells]) + " |")
-    return "\n".join(lines) + "\n"
+    heads = ["CRPS, given", *(f"{size} members" for size in sizes)]
+    rows = [
+        [model, *(f"{np.mean([one.get(size, np.nan) for one in held]):.4f}" for size in sizes)]
+        for model, held in scores.items()
+    ]
+    return markdown_of(columns_of(heads, rows))
 
 
 def as_csv(models: Sequence[Sequence[Entry]]) -> str:
     """A line for each model and seed."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     bounds = [f"{name}{part}" for name in ("crps", "attained") for part in ("", "_lower", "_upper")]
     costs = ["spread_error", "pit_deviation", "cpu_seconds", "memory_mb"]
-    writer.writerow(["model", "seed", *bounds, *costs, "parameters", "dates"])
+    rows = []
     for entry in (entry for entries in models for entry in entries):
         row, values = entry.row, []
         for held in (row.crps, row.attained):
             values += [held.value, held.lower, held.upper] if held else [np.nan] * 3
         values += [entry.spread_error, entry.pit, entry.cpu, entry.memory]
-        shown = ["" if np.isnan(value) else f"{value:.6g}" for value in values]
-        writer.writerow([row.model, entry.seed, *shown, row.parameters, row.dates])
-    return text.getvalue()
+        rows.append([row.model, entry.seed, *values, row.parameters, row.dates])
+    return csv_of(["model", "seed", *bounds, *costs, "parameters", "dates"], rows, ".6g")
 
 
 def comparisons(
@@ -222,15 +216,15 @@ def comparisons(
         pairs: names; those that no seed has both of are left out.
     """
     shown: list[Interval] = []
-    lines = ["| CRPS skill, 95 % | " + " | ".join(f"seed {seed}" for seed in runs) + " |"]
-    lines.append("|---|" + "---:|" * len(runs))
+    rows = []
     for worse, better in pairs:
         found = [_skill(held, worse, better) for held in runs.values()]
         if any(found):
             cells = [skill_in_words(skill) if skill else "–" for skill in found]
-            lines.append(f"| {better} against {worse} | " + " | ".join(cells) + " |")
+            rows.append([f"{better} against {worse}", *cells])
             shown += [skill for skill in found if skill]
-    return "\n".join([*lines, "", skill_note(shown)]) + "\n"
+    heads = ["CRPS skill, 95 %", *(f"seed {seed}" for seed in runs)]
+    return f"{markdown_of(columns_of(heads, rows), escape=False)}\n{skill_note(shown)}\n"
 
 
 def skill_in_words(skill: Interval) -> str:

@@ -19,8 +19,8 @@ from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tables import comparisons, write_files
 from ens10.experiments.runner.trainings import OPTIMUM, find_cells, keep_optimum
 from ens10.experiments.runner.worlds import WorldSize, store_of
-from ens10.experiments.tables import Row, score_table
-from ens10.experiments.writers import markdown, to_csv
+from ens10.experiments.tables import Row, markdown, score_table, to_csv
+from ens10.experiments.writers import columns_of, markdown_of
 
 SIZE = WorldSize(steps=(48,), kinds=("sfc",))  # as `ens10 demo` has it
 # The order that the world's construction says: each pair's first has the larger (worse) CRPS.
@@ -43,13 +43,13 @@ def summary(folders: dict[int, Path]) -> str:
     names = (*MODELS, OPTIMUM)
     runs = {seed: read_runs([held / name for name in names]) for seed, held in folders.items()}
     tables = {seed: {row.model: row for row in score_table(held)} for seed, held in runs.items()}
-    lines = ["| CRPS (K) / attained skill | " + " | ".join(f"seed {s}" for s in runs) + " |"]
-    lines.append("|---|" + "---:|" * len(runs))
+    heads = ["CRPS (K) / attained skill", *(f"seed {seed}" for seed in runs)]
+    cells = []
     for model in names:
         rows = [tables[seed][model] for seed in runs]
-        cells = [f"{row.crps.value:.4f} / {_value(row)}" for row in rows]
-        lines.append(f"| {model} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", comparisons(runs, ORDER)])
+        cells.append([model, *(f"{row.crps.value:.4f} / {_value(row)}" for row in rows)])
+    table = markdown_of(columns_of(heads, cells), escape=False)
+    return f"{table}\n{comparisons(runs, ORDER)}"
 
 
 def _value(row: Row) -> str:

@@ -4,8 +4,6 @@ python -m ens10.experiments.studies.leave_one_year_out STORE --target t2m --out 
 """
 
 import argparse
-import csv
-import io
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from ens10.experiments.runner.running import run_cells
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.trainings import states_file
 from ens10.experiments.statefile import load_states
+from ens10.experiments.writers import ABSENT, columns_of, csv_of, markdown_of
 from ens10.grid import Weighting
 from ens10.loader.batch import Batch
 from ens10.loader.batches import Batches
@@ -248,39 +247,33 @@ def _line(step: float, name: str, states: xr.Dataset, raw: xr.Dataset) -> Line:
 
 def markdown(lines: Sequence[Line], target: str, units: str, step_units: str) -> str:
     """The table in Markdown."""
-    head = f"| lead ({step_units}) | method | CRPS ({units}) | CRPS less raw ({units}) | CRPSS |"
-    rows = [head, "|---|---|---|---|---|"]
+    heads = [f"lead ({step_units})", "method", f"CRPS ({units})", f"CRPS less raw ({units})"]
+    rows = []
     for line in lines:
         value, low, high = line.crps
         crps = f"{value:.3f} [{low:.3f}, {high:.3f}]"
         if line.method == "raw":
-            rows.append(f"| {line.step} | raw | {crps} | – | – |")
+            rows.append([str(line.step), "raw", crps, ABSENT, ABSENT])
             continue
         change = "{:+.3f} [{:+.3f}, {:+.3f}]".format(*line.difference)
         skill = "{:+.3f} [{:+.3f}, {:+.3f}]".format(*line.crpss)
-        rows.append(f"| {line.step} | {line.method} | {crps} | {change} | {skill} |")
+        rows.append([str(line.step), line.method, crps, change, skill])
     dates = lines[0].dates
     interval = "Student's t" if dates < _BELOW_WHICH_STUDENT else _BLOCKS
-    rows += [
-        "",
-        f"{target}; each year predicted by a fit to the others; plain CRPS for the members of raw, "
-        f"closed form for the normals; no area weights; in brackets 95 % intervals over {dates} "
-        f"start dates ({interval}, paired where a difference is shown).",
-    ]
-    return "\n".join(rows) + "\n"
+    table = markdown_of(columns_of([*heads, "CRPSS"], rows, text=range(5)), escape=False)
+    return (
+        f"{table}\n{target}; each year predicted by a fit to the others; plain CRPS for the "
+        "members of raw, closed form for the normals; no area weights; in brackets 95 % intervals "
+        f"over {dates} start dates ({interval}, paired where a difference is shown).\n"
+    )
 
 
 def to_csv(lines: Sequence[Line]) -> str:
     """Return all numbers as CSV, one row for each step and method."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
     parts = ("", "_lower", "_upper")
     scores = [f"{score}{part}" for score in ("crps", "difference", "crpss") for part in parts]
-    writer.writerow(["step", "method", "dates", *scores])
-    for line in lines:
-        values = [*line.crps, *line.difference, *line.crpss]
-        writer.writerow([line.step, line.method, line.dates, *(f"{v:.6g}" for v in values)])
-    return file.getvalue()
+    rows = [[n.step, n.method, n.dates, *n.crps, *n.difference, *n.crpss] for n in lines]
+    return csv_of(["step", "method", "dates", *scores], rows, ".6g")
 
 
 @tells_errors

@@ -16,8 +16,6 @@ adds what a model scores that is given fewer members.
 """
 
 import argparse
-import csv
-import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +34,7 @@ from ens10.experiments.reading import open_predictions, reading
 from ens10.experiments.report import png
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.tables import FEW_DATES
-from ens10.experiments.writers import ABSENT
+from ens10.experiments.writers import ABSENT, columns_of, csv_of, markdown_of
 from ens10.metrics import Interval, interval, score_states
 from ens10.metrics.figures.style import BLUE, GREY, INK, ORANGE, STYLE, in_units, new_figure
 from ens10.metrics.uncertainty import (
@@ -283,19 +281,21 @@ def markdown(curve: RawCurve, worths: Sequence[Worth]) -> str:
     """Two tables: the raw CRPS by number of members, and what each forecast is worth."""
     units = in_units(curve.units)
     sizes: list[float] = [*sorted({*SIZES, curve.held, *curve.measured}), float("inf")]
-    lines = [f"| Members of {curve.name} | Expected CRPS{units} | Measured, first members |"]
-    lines.append("| ---: | ---: | ---: |")
+    raw = []
     for size in sizes:
         seen = curve.plain if size == curve.held else curve.measured.get(int(min(size, 1e9)))
         shown = ABSENT if seen is None else f"{seen:.4f}"
         name = "∞" if np.isinf(size) else f"{size:.0f}"
-        lines.append(f"| {name} | {curve.crps(size):.4f} | {shown} |")
-    lines += ["", f"| Forecast | Given members | CRPS{units} | Worth in members of {curve.name} |"]
-    lines.append("| --- | ---: | ---: | --- |")
-    for worth in worths:
-        given = "all" if worth.given is None else str(worth.given)
-        lines.append(f"| {worth.name} | {given} | {worth.crps:.4f} | {in_members(worth)} |")
-    return "\n".join([*lines, "", *_notes(curve, worths)]) + "\n"
+        raw.append([name, f"{curve.crps(size):.4f}", shown])
+    heads = [f"Members of {curve.name}", f"Expected CRPS{units}", "Measured, first members"]
+    above = markdown_of(columns_of(heads, raw, text=()), escape=False)
+    rows = [
+        [w.name, "all" if w.given is None else str(w.given), f"{w.crps:.4f}", in_members(w)]
+        for w in worths
+    ]
+    heads = ["Forecast", "Given members", f"CRPS{units}", f"Worth in members of {curve.name}"]
+    below = markdown_of(columns_of(heads, rows, text=(0, 3)), escape=False)
+    return "\n".join([above, below, *_notes(curve, worths)]) + "\n"
 
 
 def _notes(curve: RawCurve, worths: Sequence[Worth]) -> list[str]:
@@ -317,15 +317,11 @@ def _notes(curve: RawCurve, worths: Sequence[Worth]) -> list[str]:
 
 def to_csv(worths: Sequence[Worth]) -> str:
     """All numbers with nine digits: `inf` where no number of members is enough."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", "given", "crps", "members", "members_lower", "members_upper"])
-    for worth in worths:
-        made = (worth.members.value, worth.members.lower, worth.members.upper)
-        cells = ["" if np.isnan(value) else f"{value:.9g}" for value in made]
-        given = "" if worth.given is None else worth.given
-        writer.writerow([worth.name, given, f"{worth.crps:.9g}", *cells])
-    return text.getvalue()
+    heads = ["run", "given", "crps", "members", "members_lower", "members_upper"]
+    rows = [
+        [w.name, w.given, w.crps, w.members.value, w.members.lower, w.members.upper] for w in worths
+    ]
+    return csv_of(heads, rows, ".9g")
 
 
 def worth_figure(curve: RawCurve, worths: Sequence[Worth]) -> Figure:

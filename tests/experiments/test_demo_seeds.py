@@ -10,8 +10,7 @@ from ens10.experiments.demo import DATES, YEARS
 from ens10.experiments.finished import mean_score, read_runs
 from ens10.experiments.runner.tables import skill_in_words, skill_note
 from ens10.experiments.studies import demo_seeds
-from ens10.experiments.tables import score_table
-from ens10.experiments.writers import to_csv
+from ens10.experiments.tables import score_table, to_csv
 from ens10.metrics import score_states
 from ens10.synthetic import World
 

@@ -11,8 +11,7 @@ from ens10.cli import main
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.experiments.finished import read_run, read_runs
 from ens10.experiments.report import write_report
-from ens10.experiments.tables import score_table
-from ens10.experiments.writers import columns, markdown
+from ens10.experiments.tables import columns, markdown, score_table
 from ens10.metrics import summarise
 
 FIGURES = ("crps", "crpss-maps", "calibration", "learning-curves")

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.experiments.finished import read_run, read_runs
-from ens10.experiments.tables import score_table
-from ens10.experiments.writers import _number, columns, latex, markdown, notes, to_csv
+from ens10.experiments.tables import _number, columns, latex, markdown, notes, score_table, to_csv
 from ens10.metrics import summarise
 
 

@@ -1,7 +1,5 @@
 """Paired differences of variants over dates and for each seed, as tables and a figure."""
 
-import csv
-import io
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from ens10.experiments.runner.trainings import read_kept
 from ens10.experiments.studies.ablation.cells import place_of
 from ens10.experiments.studies.ablation.spec import Ablation
 from ens10.experiments.tables import FEW_DATES
-from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, markdown_of
+from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, csv_of, markdown_of
 from ens10.metrics import Interval, interval, summarise
 from ens10.metrics.figures.style import BLUE, GREY, INK, STYLE, in_units, new_figure
 from ens10.metrics.uncertainty import Method, Sums, blocks_in_words, difference_of, paired_sums
@@ -265,11 +263,10 @@ def table(lines: Sequence[Line]) -> list[Column]:
 
 def to_csv(lines: Sequence[Line]) -> str:
     """A line for each variant and seed, and one for all seeds with the bounds."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     head = ["variant", "against", "seed", "crps", "difference", "difference_lower"]
     head += ["difference_upper", "eecrps_difference", "eecrps_difference_lower"]
-    writer.writerow([*head, "eecrps_difference_upper", *(key for _, key, _ in _COSTS)])
+    head += ["eecrps_difference_upper", *(key for _, key, _ in _COSTS)]
+    rows = []
     for line in lines:
         for seed in [*line.kept, None]:
             one = line if seed is None else Line(
@@ -277,9 +274,8 @@ def to_csv(lines: Sequence[Line]) -> str:
             )  # fmt: skip
             values = [one.crps, *_three(line, CRPS, seed), *_three(line, EECRPS, seed)]
             values += [one.cost(key) for _, key, _ in _COSTS]
-            shown = ["" if math.isnan(value) else f"{value:.9g}" for value in values]
-            writer.writerow([line.name, line.against or "", "" if seed is None else seed, *shown])
-    return text.getvalue()
+            rows.append([line.name, line.against, seed, *values])
+    return csv_of(head, rows, ".9g")
 
 
 def difference_figure(lines: Sequence[Line]) -> Figure:

@@ -1,7 +1,5 @@
 """The table and the figure of the heat experiment, from the results of its cells."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
@@ -19,6 +17,7 @@ from ens10.experiments.runner.tables import write_files
 from ens10.experiments.studies.heat.module import matched
 from ens10.experiments.studies.heat.training import RESULT
 from ens10.experiments.studies.heat.world import COEFFICIENTS, HeatWorld, Ints
+from ens10.experiments.writers import columns_of, csv_of, markdown_of
 from ens10.metrics.figures.style import STYLE, new_figure
 from ens10.untrusted import parse_json
 
@@ -81,11 +80,8 @@ def write_tables(results: Sequence[Result], folder: Path) -> None:
 
 def markdown(results: Sequence[Result]) -> str:
     """A row for each configuration: each seed's scores, then means."""
-    lines = [
-        "| configuration | layer | within 1 % (%) | mean | MSE | map found (%) | steps "
-        "| parameters | CPU s |",
-        "|---|---|---|---:|---:|---|---:|---:|---:|",
-    ]
+    heads = ["configuration", "layer", "within 1 % (%)", "mean", "MSE", "map found (%)", "steps"]
+    lines = []
     for config in dict.fromkeys(r["config"] for r in results):
         rows = [r for r in results if r["config"] == config]
         within = [100 * r["within"] for r in rows]
@@ -101,17 +97,14 @@ def markdown(results: Sequence[Result]) -> str:
             f"{rows[0]['parameters']:,}",
             f"{mean(r['cpu_seconds'] for r in rows):.0f}",
         )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        lines.append(cells)
+    made = columns_of([*heads, "parameters", "CPU s"], lines, text=(0, 1, 2, 5))
+    return markdown_of(made, escape=False)
 
 
 def to_csv(results: Sequence[Result]) -> str:
     """A line for each cell."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, _COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(results)
-    return file.getvalue()
+    return csv_of(_COLUMNS, results)
 
 
 def _each(values: Sequence[float]) -> str:

@@ -3,8 +3,6 @@
 Published values stand beside the scores. The tables are written as Markdown, CSV, LaTeX and HTML.
 """
 
-import csv
-import io
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +19,7 @@ from ens10.experiments.runner.trainings import OPTIMUM, place_of, read_kept
 from ens10.experiments.studies.reproduce.command import Request
 from ens10.experiments.studies.reproduce.published import UNVERIFIED, Published, load_published
 from ens10.experiments.tables import FEW_DATES, interval_of
-from ens10.experiments.writers import ABSENT, Column, latex_of, markdown_of
+from ens10.experiments.writers import ABSENT, Column, csv_of, latex_of, markdown_of
 from ens10.metrics import Interval, summarise
 from ens10.metrics.uncertainty import Method, blocks_in_words
 
@@ -288,20 +286,17 @@ def _dates(results: Sequence[Result]) -> str:
 
 def paper_csv(results: Sequence[Result], published: Published) -> str:
     """A line for each model, task and score, in full precision."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     head = ["protocol", "target", "members", "model", "score", "units", "seeds", "mean", "spread"]
-    writer.writerow([*head, "published", "confirmed", "source"])
+    rows = []
     for result in results:
         task = result.task
         for score in (name for name in SCORE_NAMES if name in result.values):
             value = published.find(score, result.model, task.target, task.members)
             numbers = [result.mean(score), result.spread(score)]
-            shown = ["" if math.isnan(number) else repr(number) for number in numbers]
             theirs = [value.value, str(value.confirmed), value.source] if value else ["", "", ""]
             about = [task.rules.name, task.target, task.members, result.model, score, result.units]
-            writer.writerow([*about, len(result.values[score]), *shown, *theirs])
-    return text.getvalue()
+            rows.append([*about, len(result.values[score]), *numbers, *theirs])
+    return csv_of([*head, "published", "confirmed", "source"], rows)
 
 
 def skill_note(shown: Sequence[Interval]) -> str:

@@ -1,7 +1,5 @@
 """The tables of the traps: what is trained, the raw ensemble, the weights of extremes; a figure."""
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ from ens10.experiments.runner.tables import write_files
 from ens10.experiments.studies.traps.cells import RESULT
 from ens10.experiments.studies.traps.raw_ensemble import EFI_RULES
 from ens10.experiments.studies.traps.training import RAW
-from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, filled, markdown_of
+from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, csv_of, filled, markdown_of
 from ens10.metrics.figures.style import BLUE, INK, ORANGE, STYLE, new_figure
 from ens10.untrusted import parse_json
 
@@ -237,13 +235,14 @@ def write_tables(results: Results, folder: Path) -> str:
     """Writes table.md and table.csv; returns the Markdown."""
     made = tables(results)
     text = "\n".join(markdown_of(columns) for columns in made.values())
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["seed", "name", "quantity", "value"])
-    for seed, held in sorted(results.items()):
-        for name, result in sorted(held.items()):
-            writer.writerows([seed, name, *row] for row in _leaves(result))
-    write_files(folder, {"table.md": text, "table.csv": file.getvalue()})
+    rows = [
+        (seed, name, *leaf)
+        for seed, held in sorted(results.items())
+        for name, result in sorted(held.items())
+        for leaf in _leaves(result)
+    ]
+    csv = csv_of(["seed", "name", "quantity", "value"], rows)
+    write_files(folder, {"table.md": text, "table.csv": csv})
     return text
 
 
