@@ -106,6 +106,8 @@ def _root(path: Path | str) -> zarr.Group:
     try:
         root = zarr.open_group(for_zarr(path), mode="r", use_consolidated=False)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if not is_url(path) and (Path(path) / "zarr.json").exists():
+            raise FileError(path, f"its zarr.json cannot be read ({error})", MEND) from error
         raise FileError(path, "not a store of ens10 (no Zarr hierarchy there)", remedy) from error
     version = root.attrs.get("ens10_format")
     if not isinstance(version, int):

@@ -6,6 +6,7 @@ longitude where there are any: a field (..., H, W). What a forecast holds severa
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -68,7 +69,7 @@ class Distribution:
             cls.kind, CLASSES[kind] = kind, cls
             cls.crps_estimator = cls.__dict__.get("crps_estimator", kind)
 
-    # ------------------------------------------------------------------ what a subclass gives
+    # ------------------------------------------------------------------ to be written by a subclass
 
     def crps(self, y: Any) -> Any:
         """Continuous ranked probability score of each point against `y`, in its unit."""
@@ -102,7 +103,7 @@ class Distribution:
         """
         raise NotImplementedError
 
-    # ------------------------------------------------------------------ what follows from it
+    # ------------------------------------------------------------------ derived from those above
 
     def log_score(self, y: Any) -> Any:  # noqa: ARG002
         """Minus the logarithm of the density at `y`, nats.
@@ -481,6 +482,27 @@ class ClosedForm(Distribution):
         with np.errstate(all="ignore"):
             found = type(self).inverse(ops, *arguments, p)  # type: ignore[misc]
         return ops.cast(found, like)
+
+
+@dataclass(eq=False)
+class Bounded(ClosedForm):
+    """A family between two bounds: truncated there, or censored, which puts a mass at each bound.
+
+    Args:
+        mu: location before the bounds, (..., H, W), target units.
+        sigma: scale before the bounds, 0 or more, target units.
+        lower: lower bound, a number or a field; -inf for none.
+        upper: upper bound, above `lower`; inf for none.
+        positive: see `ClosedForm`.
+    """
+
+    mu: Any
+    sigma: Any
+    lower: Any = -np.inf
+    upper: Any = np.inf
+    positive: bool = False
+
+    parameters: ClassVar = BOUNDED
 
 
 def clipped(ops: Any, x: Any, lower: Any, upper: Any) -> Any:

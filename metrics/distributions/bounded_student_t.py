@@ -202,15 +202,15 @@ def _kernels(truncated: bool) -> dict[str, Kernel]:
 
 
 @dataclass(eq=False)
-class TruncatedStudentT(ClosedForm, kind="truncated_student_t"):
-    """Truncated Student's t distribution: a t variable given that it lies between two bounds.
+class _BoundedStudentT(ClosedForm):
+    """Student's t distribution between two bounds.
 
     Args:
         df: degrees of freedom, above 1; scores are NaN for less; no unit.
         mu: location before the bounds, (..., H, W), target units.
-        sigma: scale before them, 0 or more, likewise.
-        lower: lower bound, a number or a field.
-        upper: upper bound.
+        sigma: scale before the bounds, 0 or more, target units.
+        lower: lower bound, a number or a field; -inf for none.
+        upper: upper bound, above `lower`; inf for none.
         positive: see `ClosedForm`.
     """
 
@@ -222,26 +222,18 @@ class TruncatedStudentT(ClosedForm, kind="truncated_student_t"):
     positive: bool = False
 
     parameters: ClassVar = _PARAMETERS
+    inverse_on_host = True
+
+
+class TruncatedStudentT(_BoundedStudentT, kind="truncated_student_t"):
+    """A t variable given that it lies between two bounds; see its base."""
+
     kernels: ClassVar = _kernels(truncated=True)
     inverse = partial(_quantile, True)
-    inverse_on_host = True
 
 
-@dataclass(eq=False)
-class CensoredStudentT(ClosedForm, kind="censored_student_t"):
-    """Censored Student's t distribution: a t variable moved to the nearest of two bounds.
+class CensoredStudentT(_BoundedStudentT, kind="censored_student_t"):
+    """A t variable moved to the nearest of two bounds; see its base."""
 
-    The arguments are those of `TruncatedStudentT`.
-    """
-
-    df: Any
-    mu: Any
-    sigma: Any
-    lower: Any = -inf
-    upper: Any = inf
-    positive: bool = False
-
-    parameters: ClassVar = _PARAMETERS
     kernels: ClassVar = _kernels(truncated=False)
     inverse = partial(_quantile, False)
-    inverse_on_host = True

@@ -11,7 +11,7 @@ from scipy import special
 from ens10.metrics._reduce import Over
 from ens10.metrics.distributions import censored, truncated
 from ens10.metrics.distributions import standard_logistic as shape
-from ens10.metrics.distributions.base import BOUNDED, LOCATION, SCALE, ClosedForm
+from ens10.metrics.distributions.base import LOCATION, SCALE, Bounded, ClosedForm
 from ens10.metrics.distributions.formula import Kernel
 from ens10.metrics.distributions.normal import standardised
 from ens10.metrics.distributions.shapes import Window, narrow, times
@@ -60,10 +60,6 @@ def _quantile(ops: Any, mu: Any, sigma: Any, p: Any) -> Any:
     return mu + sigma * ops.logit(p)
 
 
-def _standard_quantile(ops: Any, p: Any) -> Any:
-    return ops.logit(p)
-
-
 def _variance_censored(ops: Any, *arguments: Any) -> Any:
     """Var Y, from mu, sigma, lower and upper."""
     mu, sigma, _, _ = arguments
@@ -92,14 +88,14 @@ def _variance_truncated(ops: Any, *arguments: Any) -> Any:
 
 
 def _central(ops: Any, window: Window) -> Any:
-    """E Z^2."""
+    """The second moment E Z^2 of a window around 0."""
     lo, hi = window.lower, window.upper
     total = _partial_square(ops, hi) - _partial_square(ops, lo)
     return total / (ops.expit(hi) - ops.expit(lo))
 
 
 def _tail(ops: Any, window: Window) -> Any:
-    """E (Z - lower)^2 from the integral of t P(X > lower + t | X > lower)."""
+    """E (Z - lower)^2 of a window above 0: twice the integral of t P(X > lower + t | X > lower)."""
     c, v, w = ops.exp(-window.lower), ops.exp(-window.w), window.w
     e = v * (1 + c) / (1 + c * v)
     p = -ops.expm1(-w) / (1 + c * v)
@@ -109,7 +105,7 @@ def _tail(ops: Any, window: Window) -> Any:
 
 
 def _partial_square(ops: Any, x: Any) -> Any:
-    """E[X^2; X <= x]."""
+    """The part of the second moment that lies below x: the integral of t^2 f(t) up to x."""
     size = ops.abs(x)
     v = ops.exp(-size)
     down = ops.expit(-size)
@@ -119,7 +115,7 @@ def _partial_square(ops: Any, x: Any) -> Any:
 
 
 def _dilog_over(ops: Any, x: Any) -> Any:
-    """-Li2(-x) / x for x in [0, 1], and 1 at 0."""
+    """Dilogarithm over its argument, -Li2(-x) / x, for x in [0, 1]; 1 at 0."""
     safe = ops.maximum(x, _SMALL)
     total = ops.full_like(x, 0.0)
     for n in range(13, 0, -1):
@@ -176,7 +172,8 @@ def crps_logistic(
             sigma pi / sqrt(3).
         y: observations. Arrays broadcast by position, DataArrays by dimension name, with equal
             coordinates. Plain numbers are accepted for each.
-        dim: as for `crps_truncated_normal`.
+        dim: dimensions of a weighted mean (numbers of axes, names for DataArrays, or "all"); None
+            for the scores of the points.
         weights: of the mean.
         nan: "propagate" or "omit", in the mean.
         check: refuse a negative sigma.
@@ -192,27 +189,11 @@ def crps_logistic(
     return Logistic.formula("crps")(mu, sigma, y, check=check, dim=dim, weights=weights, nan=nan)
 
 
-@dataclass(eq=False)
-class TruncatedLogistic(ClosedForm, kind="truncated_logistic"):
-    """Truncated logistic distribution: a logistic variable given that it lies between two bounds.
+class TruncatedLogistic(Bounded, kind="truncated_logistic"):
+    """Truncated logistic, see `Bounded`: a logistic variable given that it is between bounds."""
 
-    Args:
-        mu: location before the bounds, (..., H, W), target units.
-        sigma: scale before them, 0 or more, likewise.
-        lower: lower bound, a number or a field.
-        upper: upper bound.
-        positive: see `ClosedForm`.
-    """
-
-    mu: Any
-    sigma: Any
-    lower: Any = -inf
-    upper: Any = inf
-    positive: bool = False
-
-    parameters: ClassVar = BOUNDED
     kernels: ClassVar = truncated.kernels(shape, _variance_truncated)
-    inverse = partial(truncated.quantile, shape.cdf, _standard_quantile)
+    inverse = partial(truncated.quantile, shape.cdf, shape.quantile)
 
 
 def crps_truncated_logistic(
@@ -233,8 +214,10 @@ def crps_truncated_logistic(
     Scheuerer & Moeller 2015, doi:10.1214/15-AOAS843, and Taillardat et al. 2016,
     doi:10.1175/MWR-D-15-0260.1; Jordan, Krueger & Lerch 2019, doi:10.18637/jss.v090.i12,
     appendix A): sigma times E|Z - z| less the integral of G (1 - G), with z = (y - mu) / sigma
-    and Z distributed as G(x) = (F(x) - F(l)) / (F(u) - F(l)). Outside the bounds, at sigma = 0,
-    and for gradients what `crps_truncated_normal` says holds.
+    and Z distributed as G(x) = (F(x) - F(l)) / (F(u) - F(l)). For y outside the bounds it is
+    the score at the nearest bound plus the distance to it; at sigma = 0, the distance of y to the
+    value between the bounds that is nearest to mu. Gradients of tensors are analytic and finite
+    for every sigma >= 0, also by finite bounds that are tensors.
 
     Args:
         mu: location of the logistic before truncation; any shape.
@@ -243,7 +226,8 @@ def crps_truncated_logistic(
             coordinates. Plain numbers are accepted for each.
         lower: lower bound; -inf for none.
         upper: upper bound, above `lower`; inf for none.
-        dim: as for `crps_truncated_normal`.
+        dim: dimensions of a weighted mean (numbers of axes, names for DataArrays, or "all"); None
+            for the scores of the points.
         weights: of the mean.
         nan: "propagate" or "omit", in the mean.
         check: refuse a negative sigma and bounds that are not in order.
@@ -252,7 +236,8 @@ def crps_truncated_logistic(
         The scores, in the unit of `mu`, as the kind of array that was given.
 
     Raises:
-        ArgumentError: as for `crps_truncated_normal`.
+        ArgumentError: a negative sigma, or lower >= upper (on lazy arrays when computed); arrays
+            of several libraries or that do not fit each other.
         UnknownNameError: another NaN policy.
     """
     return TruncatedLogistic.formula("crps")(
@@ -260,27 +245,11 @@ def crps_truncated_logistic(
     )
 
 
-@dataclass(eq=False)
-class CensoredLogistic(ClosedForm, kind="censored_logistic"):
-    """Censored logistic distribution: a logistic variable moved to the nearest of two bounds.
+class CensoredLogistic(Bounded, kind="censored_logistic"):
+    """Censored logistic, see `Bounded`: a logistic variable moved to the nearest of two bounds."""
 
-    Args:
-        mu: location before the bounds, (..., H, W), target units.
-        sigma: scale before them, 0 or more, likewise.
-        lower: lower bound, a number or a field.
-        upper: upper bound.
-        positive: see `ClosedForm`.
-    """
-
-    mu: Any
-    sigma: Any
-    lower: Any = -inf
-    upper: Any = inf
-    positive: bool = False
-
-    parameters: ClassVar = BOUNDED
     kernels: ClassVar = censored.kernels(shape, _variance_censored)
-    inverse = partial(censored.quantile, _standard_quantile)
+    inverse = partial(censored.quantile, shape.quantile)
     censored_as = "censored_logistic"
 
 
@@ -300,7 +269,9 @@ def crps_censored_logistic(
 
     The form of `crps_censored_normal` with V(x) = log(1 + exp(x)) - F(x) - x F(x)^2 and
     F(x) = 1 / (1 + exp(-x)) (Jordan, Krueger & Lerch 2019, doi:10.18637/jss.v090.i12,
-    appendix A). What is said there of bounds, sigma = 0 and gradients holds.
+    appendix A). Outside the bounds the distance to the nearest one is added; at sigma = 0
+    it is the distance of y to the value between the bounds that is nearest to mu. Gradients of
+    tensors are analytic and finite for every sigma >= 0, also by finite bounds that are tensors.
 
     Args:
         mu: location of the logistic before censoring; any shape.
@@ -309,7 +280,8 @@ def crps_censored_logistic(
             coordinates. Plain numbers are accepted for each.
         lower: lower bound; -inf for none.
         upper: upper bound, above `lower`; inf for none.
-        dim: as for `crps_truncated_normal`.
+        dim: dimensions of a weighted mean (numbers of axes, names for DataArrays, or "all"); None
+            for the scores of the points.
         weights: of the mean.
         nan: "propagate" or "omit", in the mean.
         check: refuse a negative sigma and bounds that are not in order.
@@ -318,7 +290,8 @@ def crps_censored_logistic(
         The scores, in the unit of `mu`, as the kind of array that was given.
 
     Raises:
-        ArgumentError: as for `crps_truncated_normal`.
+        ArgumentError: a negative sigma, or lower >= upper (on lazy arrays when computed); arrays
+            of several libraries or that do not fit each other.
         UnknownNameError: another NaN policy.
     """
     return CensoredLogistic.formula("crps")(

@@ -13,7 +13,7 @@ from ens10.metrics._call import Score, apply
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.distributions import censored, truncated
 from ens10.metrics.distributions import standard_normal as shape
-from ens10.metrics.distributions.base import BOUNDED, ClosedForm
+from ens10.metrics.distributions.base import Bounded, ClosedForm
 from ens10.metrics.distributions.formula import NUMPY, Kernel, Parameter
 
 MEAN = Parameter(long_name="mean of the forecast")
@@ -102,10 +102,6 @@ def _quantile(ops: Any, mu: Any, sigma: Any, p: Any) -> Any:
 
 def _shifted(ops: Any, mu: Any, sigma: Any, z: Any) -> Any:
     return mu + ops.where(sigma > 0, sigma * z, 0.0)  # z may be infinite where sigma is 0
-
-
-def _standard_quantile(ops: Any, p: Any) -> Any:
-    return ops.ndtri(p)
 
 
 def _on_tensors(*tensors: Any, check: bool) -> Any:
@@ -250,27 +246,11 @@ class Normal(ClosedForm, kind="normal"):
 Normal.formulas = {**Normal.formulas, "crps": _of_family}
 
 
-@dataclass(eq=False)
-class TruncatedNormal(ClosedForm, kind="truncated_normal"):
-    """Truncated normal distribution: a normal variable given that it lies between two bounds.
+class TruncatedNormal(Bounded, kind="truncated_normal"):
+    """Truncated normal, see `Bounded`: a normal variable given that it lies between two bounds."""
 
-    Args:
-        mu: location before the bounds, (..., H, W), target units.
-        sigma: scale before them, 0 or more, likewise.
-        lower: lower bound, a number or a field.
-        upper: upper bound.
-        positive: see `ClosedForm`.
-    """
-
-    mu: Any
-    sigma: Any
-    lower: Any = -inf
-    upper: Any = inf
-    positive: bool = False
-
-    parameters: ClassVar = BOUNDED
     kernels: ClassVar = truncated.kernels(shape, partial(truncated.variance_normal, shape))
-    inverse = partial(truncated.quantile, shape.cdf, _standard_quantile)
+    inverse = partial(truncated.quantile, shape.cdf, shape.quantile)
 
 
 def crps_truncated_normal(
@@ -325,27 +305,11 @@ def crps_truncated_normal(
     )
 
 
-@dataclass(eq=False)
-class CensoredNormal(ClosedForm, kind="censored_normal"):
-    """Censored normal distribution: a normal variable moved to the nearest of two bounds.
+class CensoredNormal(Bounded, kind="censored_normal"):
+    """Censored normal, see `Bounded`: a normal variable moved to the nearest of two bounds."""
 
-    Args:
-        mu: location before the bounds, (..., H, W), target units.
-        sigma: scale before them, 0 or more, likewise.
-        lower: lower bound, a number or a field.
-        upper: upper bound.
-        positive: see `ClosedForm`.
-    """
-
-    mu: Any
-    sigma: Any
-    lower: Any = -inf
-    upper: Any = inf
-    positive: bool = False
-
-    parameters: ClassVar = BOUNDED
     kernels: ClassVar = censored.kernels(shape, partial(censored.variance_normal, shape))
-    inverse = partial(censored.quantile, _standard_quantile)
+    inverse = partial(censored.quantile, shape.quantile)
     censored_as = "censored_normal"
 
 
@@ -381,7 +345,8 @@ def crps_censored_normal(
             coordinates. Plain numbers are accepted for each.
         lower: lower bound; -inf for none.
         upper: upper bound, above `lower`; inf for none.
-        dim: as for `crps_truncated_normal`.
+        dim: dimensions of a weighted mean (numbers of axes, names for DataArrays, or "all"); None
+            for the scores of the points.
         weights: of the mean.
         nan: "propagate" or "omit", in the mean.
         check: refuse a negative sigma and bounds that are not in order.
@@ -390,7 +355,8 @@ def crps_censored_normal(
         The scores, in the unit of `mu`, as the kind of array that was given.
 
     Raises:
-        ArgumentError: as for `crps_truncated_normal`.
+        ArgumentError: a negative sigma, or lower >= upper (on lazy arrays when computed); arrays
+            of several libraries or that do not fit each other.
         UnknownNameError: another NaN policy.
     """
     return CensoredNormal.formula("crps")(

@@ -186,7 +186,7 @@ class SplineFlow(StoredAsQuantiles):
         return self.sigma * self.ops.sqrt(_positive(square))
 
     def cdf(self, y: Any) -> Any:
-        """Phi of T's inverse."""
+        """Probability of a value of at most `y`: Phi(z) at the z with mu + sigma T(z) = y."""
         return self.ops.ndtr(self._spline.inverse((y - self.mu) / self.sigma)[0])
 
     def quantile(self, q: Any) -> Any:

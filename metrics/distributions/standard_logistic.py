@@ -16,6 +16,11 @@ def cdf(ops: Any, x: Any) -> Any:
     return ops.expit(x)
 
 
+def quantile(ops: Any, p: Any) -> Any:
+    """The x where F(x) = p."""
+    return ops.logit(p)
+
+
 def log_cdf(ops: Any, x: Any) -> Any:
     """Log F(x)."""
     return -ops.softplus(-x)

@@ -23,6 +23,11 @@ def cdf(ops: Any, x: Any) -> Any:
     return ops.ndtr(x)
 
 
+def quantile(ops: Any, p: Any) -> Any:
+    """The x where Phi(x) = p."""
+    return ops.ndtri(p)
+
+
 def log_cdf(ops: Any, x: Any) -> Any:
     """Log Phi(x)."""
     return ops.log_ndtr(x)
