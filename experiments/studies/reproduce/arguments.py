@@ -101,14 +101,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace, request: "Request") -> int:
-    from ens10.experiments.reproduce.dryrun import dry_run, print_dry_run, write_json
-    from ens10.experiments.reproduce.dryrun_rates import probed, read_rates
+    from ens10.experiments.plan import plan_table, print_table, probed, read_rates, write_json
 
     rates = read_rates(options.rates)
     if options.probe:
         rates = probed(rates, request.rows)
-    found = dry_run(request, rates)
-    print_dry_run(found, options.workers * options.threads)
+    content = plan_table(request, rates)
+    print_table(content, options.workers * options.threads)
     if options.plan is not True:
-        write_json(found, Path(options.plan))
-    return int(bool(found.refused))
+        write_json(content, Path(options.plan))
+    return int(bool(content["refused"]))

@@ -1,7 +1,6 @@
 """`ens10 reproduce --plan`: bytes against stores on the disk, hours against sums by hand."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,20 +10,26 @@ from ens10 import catalog
 from ens10.cli import main
 from ens10.convert import prepare
 from ens10.errors import FileError, MissingDataError, UnknownNameError
+from ens10.experiments import plan
 from ens10.experiments.demo import config_path
-from ens10.experiments.reproduce import dryrun_probe, dryrun_rates
-from ens10.experiments.reproduce.dryrun import content_of, dry_run, print_dry_run
-from ens10.experiments.reproduce.dryrun_costs import cost_of, plans_of
-from ens10.experiments.reproduce.dryrun_data import (
+from ens10.experiments.plan import (
+    Rates,
+    cell_of,
     count_channels,
     ens10,
     inputs_of,
+    measure,
+    measure_apart,
     of_store,
+    plan_table,
+    print_table,
+    probed,
+    read_rates,
     sizes_of,
     sizes_on_disk,
+    training_of,
     with_needs,
 )
-from ens10.experiments.reproduce.dryrun_rates import Rates, read_rates
 from ens10.experiments.runner.tasks import Task
 from ens10.experiments.studies.reproduce.command import MODELS, Request
 from ens10.experiments.writers import filled
@@ -118,82 +123,75 @@ def test_inputs_go_with_the_target():
 
 def test_dates_are_those_of_the_papers_pairing(rates):
     data = ens10(["t2m"])
-    costs = {
-        name: cost_of("raw", Task(name, "t2m", 10), data, rates, plans(), CONFIGS)
-        for name in ("clean", "paper")
-    }
-    assert dict(costs["clean"].dates) == {"train": 1784, "val": 105, "test": 210}
-    assert dict(costs["paper"].dates) == {"train": 1889, "val": 210, "test": 210}
+    costs = {name: cell("raw", data, rates, Task(name, "t2m", 10)) for name in ("clean", "paper")}
+    assert costs["clean"]["dates"] == {"train": 1784, "val": 105, "test": 210}
+    assert costs["paper"]["dates"] == {"train": 1889, "val": 210, "test": 210}
 
 
-def plans(model="raw", budget=None):
-    return plans_of(model, CONFIGS, budget)
+def cell(model, data, rates, task=CLEAN, training=None):
+    return cell_of(model, task, data, rates, training or training_of(model, CONFIGS, None), CONFIGS)
 
 
 def test_hours_are_dates_times_epochs_times_seconds(rates):
     data = ens10(["t2m"])
-    found = cost_of("mlp", CLEAN, data, rates, plans("mlp"), CONFIGS)
-    assert found.measured
-    assert found.epochs == 12
-    assert found.memory_gb == 4.0
-    assert found.hours["train"] == pytest.approx(12 * (1784 * 5 + 105 * 1.25) / 3600)
-    assert found.hours["predict and score"] == pytest.approx(210 * (1.25 + 0.5) / 3600)
+    found = cell("mlp", data, rates)
+    assert (found["rate"], found["epochs"], found["memory_gb"]) == ("measured", 12, 4.0)
+    assert found["hours"]["train"] == pytest.approx(12 * (1784 * 5 + 105 * 1.25) / 3600)
+    assert found["hours"]["predict and score"] == pytest.approx(210 * (1.25 + 0.5) / 3600)
     # 17 years of 9 dates and 10 members, a window cut short nowhere (it reaches over New Year)
-    assert found.hours["climate"] == pytest.approx(210 * 1530 * 0.02 / 3600, rel=0.01)
+    assert found["hours"]["climate"] == pytest.approx(210 * 1530 * 0.02 / 3600, rel=0.01)
     kept = with_needs(data, [], ["t2m"])
-    assert cost_of("mlp", CLEAN, kept, rates, plans("mlp"), CONFIGS).hours["climate"] == 0
-    raw = cost_of("raw", CLEAN, data, rates, plans(), CONFIGS)
-    assert raw.epochs == 1
-    assert raw.hours["train"] == pytest.approx((1784 * 5 + 105 * 1.25) / 3600)
+    assert cell("mlp", kept, rates)["hours"]["climate"] == 0
+    raw = cell("raw", data, rates)
+    assert raw["epochs"] == 1
+    assert raw["hours"]["train"] == pytest.approx((1784 * 5 + 105 * 1.25) / 3600)
 
 
 def test_a_budget_changes_epochs_and_dates(rates):
-    short = plans("transformer", "five_minutes")
-    assert (short.epochs, short.share) == (7, 0.25)
-    budgeted = replace(short, config=plans("mlp").config)
-    found = cost_of("mlp", CLEAN, ens10(["t2m"]), rates, budgeted, CONFIGS)
-    assert found.hours["train"] == pytest.approx(7 * (446 * 5 + 105 * 1.25) / 3600)
+    short = training_of("transformer", CONFIGS, "five_minutes")
+    assert short[1:] == (7, 0.25)
+    budgeted = short._replace(config=training_of("mlp", CONFIGS, None).config)
+    found = cell("mlp", ens10(["t2m"]), rates, training=budgeted)
+    assert found["hours"]["train"] == pytest.approx(7 * (446 * 5 + 105 * 1.25) / 3600)
 
 
 def test_other_channels_and_points_are_scaled(rates, store):
-    upper = cost_of("mlp", Task("clean", "z500", 10), ens10(["z500"]), rates, plans("mlp"), CONFIGS)
-    whole = cost_of("mlp", CLEAN, ens10(["t2m"]), rates, plans("mlp"), CONFIGS)
-    assert not upper.measured
-    assert 0.6 < upper.hours["train"] / whole.hours["train"] < 0.99
-    assert upper.memory_gb < whole.memory_gb
-    small = cost_of("raw", CLEAN, of_store(store), rates, plans(), CONFIGS)
-    assert small.hours["train"] == pytest.approx((12 * 5 + 4 * 1.25) / 3600 * 128 / 259920)
+    upper = cell("mlp", ens10(["z500"]), rates, Task("clean", "z500", 10))
+    whole = cell("mlp", ens10(["t2m"]), rates)
+    assert upper["rate"] == "scaled"
+    assert 0.6 < upper["hours"]["train"] / whole["hours"]["train"] < 0.99
+    assert upper["memory_gb"] < whole["memory_gb"]
+    small = cell("raw", of_store(store), rates)
+    assert small["hours"]["train"] == pytest.approx((12 * 5 + 4 * 1.25) / 3600 * 128 / 259920)
     with pytest.raises(MissingDataError, match=r"unet.*--probe"):
-        Rates((361, 720), "", 0, 0, 0, {}).of("unet")
+        cell("unet", ens10(["t2m"]), Rates((361, 720), "", 0, 0, 0, {}))
 
 
 @pytest.mark.slow
 def test_a_network_of_members_takes_less_for_fewer(rates):
     few, ten = (
-        cost_of(model, Task("clean", "t2m", n), ens10(["t2m"]), rates, plans(model), CONFIGS)
-        for model, n in (("transformer", 5), ("transformer", 10))
+        cell("transformer", ens10(["t2m"]), rates, Task("clean", "t2m", n)) for n in (5, 10)
     )
     # half of the members, whose attention to each other is a quarter
-    assert 0.3 < few.hours["train"] / ten.hours["train"] < 0.55
+    assert 0.3 < few["hours"]["train"] / ten["hours"]["train"] < 0.55
 
 
 def test_what_is_printed_and_kept(rates, capsys):
     asked = {"targets": ("t2m", "z500"), "members": (5, 10), "models": ("raw", "mlp"), "seeds": 2}
-    found = dry_run(Request(Path("out"), Path("work"), **asked), rates)
-    content = content_of(found)
+    content = plan_table(Request(Path("out"), Path("work"), **asked), rates)
     assert len(content["cells"]) == 8
     assert content["hours"] == pytest.approx(
         2 * sum(sum(cell["hours"].values()) for cell in content["cells"])
     )
     assert content["steps"] == [48]
     assert len(content["channels"]) == 11 + 7
-    print_dry_run(found, 4)
+    print_table(content, 4)
     told = capsys.readouterr().out
     assert "1784 to train, 105 to val, 210 to test" in told
     assert "--levels 500 --steps 48 --ensembles 5 --climate t2m@48 z500@48" in told
     assert "download of 2.88 TB, under CC BY 4.0" in told
-    assert f"8 cells x 2 seeds: {found.hours:,.0f} h of one core" in told
-    assert f"on 4 at a time {found.hours / 96:.1f} days" in told
+    assert f"8 cells x 2 seeds: {content['hours']:,.0f} h of one core" in told
+    assert f"on 4 at a time {content['hours'] / 96:.1f} days" in told
     messages = 2100 * 10 * (11 + 7)
     climates = 2 * 105 * 1530 * 0.02
     assert content["prepare"]["hours"] == pytest.approx(
@@ -201,31 +199,21 @@ def test_what_is_printed_and_kept(rates, capsys):
     )
 
 
-def test_the_command(store, tmp_path, rates, monkeypatch, capsys):
+def test_the_command(store, tmp_path, rates, capsys):
     def says(*words):
         status = main(["reproduce", "--out", str(tmp_path / "out"), *map(str, words)])
         told = capsys.readouterr()
         return status, told.out + told.err
 
-    monkeypatch.setattr(dryrun_rates, "kept_rates", lambda: tmp_path / "throughput.json")
-    status, told = says("--plan")
+    rates_file = ["--rates", tmp_path / "throughput.json"]
+    status, told = says("--plan", *rates_file)
     assert status == 1
     assert "no measured rates" in told
     kept = {"grid": [361, 720], "machine": "a machine", "prepare": 0.005, "score": 0.5}
     kept |= {"climate": 0.02, "models": {"raw": RATE, "mlp": RATE}}
     (tmp_path / "throughput.json").write_text(json.dumps(kept))
-    wanted = [
-        "--store",
-        store,
-        "--targets",
-        "t2m",
-        "--members",
-        10,
-        "--models",
-        "raw",
-        "--seeds",
-        1,
-    ]
+    words = "--targets t2m --members 10 --models raw --seeds 1"
+    wanted = [*rates_file, "--store", store, *words.split()]
     status, told = says("--plan", tmp_path / "plan.json", *wanted)
     assert status == 0
     assert "12 to train, 4 to val, 8 to test" in told
@@ -243,16 +231,16 @@ def test_the_command(store, tmp_path, rates, monkeypatch, capsys):
 
 def test_a_probe_takes_the_place_of_what_was_kept(rates, monkeypatch):
     other = {**RATE, "train_seconds": 0.1, "device": "an accelerator"}
-    monkeypatch.setattr(dryrun_probe, "measure_apart", lambda model, grid: other)
-    found = dryrun_rates.probed(rates, ["mlp"], progress=False)
-    assert found.of("mlp") == other
-    assert found.of("unet") == RATE
+    monkeypatch.setattr(plan, "measure_apart", lambda model, grid: other)
+    found = probed(rates, ["mlp"], progress=False)
+    assert found.models["mlp"] == other
+    assert found.models["unet"] == RATE
     assert "(an accelerator)" in found.machine
 
 
 @pytest.mark.parametrize("model", ["unet", "emos_local", "location_unet", "transformer"])
 def test_a_model_is_timed_on_random_fields(model):
-    found = dryrun_probe.measure(model, (9, 16))
+    found = measure(model, (9, 16))
     assert found["train_seconds"] > found["predict_seconds"] > 0
     assert (found["before_seconds"] > 0) == (model == "location_unet")
     assert 0.05 < found["memory_gb"] < 4
@@ -263,7 +251,7 @@ def test_a_model_is_timed_on_random_fields(model):
 @pytest.mark.slow
 def test_a_model_that_fails_apart_is_told_in_a_line():
     with pytest.raises(FileError, match=r"unet\.yaml: could not be run at 0x8 points"):
-        dryrun_probe.measure_apart("unet", (0, 8))
+        measure_apart("unet", (0, 8))
 
 
 def test_the_rates_that_come_with_the_package():
@@ -283,3 +271,18 @@ def test_a_page_is_filled_between_its_marks():
     assert filled(text, "plan", "new") == text
     with pytest.raises(MissingDataError, match="a place for the log"):
         filled(page, "log", "")
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[]", "{}", '{"grid": [2, 3], "speed": 1}'])
+def test_a_file_of_something_else_than_rates(tmp_path, text):
+    path = tmp_path / "rates.json"
+    path.write_text(text)
+    with pytest.raises(FileError, match=r"holds no measured rates .*full_size"):
+        read_rates(path)
+
+
+def test_more_members_than_there_are(tmp_path):
+    request = Request(tmp_path, tmp_path, models=("raw",), members=(10, 11))
+    content = plan_table(request, read_rates())
+    assert [cell["members"] for cell in content["cells"]] == [10]
+    assert "11, but the data have 10" in content["refused"]["raw (clean, t2m, 11 members)"]

@@ -1,1 +1,0 @@
-"""What `ens10 reproduce` would take: `--plan` says bytes, hours and memory of each cell."""
