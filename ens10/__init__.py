@@ -8,15 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ens10.cli.apply import load_model
     from ens10.convert import prepare, verify
     from ens10.export import export
     from ens10.store import open_store
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "export", "open_store", "prepare", "verify"]
+__all__ = ["__version__", "export", "load_model", "open_store", "prepare", "verify"]
 
 _HOMES = {
     "export": "ens10.export",
+    "load_model": "ens10.cli.apply",
     "open_store": "ens10.store",
     "prepare": "ens10.convert",
     "verify": "ens10.convert",

@@ -23,7 +23,12 @@ _REMEDY = "Use the configuration that it was trained with (config.yaml in its ru
 
 
 def checkpoint_shapes(path: Path) -> Shapes:
-    """The shape of each parameter and buffer in a checkpoint, by name.
+    """The shape of each parameter and buffer in a checkpoint, by name; see `read_checkpoint`."""
+    return shapes(read_checkpoint(path)["state_dict"])
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint.
 
     Nothing but tensors and plain values is ever unpickled, whatever the options and the
     environment say: a file that holds other objects could run any code.
@@ -49,11 +54,10 @@ def checkpoint_shapes(path: Path) -> Shapes:
                 "holds more than tensors and plain values, or is damaged, and is not loaded",
                 "Use a checkpoint that `ens10 fit` wrote",
             ) from error
-    state = held.get("state_dict") if isinstance(held, dict) else None
-    if not isinstance(state, dict):
+    if not isinstance(held, dict) or not isinstance(held.get("state_dict"), dict):
         remedy = "Those of a run are in RUN/checkpoints"
         raise FileError(path, "no checkpoint: it has no state_dict", remedy)
-    return shapes(state)
+    return held
 
 
 def _is_zip(path: Path) -> bool:

@@ -65,8 +65,9 @@ class PredictionWriter(BasePredictionWriter):
             for name, value in variables.items():
                 values = value[n].detach().cpu().float().numpy()
                 self._write(name, prediction.forecast.dims, place, values)
-            truth = _truth(batches, place, self._data.share)
-            self._write("truth", FIELD, place, truth)
+            if batches.samples.has_truth:
+                truth = _truth(batches, place, self._data.share)
+                self._write("truth", FIELD, place, truth)
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         """Gives the store its manifest and then its name, now that it is complete."""
@@ -97,8 +98,7 @@ class PredictionWriter(BasePredictionWriter):
         trainer.strategy.barrier("predictions can be written")
         if not trainer.is_global_zero:
             root = zarr.open_group(self._partial, mode="r+", use_consolidated=False)
-            names = [*prediction.forecast.variables(), "truth"]
-            self._arrays = {name: root[name] for name in names}
+            self._arrays = {str(name): array for name, array in root.arrays()}
 
     def _create(self, prediction: Prediction, batches: Batches) -> None:
         shutil.rmtree(self._partial, ignore_errors=True)
@@ -116,7 +116,8 @@ class PredictionWriter(BasePredictionWriter):
             )
             for name in forecast.variables()
         }
-        tables["truth"] = (FIELD, known | {"long_name": "truth"})
+        if samples.has_truth:
+            tables["truth"] = (FIELD, known | {"long_name": "truth"})
         for name, (dims, attributes) in tables.items():
             shape = tuple(coordinates.sizes[dim] for dim in dims)
             # no two processes write the same chunk

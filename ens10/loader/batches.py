@@ -38,7 +38,7 @@ from ens10.loader.content import (
 )
 from ens10.loader.order import Epoch, Even, Part, Position, Ranks
 from ens10.loader.samples import Samples
-from ens10.protocol import Protocol, Split, protocol_of, split_dates
+from ens10.protocol import Protocol, Split, Splits, protocol_of, split_dates
 
 
 def open_samples(
@@ -47,22 +47,20 @@ def open_samples(
     truth: xr.Dataset | xr.DataArray | None = None,
     ensemble: int | None = None,
 ) -> Samples:
-    """Samples of a store's path, or of any lazy dataset with its truth.
+    """Samples of a store's path, or of any lazy dataset.
 
     Args:
         data: path of a store, a lazy dataset, or samples, which are given back as they are.
         target: channel, with `@step` if the truth has several steps.
-        truth: of a lazy dataset.
+        truth: of a lazy dataset; None if there is none.
         ensemble: members that make the ensemble; None for all.
 
     Raises:
-        ArgumentError: a dataset without truth.
+        ArgumentError: data that are neither a path nor a dataset.
     """
     if isinstance(data, Samples):
         return data
     if isinstance(data, xr.Dataset):
-        if truth is None:
-            raise ArgumentError("truth", "a lazy dataset needs its truth beside it", "Give truth=")
         from ens10.loader.dataset_samples import DatasetSamples  # needs dask
 
         truth = truth.to_dataset() if isinstance(truth, xr.DataArray) else truth
@@ -107,9 +105,11 @@ class Batches:
         allocate: makes the buffers, such as pinned memory.
         normalise: whether features are normalised. If not, they keep their units, and gaps are NaN:
             for normalisation elsewhere, since here it takes twice as long as the reading.
-        normaliser: statistics of an earlier training; None to take them from the data.
+        normaliser: statistics of an earlier training; None to take them from the data. With them
+            forecasts without truth can be read, whose dates are all of the split "test".
 
     Raises:
+        MissingDataError: there is no truth, and the split is not "test" or there is no normaliser.
         UnknownNameError: a channel, split, protocol, kind or extra that is not known.
         ArgumentError: a step or number that cannot be, or a normaliser of other features.
         OverlapError: splits that overlap.
@@ -145,8 +145,10 @@ class Batches:
         _check_least({"batch_size": (batch_size, 1), "ring": (ring, 1), "threads": (threads, 0)})
         self.kind = kind_of(kind)
         self.samples = open_samples(data, target, truth, ensemble)
+        if split != "test" or normaliser is None:
+            self.samples.require_truth()
         self.protocol = protocol_of(protocol)
-        self.splits = split_dates(self.protocol, self.samples.time, self.samples.valid_time)
+        self.splits = _splits(self.protocol, self.samples)
         lacking = np.isin(self.splits.index[split], self.samples.without_truth())
         lacking &= split == "train"
         self.index, self.left_out = (
@@ -317,6 +319,15 @@ class Batches:
         count = self.samples.members
         biased = not self.protocol.unbiased and count > 1
         return float(((count - 1) / count) ** 0.5) if biased else 1.0
+
+
+def _splits(protocol: Protocol, samples: Samples) -> Splits:
+    """The dates of each split; those of forecasts without truth are all of the test split."""
+    if samples.has_truth:
+        return split_dates(protocol, samples.time, samples.valid_time)
+    none = np.empty(0, np.int64)
+    index = {"train": none, "val": none, "test": np.arange(len(samples))}
+    return Splits({"train": [], "val": [], "test": []}, index, none)
 
 
 def _check(split: str, extras: Sequence[str]) -> None:

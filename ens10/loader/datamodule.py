@@ -1,5 +1,7 @@
 """The Lightning data module around `Batches`."""
 
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,12 @@ __all__ = ["EnsembleDataModule", "TorchBatches", "as_tensors"]
 class EnsembleDataModule(pl.LightningDataModule):
     """Batches of a store for training, validation, test and prediction.
 
-    The checkpoint holds the normalisation statistics and the names of the features, in order, so
-    that a model predicts on other data exactly as it was trained. Of several processes, each
-    trains on as many batches (the last dates of an epoch's order may be left out), and in
-    evaluation each date counts exactly once. Where the trainer's strategy splits the samples, each
-    process reads its own rows and columns alone.
+    The checkpoint holds the normalisation statistics, the names of the features, in order, and what
+    the training data were (`TrainingData`), so that a model predicts on other data exactly as it
+    was trained. Forecasts without truth can be predicted: all their dates are of the test split. Of
+    several processes, each trains on as many batches (the last dates of an epoch's order may be
+    left out), and in evaluation each date counts exactly once. Where the trainer's strategy splits
+    the samples, each process reads its own rows and columns alone.
 
     Args:
         store: path that `ens10 prepare` wrote, or (in Python) any lazy dataset, streamed as it is.
@@ -39,7 +42,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         batch_size: dates in a batch.
         seed: of the shuffling.
         predict_split: the split that `predict` runs over.
-        truth: (in Python) of a lazy dataset.
+        truth: (in Python) of a lazy dataset; None to predict without truth.
         kind: what a batch is made of: "fields", "members", "slabs", "patches", "points", or a
             class of `ens10.loader` with settings of its own.
         ensemble: members that make the ensemble, counted from the first (5 for 5-ENS); None for
@@ -74,17 +77,22 @@ class EnsembleDataModule(pl.LightningDataModule):
         self.kind, self.ensemble = kind, ensemble
         self.threads, self.ring, self.cache = threads, ring, cache
         self._normaliser: Normaliser | None = None
+        self._trained: dict[str, Any] = {}
         self._samples: Samples | None = None
-        self._batches: dict[tuple[str, Share], Batches] = {}
+        self._batches: dict[tuple[str, Share, int], Batches] = {}
 
-    def batches(self, split: Split) -> Batches:
+    def batches(self, split: Split, batch_size: int | None = None) -> Batches:
         """The numpy batches of one split, made once; of this process's part of the grid.
+
+        Args:
+            split: "train", "val" or "test".
+            batch_size: dates in a batch; None for the data module's.
 
         Raises:
             ArgumentError: the grid is split, and the kind is neither "fields" nor "members".
         """
-        share = self.share
-        key = (split, share)  # batches that were asked for before there was a trainer
+        share, size = self.share, batch_size or self.batch_size
+        key = (split, share, size)  # batches may be asked for before there is a trainer
         if key not in self._batches:
             self._batches[key] = Batches(
                 self._opened,
@@ -94,7 +102,7 @@ class EnsembleDataModule(pl.LightningDataModule):
                 protocol=self.protocol,
                 extras=self.extras,
                 members=self.members,
-                batch_size=self.batch_size,
+                batch_size=size,
                 seed=self.seed,
                 rank=share.rank,
                 world=share.world,
@@ -133,6 +141,8 @@ class EnsembleDataModule(pl.LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """Opens the store, so that a wrong path or name fails before anything is trained."""
+        if stage == "predict" and not self._opened.has_truth:
+            return  # the normalisation statistics come with the checkpoint, after this
         self.batches("train" if stage == "fit" else self.predict_split)
 
     def train_dataloader(self) -> TorchBatches:
@@ -148,11 +158,11 @@ class EnsembleDataModule(pl.LightningDataModule):
         return self._evaluation("test")
 
     def predict_dataloader(self) -> TorchBatches:
-        """Batches of `predict_split`."""
-        return self._evaluation(self.predict_split)
+        """Dates of `predict_split`, one by one: rounding depends on the size of a batch."""
+        return self._evaluation(self.predict_split, 1)
 
-    def _evaluation(self, split: Split) -> TorchBatches:
-        return TorchBatches(self.batches(split), None, self._pinned, once=True)
+    def _evaluation(self, split: Split, batch_size: int | None = None) -> TorchBatches:
+        return TorchBatches(self.batches(split, batch_size), None, self._pinned, once=True)
 
     @property
     def _pinned(self) -> bool:
@@ -163,18 +173,66 @@ class EnsembleDataModule(pl.LightningDataModule):
         statistics = self._normaliser
         if statistics is None:
             return {}
+        self._trained = self._trained or asdict(TrainingData.of(self.batches("train")))
         return {
             "channels": list(statistics.channels),
             "mean": torch.from_numpy(statistics.mean),
             "scale": torch.from_numpy(statistics.scale),
+            "trained": self._trained,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes the statistics of the checkpoint; batches made before are made again."""
         if state_dict:
-            self._normaliser = Normaliser(
-                tuple(state_dict["channels"]),
-                state_dict["mean"].numpy(force=True).astype(np.float32),
-                state_dict["scale"].numpy(force=True).astype(np.float32),
-            )
+            self._normaliser = normaliser_of(state_dict)
+            self._trained = state_dict.get("trained", {})
             self._batches.clear()
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What the data of a training were, by which other data are compared with them.
+
+    Attributes:
+        target: channel that is corrected.
+        units: of the target.
+        step: its lead time.
+        step_units: "h" or "months".
+        members: size of the ensemble.
+        latitude: degrees north, by row.
+        longitude: degrees east, by column.
+        dates: valid dates of the training split, seconds since 1970-01-01 00 UTC.
+    """
+
+    target: str
+    units: str
+    step: float
+    step_units: str
+    members: int
+    latitude: list[float]
+    longitude: list[float]
+    dates: list[int]
+
+    @classmethod
+    def of(cls, batches: Batches) -> "TrainingData":
+        """Of the batches of the training split."""
+        samples = batches.samples
+        return cls(
+            samples.target,
+            str(samples.attributes.get("units", "")),
+            samples.step,
+            samples.step_units,
+            samples.members,
+            samples.latitude.tolist(),
+            samples.longitude.tolist(),
+            batches.dates.astype("datetime64[s]").astype(np.int64).tolist(),
+        )
+
+
+def normaliser_of(state: Mapping[str, Any]) -> Normaliser:
+    """The normalisation statistics in the state of an `EnsembleDataModule`."""
+    return Normaliser(
+        tuple(state["channels"]),
+        state["mean"].numpy(force=True).astype(np.float32),
+        state["scale"].numpy(force=True).astype(np.float32),
+    )

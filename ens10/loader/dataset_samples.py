@@ -34,7 +34,7 @@ class DatasetSamples(Samples):
     Args:
         dataset: forecasts with the dimensions time, step, level, number, latitude and longitude,
             in any order; see `ens10.source.open_source`.
-        truth: over (time, ...) at analysis times, or over (time, step, ...).
+        truth: over (time, ...) at analysis times, or over (time, step, ...); None if there is none.
         target: channel, with `@step` if the truth has several steps.
         ensemble: members that make the ensemble; None for all.
 
@@ -45,15 +45,23 @@ class DatasetSamples(Samples):
     """
 
     def __init__(
-        self, dataset: xr.Dataset, truth: xr.Dataset, target: str, ensemble: int | None = None
+        self,
+        dataset: xr.Dataset,
+        truth: xr.Dataset | None,
+        target: str,
+        ensemble: int | None = None,
     ) -> None:
         dataset = _with_all_dims(tidy(dataset, Names(), "data"))
-        truth = tidy(truth, Names(), "truth", optional_dimensions=True)
-        super().__init__(dataset, pair_truth(dataset, truth), target, ensemble)
+        if truth is not None:
+            truth = pair_truth(dataset, tidy(truth, Names(), "truth", optional_dimensions=True))
+        super().__init__(dataset, truth, target, ensemble)
         self._dataset = dataset.isel(number=slice(self.members))
 
     def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
         """Computes the truth of date `i` into `out` (h, W); see `Samples.read_truth`."""
+        if not self.has_truth:
+            out[...] = np.nan
+            return 0
         return _compute(self._truth.isel(time=i, latitude=rows), out)
 
     def read_moments(

@@ -1,4 +1,4 @@
-"""The interface of samples: all that the loader knows about each date of an ensemble and truth."""
+"""The interface of samples: all that the loader knows of each date of an ensemble and truth."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -38,8 +38,9 @@ class Samples(ABC):
 
     Args:
         dataset: forecasts, for their names and coordinates.
-        truth: for its coordinates.
-        target: channel, with `@step` if the truth has several steps.
+        truth: for its coordinates; None for forecasts without truth, which a trained model may
+            correct, and whose dates are all of the test split.
+        target: channel, with `@step` if the truth (or a forecast without truth) has several steps.
         ensemble: the number of members, counted from the first, that make the ensemble; None for
             all.
 
@@ -56,10 +57,18 @@ class Samples(ABC):
         members: size of the ensemble.
         attributes: CF attributes of the target.
         step_units: "h" or "months".
+        has_truth: whether there is truth; without it `read_truth` writes NaN.
+        label: where the data come from, for errors.
     """
 
+    label = "data"
+
     def __init__(
-        self, dataset: xr.Dataset, truth: xr.Dataset, target: str, ensemble: int | None = None
+        self,
+        dataset: xr.Dataset,
+        truth: xr.Dataset | None,
+        target: str,
+        ensemble: int | None = None,
     ) -> None:
         name, _, step = target.partition("@")
         held = channel_names(dataset)
@@ -70,9 +79,11 @@ class Samples(ABC):
         }
         self.target = resolve(name, held, "target")
         self.steps = [step_number(s) for s in np.atleast_1d(dataset["step"].to_numpy())]
-        self.step = _target_step(step, truth)
+        self.has_truth = truth is not None
+        dated = dataset if truth is None else truth
+        self.step = _target_step(step, dated, "truth" if self.has_truth else "the forecast")
         self.step_units = str(dataset["step"].attrs.get("units", "h"))
-        self._truth = field_of(truth, self.target, "target").sel(step=self.step)
+        self._truth = field_of(dated, self.target, "target").sel(step=self.step)
         times = self._truth["time"].to_numpy()
         self._positions = _positions(dataset["time"].to_numpy(), times)
         self.time: npt.NDArray[np.datetime64] = times
@@ -87,6 +98,16 @@ class Samples(ABC):
 
     def __len__(self) -> int:
         return len(self.time)
+
+    def require_truth(self) -> None:
+        """Refuse forecasts without truth, from which nothing can be learned or scored.
+
+        Raises:
+            MissingDataError: there is no truth.
+        """
+        if not self.has_truth:
+            remedy = "Prepare the store again with --truth, or give truth= beside a dataset"
+            raise MissingDataError(self.label, ["the truth"], remedy)
 
     @abstractmethod
     def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
@@ -193,15 +214,15 @@ def _members(held: int, ensemble: int | None) -> int:
     return ensemble or held
 
 
-def _target_step(step: str, truth: xr.Dataset) -> float:
-    held = [step_number(s) for s in np.atleast_1d(truth["step"].to_numpy())]
+def _target_step(step: str, dated: xr.Dataset, what: str) -> float:
+    held = [step_number(s) for s in np.atleast_1d(dated["step"].to_numpy())]
     if not step and len(held) == 1:
         return held[0]
     if step in map(str, held):
         return step_number(step)
     raise ArgumentError(
         "target",
-        f"truth exists at the steps {held}" + (f", not at {step}" if step else ""),
+        f"{what} exists at the steps {held}" + (f", not at {step}" if step else ""),
         "Name one, such as t2m@48",
     )
 

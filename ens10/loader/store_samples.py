@@ -49,7 +49,6 @@ class StoreSamples(Samples):
         ensemble: members that make the ensemble; None for all.
 
     Raises:
-        MissingDataError: the store has no truth.
         UnknownNameError: the store lacks the target.
         ArgumentError: more members than the store has.
         DamagedFileError: coordinates differ from the manifest; so do later what is read.
@@ -57,12 +56,13 @@ class StoreSamples(Samples):
 
     def __init__(self, path: Path | str, target: str, ensemble: int | None = None) -> None:
         self._given = (path, target, ensemble)
+        self.label = str(path)
         held = store_kinds(path)
         self._record = open_record(path)
         self._root = open_strictly(path, self._record)
         both = [self._part(kind, held) for kind in ("sfc", "pl") if kind in held]
         dataset = xr.merge(both, join="exact", combine_attrs="override", compat="equals")
-        truth = self._part("truth", held)
+        truth = self._part("truth", held) if "truth" in held else None
         super().__init__(dataset, truth, target, ensemble)
         statistics = self._part("statistics", held)
         self._suffix = "" if self.members == dataset.sizes["number"] else f"_first{self.members}"
@@ -70,7 +70,7 @@ class StoreSamples(Samples):
         self._row = {str(c): n for n, c in enumerate(statistics["channel"].to_numpy())}
         self._valid_year = statistics["valid_year"].sel(step=self.step).to_numpy()
         self._levels = dataset["level"].to_numpy().tolist() if "level" in dataset else []
-        self._truth_place = self._truth_place_in(truth)
+        self._truth_place = () if truth is None else self._truth_place_in(truth)
         self._readers: dict[str, Reader] = {}
         self._opening = threading.Lock()
         self._kept = threading.local()
@@ -81,6 +81,9 @@ class StoreSamples(Samples):
 
     def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
         """Reads the truth of date `i` into `out` (h, W); see `Samples.read_truth`."""
+        if not self.has_truth:
+            out[...] = np.nan
+            return 0
         reader = self._reader(f"truth/{self._variable(self.target)[0]}")
         return reader.read_into((i, *self._truth_place), out[None], rows=rows)
 
@@ -141,7 +144,7 @@ class StoreSamples(Samples):
 
         The record of 20,000 dates is large: some megabytes of it are searched at a time.
         """
-        if self._record is None:
+        if self._record is None or not self.has_truth:
             return super().without_truth()
         place = "/".join(map(str, self._truth_place))
         path = f"truth/{self._variable(self.target)[0]}/c/(\\d+)/{place}/0/0"

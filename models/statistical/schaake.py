@@ -106,11 +106,29 @@ class SchaakeShuffle(Coupled):
     def dates_for(self, date: int) -> npt.NDArray[np.int64]:
         """Places in the history of the dates that a date (seconds) is given the order of, (M,)."""
         known = self.history_dates.cpu().numpy()
-        turns = (known - date) / _YEAR
-        away = np.abs(turns - np.round(turns)) * 365.2425
-        away[known == date] = np.inf
-        near = np.flatnonzero(away <= self.window)
-        if len(near) < self.members:
-            near = np.argsort(away, kind="stable")[: self.members]
-        random = generator_of(date, self.seed, "dates")
-        return np.asarray(random.choice(near, self.members, replace=False), np.int64)
+        return dates_near(known, date, self.members, self.window, self.seed)
+
+
+def dates_near(
+    known: npt.NDArray[np.int64], date: int, members: int, window: float, seed: int
+) -> npt.NDArray[np.int64]:
+    """Draw dates of the past that are near a date in the season, never that date itself.
+
+    Args:
+        known: (D,) dates of the past, seconds.
+        date: seconds.
+        members: how many are drawn; fewer than `known`.
+        window: half-width of the season, days; with fewer dates in it the nearest are taken.
+        seed: of the choice, which is the date's own.
+
+    Returns:
+        (members,) places in `known`.
+    """
+    turns = (known - date) / _YEAR
+    away = np.abs(turns - np.round(turns)) * 365.2425
+    away[known == date] = np.inf
+    near = np.flatnonzero(away <= window)
+    if len(near) < members:
+        near = np.argsort(away, kind="stable")[:members]
+    random = generator_of(date, seed, "dates")
+    return np.asarray(random.choice(near, members, replace=False), np.int64)

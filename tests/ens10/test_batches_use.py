@@ -86,7 +86,6 @@ def test_other_wrong_arguments(store, tiny, tmp_path):
         ({"target": "t2m@24"}, r"target: truth exists at the steps \[48\], not at 24"),
         ({"batch_size": 0}, "batch_size: 0"),
         ({"inputs": []}, "no channel is given"),
-        ({"data": data}, "needs its truth"),
         ({"data": 3}, "int is neither a path nor a Dataset"),
     ):
         with pytest.raises(ArgumentError, match=message):
@@ -96,6 +95,8 @@ def test_other_wrong_arguments(store, tiny, tmp_path):
     bare = prepare(tiny / "w", tmp_path / "bare", variables=["t2m"])
     with pytest.raises(MissingDataError, match=r"truth.*--truth"):
         Batches(bare, "t2m")
+    with pytest.raises(MissingDataError, match=r"data: .*the truth.*truth="):
+        Batches(data, "t2m@48")
     with pytest.raises(MissingDataError, match="2000-01-06"):
         Batches(data, "t2m", truth=truth.isel(time=slice(1, None)))
     with pytest.raises(ArgumentError, match="latitudes"):

@@ -9,7 +9,7 @@ import torch
 import xarray as xr
 from batchtools import lazy
 
-from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.loader import Batches, EnsembleDataModule, Fields, Patches
 from ens10.loader.datamodule import as_tensors
 from ens10.loader.order import Share, order
@@ -246,7 +246,7 @@ def test_a_wrong_source_fails_before_training(store, tmp_path, tiny):
         ({"store": str(tmp_path / "none")}, FileError, "no such store"),
         ({"store": str(store), "target": "t2n"}, UnknownNameError, "did you mean 't2m'"),
         ({"store": str(store), "inputs": ["sts"]}, UnknownNameError, "did you mean 'sst'"),
-        ({"store": forecasts}, ArgumentError, "needs its truth"),
+        ({"store": forecasts, "target": "t2m@48"}, MissingDataError, "the truth"),
     )
     for settings, error, message in cases:
         with pytest.raises(error, match=message):

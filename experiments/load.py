@@ -1,0 +1,493 @@
+"""A trained run as a function from forecasts to corrected forecasts: `load_model`.
+
+No trainer, no truth, and nothing but tensors and plain values is read from the checkpoint.
+"""
+
+import threading
+import warnings
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pytorch_lightning as pl
+import torch
+import xarray as xr
+import yaml
+from jsonargparse import ArgumentError as ParserError
+from jsonargparse import ArgumentParser
+from torch import Tensor
+
+from ens10.channels import step_number
+from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.experiments import provenance
+from ens10.experiments.checkpoints import (
+    BEST,
+    differences,
+    other_architecture,
+    read_checkpoint,
+    shapes,
+)
+from ens10.experiments.products import Coupling, Fields, Products
+from ens10.experiments.run import CHECKPOINTS, CONFIG
+from ens10.experiments.trust import checked_config
+from ens10.experiments.usage import brief
+from ens10.loader.batch import Batch
+from ens10.loader.batch_layouts import Fields as WholeFields
+from ens10.loader.batch_layouts import kind_of
+from ens10.loader.batches import Batches, open_samples
+from ens10.loader.datamodule import EnsembleDataModule, TrainingData, normaliser_of
+from ens10.loader.samples import Samples
+from ens10.loader.tensors import as_tensors
+from ens10.metrics.distributions import Distribution
+from ens10.models.statistical.schaake import dates_near
+
+_NEAR_DEGREES = 1e-3
+_SEASON_DAYS = 31.0  # from the nearest training date in the calendar
+_SCHAAKE_DAYS = 30.0
+_DAY = 86400
+_YEAR = 365.2425
+_ONE_AT_A_TIME = threading.RLock()  # dates come from several threads, the network uses them all
+_PRECISIONS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+
+
+class BeyondTrainingWarning(UserWarning):
+    """A forecast differs from those of the training in a way that may cost skill."""
+
+
+def load_model(
+    path: Path | str,
+    *,
+    device: str = "cpu",
+    trust: Sequence[str] = (),
+    history: Path | str | None = None,
+) -> "TrainedModel":
+    """A trained model, as a function from forecasts to corrected forecasts.
+
+    Args:
+        path: folder of a run that was trained.
+        device: where the network computes, such as "cuda".
+        trust: modules besides this package whose classes the run of someone else may use.
+        history: store with the truth of past dates, for `members="schaake"`; None for the one
+            that the run was trained on.
+
+    Examples:
+        >>> import ens10
+        >>> model = ens10.load_model("runs/unet")  # doctest: +SKIP
+        >>> corrected = model(xr.open_dataset("today.nc"))  # doctest: +SKIP
+
+    Raises:
+        FileError: no run there, no checkpoint, one of another model, or code that is not trusted.
+    """
+    run = Path(path)
+    if not (run / CONFIG).is_file():
+        raise FileError(run, f"not a run (it has no {CONFIG})", "Train one with `ens10 fit`")
+    config = yaml.safe_load(checked_config(run / CONFIG, trust, fit=False))
+    file = run / CHECKPOINTS / BEST
+    checkpoint = read_checkpoint(file)
+    module, data = _built(run / CONFIG, config)
+    _fill(module, file, checkpoint["state_dict"])
+    state = checkpoint.get(EnsembleDataModule.__name__) or {}
+    if "mean" not in state:
+        raise FileError(file, "it holds no normalisation statistics", "Train again")
+    known = state.get("trained") or _of_older_run(run)
+    precision = str((config.get("trainer") or {}).get("precision", ""))
+    past = history if history is not None else str(config["data"]["store"])
+    name = run.resolve().name
+    return TrainedModel(name, module, data, state, known, precision, past).to(device)
+
+
+class TrainedModel:
+    """A trained model: forecasts in, corrected forecasts out.
+
+    Args:
+        name: for messages.
+        module: the trained module.
+        data: how features are made: inputs, extras, protocol, members.
+        state: of the data module in the checkpoint: normalisation statistics.
+        known: what the training data were, see `ens10.loader.datamodule.TrainingData`; runs of
+            earlier versions lack some of it, which is then not compared.
+        precision: of the trainer.
+        history: store with the truth of past dates.
+
+    Attributes:
+        target: channel that is corrected.
+        step: its lead time.
+        step_units: "h" or "months".
+        units: of the target.
+        members: size of the ensemble that the model takes; None if any does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: pl.LightningModule,
+        data: EnsembleDataModule,
+        state: dict[str, Any],
+        known: dict[str, Any],
+        precision: str = "",
+        history: Path | str = "",
+    ) -> None:
+        self.name, self.history = name, history
+        self.target, self.step = str(known["target"]), step_number(known["step"])
+        self.step_units, self.units = str(known["step_units"]), str(known["units"])
+        self.members: int | None = data.ensemble or known.get("members")
+        self._module, self._data, self._known = module.eval().requires_grad_(False), data, known
+        self._normaliser = normaliser_of(state)
+        self._precision = _PRECISIONS.get(precision)
+        self._device = torch.device("cpu")
+
+    def to(self, device: str) -> "TrainedModel":
+        """The same model on another device."""
+        self._module, self._device = self._module.to(device), torch.device(device)
+        return self
+
+    def __call__(
+        self,
+        forecast: xr.Dataset | Path | str,
+        *,
+        quantiles: Sequence[float] = (),
+        probabilities: Sequence[str] = (),
+        members: Coupling | None = None,
+        seed: int = 0,
+    ) -> xr.Dataset:
+        """Correct forecasts.
+
+        Args:
+            forecast: Dataset over (time, step, [level,] number, latitude, longitude) in any order
+                and under names that `ens10 prepare` recognises, of any dates, without truth; or
+                the path of a store. If its arrays are dask arrays (or it is a path) the result is
+                lazy: one chunk a date, computed when it is asked for.
+            quantiles: levels of further variables; see `Products`.
+            probabilities: thresholds such as ">303.15".
+            members: "ecc", "schaake" or "sample".
+            seed: of what is drawn.
+
+        Returns:
+            Dataset over (time, ..., latitude, longitude) with the parameters of the forecast
+            distributions (`mu` and `sigma` of a normal) and `attrs["forecast_kind"]`.
+
+        Raises:
+            UnknownNameError: a channel that the model needs is missing.
+            ArgumentError: another grid, lead time, or too few members.
+        """
+        products = Products(tuple(quantiles), tuple(probabilities), members, seed)
+        corrections = self.corrections(forecast, products)
+        lazy = not isinstance(forecast, xr.Dataset) or bool(forecast.chunks)
+        return corrections.lazy() if lazy else corrections.computed()
+
+    def corrections(
+        self, forecast: xr.Dataset | Path | str, products: Products | None = None
+    ) -> "Corrections":
+        """Open forecasts for correction, date by date, without reading their values.
+
+        Raises:
+            UnknownNameError: a channel that the model needs is missing.
+            ArgumentError: another grid, lead time, or fewer members than the model takes.
+        """
+        return Corrections(self, self._opened(forecast), products or Products())
+
+    def distribution(self, batch: Batch) -> Distribution:
+        """The corrected forecast for a batch of this model's features, on its device."""
+        autocast = torch.autocast(
+            self._device.type, self._precision, enabled=self._precision is not None
+        )
+        with _ONE_AT_A_TIME, torch.inference_mode(), autocast:
+            forecast: Distribution = self._module(batch)
+        return forecast
+
+    def batches(self, samples: Samples, *, members: bool) -> Batches:
+        """The features of forecasts, as the training had them.
+
+        Args:
+            samples: of the forecast.
+            members: whether batches carry the members, besides what the model takes.
+        """
+        data = self._data
+        return Batches(
+            samples,
+            samples.target,
+            data.inputs or self._inputs(),
+            "test",
+            kind=WholeFields(features=kind_of(data.kind).features),
+            protocol=data.protocol,
+            extras=data.extras,
+            members=data.members or members,
+            normaliser=self._normaliser,
+        )
+
+    def on_device(self, batch: Any) -> Batch:
+        """A numpy batch as tensors on this model's device."""
+        tensors: Any = as_tensors(batch)
+        return cast("Batch", {key: value.to(self._device) for key, value in tensors.items()})
+
+    def past_truth(self, date: int, count: int, seed: int) -> Tensor:
+        """The truth of training dates near a date in the season, (1, count, H, W).
+
+        Args:
+            date: valid date in seconds.
+            count: number of dates.
+            seed: of their choice.
+
+        Raises:
+            ArgumentError: `history` has too few of the training dates.
+        """
+        samples, places, dates = self._history
+        if len(places) <= count:
+            reason = f"{self.history} has the truth of {len(places)} training dates"
+            raise ArgumentError("history", reason, "Name the store that the run was trained on")
+        chosen = places[dates_near(dates, date, count, _SCHAAKE_DAYS, seed)]
+        fields = np.stack([samples.truth(int(n)) for n in chosen])
+        return torch.from_numpy(fields)[None].to(self._device)
+
+    @cached_property
+    def _history(self) -> tuple[Samples, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The past: samples, the places of the training dates in them, and these dates."""
+        samples = open_samples(self.history, f"{self.target}@{self.step}")
+        samples.require_truth()
+        self._check_grid(samples)
+        places = np.flatnonzero(np.isin(_seconds(samples), self._known.get("dates", [])))
+        places = np.setdiff1d(places, samples.without_truth())
+        return samples, places, _seconds(samples)[places]
+
+    def _inputs(self) -> list[str]:
+        """The channels of the training, which were those that its data had."""
+        names = [name.partition(":") for name in self._normaliser.channels]
+        return [channel for channel, _, moment in names if moment == "mean"]
+
+    def _opened(self, forecast: xr.Dataset | Path | str) -> Samples:
+        if isinstance(forecast, xr.Dataset) and "step" not in forecast.variables:
+            remedy = f"Assign the coordinate: forecast.assign_coords(step={self.step})"
+            raise ArgumentError("step", "the forecast has no lead time", remedy)
+        try:
+            samples = open_samples(forecast, f"{self.target}@{self.step}", None, self.members)
+        except ArgumentError as error:
+            if error.argument != "ensemble":
+                raise
+            reason = f"{self.name} takes {self.members} members, and the forecast has fewer"
+            raise ArgumentError("members", reason, "Add the members that are missing") from error
+        units = str(samples.attributes.get("units", ""))
+        if units != self.units:
+            reason = f"{self.target} of the forecast is in {units!r}, that of the training was in"
+            raise ArgumentError("units", f"{reason} {self.units!r}", "Convert the forecast")
+        self._check_grid(samples)
+        self._warn_of_seasons(samples)
+        return samples
+
+    def _check_grid(self, samples: Samples) -> None:
+        for name in ("latitude", "longitude"):
+            ours, theirs = np.asarray(self._known.get(name, [])), getattr(samples, name)
+            same = ours.size == theirs.size and np.abs(ours - theirs).max() < _NEAR_DEGREES
+            if ours.size and not same:
+                raise ArgumentError(
+                    "grid",
+                    f"the forecast has {_axis(name, theirs)}; {self.name} was trained on "
+                    f"{_axis(name, ours)}",
+                    "Interpolate the forecast, or train on its grid",
+                )
+
+    def _warn_of_seasons(self, samples: Samples) -> None:
+        known = np.asarray(self._known.get("dates", []), np.float64)
+        if not known.size:
+            return
+        turns = (_seconds(samples)[:, None] - known[None, :]) / (_YEAR * _DAY)
+        away = (np.abs(turns - np.round(turns)) * _YEAR).min(axis=1)
+        far = np.flatnonzero(away > _SEASON_DAYS)
+        if far.size:
+            first = str(samples.valid_time[far[0]])[:10]
+            warnings.warn(
+                f"{far.size} of {len(away)} dates, the first {first}, "
+                f"are more than {_SEASON_DAYS:g} days of the calendar from every date that "
+                f"{self.name} was trained on",
+                BeyondTrainingWarning,
+                stacklevel=5,
+            )
+
+
+class Corrections:
+    """The corrections of forecasts by one model, date by date.
+
+    Args:
+        model: the model.
+        samples: the forecasts.
+        products: what is made beside the parameters of the distributions.
+
+    Attributes:
+        samples: the forecasts.
+    """
+
+    def __init__(self, model: TrainedModel, samples: Samples, products: Products) -> None:
+        self.model, self.samples, self._products = model, samples, products
+        self._batches = model.batches(samples, members=products.members == "ecc")
+        self._batches.channels  # noqa: B018  # refuses features of another training
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def distribution(self, i: int) -> Distribution:
+        """The corrected forecast of date `i`, (1, ..., H, W), on the model's device."""
+        return self.model.distribution(self._batch(i))
+
+    def fields(self, i: int) -> Fields:
+        """The variables of date `i`: parameters of the distribution, and the products."""
+        batch = self._batch(i)
+        forecast = self.model.distribution(batch)
+        return self._fields(forecast, self._template(batch), batch["dates"])
+
+    @cached_property
+    def form(self) -> tuple[Fields, dict[str, Any], dict[str, str]]:
+        """Variables of a date of zeros, coordinates of their own dimensions, and attributes.
+
+        Shapes, dimensions and attributes are those of any date; no date is read.
+        """
+        shapes = self._batches.content.shapes(len(self.samples.latitude))
+        zeros: Any = {key: torch.zeros(1, *shape) for key, shape in shapes.items()}
+        zeros |= {"raw_std": zeros["raw_std"] + 1, "dates": torch.zeros(1, dtype=torch.int64)}
+        batch = self.model.on_device({key: value.numpy() for key, value in zeros.items()})
+        forecast = self.model.distribution(batch)
+        core: dict[str, Any] = {k: list(v) for k, v in forecast.core_coordinates().items()}
+        core |= self._products.coordinates()
+        template = None
+        if self._products.members:
+            count = list(range(1, self.samples.members + 1))
+            if core.setdefault("number", count) != count:
+                raise ArgumentError(
+                    "members",
+                    f"{self.model.name} forecasts {len(core['number'])} members of its own, the "
+                    f"raw ensemble has {len(count)}",
+                    "Leave out `members`",
+                )
+            template = batch["raw_mean"][:, None].expand(-1, len(count), -1, -1)
+        return self._fields(forecast, template, batch["dates"]), core, forecast.attributes()
+
+    def computed(self) -> xr.Dataset:
+        """All dates in memory."""
+        parts = [self.fields(i) for i in range(len(self))]
+        return self._dataset({name: [part[name][1] for part in parts] for name in self.form[0]})
+
+    def lazy(self) -> xr.Dataset:
+        """All dates as dask arrays, one chunk a date."""
+        import dask
+        import dask.array as da
+
+        computed: Any = dask.delayed(_fields_of_date, pure=False)  # type: ignore[attr-defined]
+        shared: Any = dask.delayed(self, pure=False, traverse=False)  # type: ignore[attr-defined]
+        dates = [computed(shared, i) for i in range(len(self))]
+        return self._dataset(
+            {
+                name: [da.from_delayed(one[name], like.shape, like.dtype) for one in dates]  # type: ignore[no-untyped-call]
+                for name, (_, like, _) in self.form[0].items()
+            }
+        )
+
+    def _dataset(self, parts: dict[str, list[Any]]) -> xr.Dataset:
+        """The Dataset of the arrays of each date, by variable."""
+        import dask.array as da
+
+        form, core, attributes = self.form
+        held = {}
+        for name, arrays in parts.items():
+            whole = np.concatenate if isinstance(arrays[0], np.ndarray) else da.concatenate
+            held[name] = (form[name][0], whole(arrays), form[name][2])
+        return xr.Dataset(held, {**core, **coordinates(self.samples)}, attributes)
+
+    def _batch(self, i: int) -> Batch:
+        return self.model.on_device(self._batches.batch(np.array([i])))
+
+    def _fields(self, forecast: Distribution, template: Tensor | None, dates: Tensor) -> Fields:
+        units, known = self.model.units, self.samples.attributes
+        held: Fields = {
+            name: (
+                forecast.dims,
+                value.detach().cpu().float().numpy(),
+                known | forecast.variable_attributes(name, units),
+            )
+            for name, value in forecast.variables().items()
+        }
+        return held | self._products.fields(forecast, self.model.target, units, template, dates)
+
+    def _template(self, batch: Batch) -> Tensor | None:
+        """The fields whose order the members take, (1, M, H, W)."""
+        count, by = self.samples.members, self._products.members
+        if by == "schaake":
+            return self.model.past_truth(int(batch["dates"][0]), count, self._products.seed)
+        if by == "sample":  # only its shape counts
+            drawn: Tensor = batch["raw_mean"][:, None].expand(-1, count, -1, -1)
+            return drawn
+        return batch["members"] if by == "ecc" else None
+
+
+def _fields_of_date(corrections: Corrections, i: int) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of one date by name, as a task of dask."""
+    return {name: values for name, (_, values, _) in corrections.fields(i).items()}
+
+
+def _seconds(samples: Samples) -> npt.NDArray[np.int64]:
+    """Valid dates in seconds since 1970."""
+    return samples.valid_time.astype("datetime64[s]").astype(np.int64)
+
+
+def coordinates(samples: Samples) -> dict[str, Any]:
+    """Coordinates of forecasts, as `xarray.Dataset` takes them."""
+    return {
+        "time": samples.time,
+        "valid_time": ("time", samples.valid_time),
+        "step": ((), samples.step, {"units": samples.step_units}),
+        "latitude": ("latitude", samples.latitude, {"units": "degrees_north"}),
+        "longitude": ("longitude", samples.longitude, {"units": "degrees_east"}),
+    }
+
+
+def _axis(name: str, values: npt.NDArray[Any]) -> str:
+    return f"{values.size} {name}s from {values[0]:g} to {values[-1]:g}"
+
+
+def _of_older_run(run: Path) -> dict[str, Any]:
+    """What is known of the training data of a run whose checkpoint does not say it."""
+    held = provenance.read(run)
+    known = {f.name: held[f.name] for f in fields(TrainingData) if f.name in held}
+    lacking = [name for name in ("target", "step") if name not in known]
+    if lacking:
+        raise FileError(run / provenance.FILE, f"it has no {lacking[0]}", "Train again")
+    known = {k: v for k, v in known.items() if k in ("target", "step", "step_units")}
+    return {"step_units": "h", **known, "units": str(held.get("target_units") or "")}
+
+
+def _built(path: Path, config: dict[str, Any]) -> tuple[pl.LightningModule, EnsembleDataModule]:
+    """The module of a configuration, untrained, and its data module, which opens nothing yet.
+
+    Raises:
+        FileError: the configuration cannot be used.
+    """
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(pl.LightningModule, "model", fail_untyped=False, required=True)
+    parser.add_class_arguments(EnsembleDataModule, "data", fail_untyped=False)
+    build = getattr(parser, "instantiate", None) or parser.instantiate_classes
+    try:
+        made = build(parser.parse_object({key: config[key] for key in ("model", "data")}))
+    except (ParserError, KeyError) as error:
+        raise FileError(path, brief(str(error)).rstrip(".")) from None
+    except ValueError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, Ens10Error):
+            cause = cause.__cause__ or cause.__context__
+        raise cause or FileError(path, brief(str(error)).rstrip(".")) from None
+    return made.model, made.data
+
+
+def _fill(module: pl.LightningModule, path: Path, state: dict[str, Any]) -> None:
+    """Load trained weights.
+
+    Raises:
+        FileError: they are of another model.
+    """
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        differing = differences(shapes(state), shapes(module.state_dict()))
+        if not differing:
+            raise
+        raise other_architecture(path, differing) from error
