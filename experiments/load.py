@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -74,10 +75,7 @@ def load_model(
         history: store with the truth of past dates, for `members="schaake"`; None for the one
             that the run was trained on.
 
-    Examples:
-        >>> import ens10
-        >>> model = ens10.load_model("runs/unet")  # doctest: +SKIP
-        >>> corrected = model(xr.open_dataset("today.nc"))  # doctest: +SKIP
+    For example, `model = ens10.load_model("runs/unet")` and `corrected = model(forecast)`.
 
     Raises:
         FileError: no run there, no checkpoint, one of another model, or code that is not trusted.
@@ -96,8 +94,9 @@ def load_model(
     known = state.get("trained") or _of_older_run(run)
     precision = str((config.get("trainer") or {}).get("precision", ""))
     past = history if history is not None else str(config["data"]["store"])
-    name = run.resolve().name
-    return TrainedModel(name, module, data, state, known, precision, past).to(device)
+    model = TrainedModel(run.resolve().name, module, data, state, known, precision, past)
+    model.checksum = sha256(file.read_bytes()).hexdigest()
+    return model.to(device)
 
 
 class TrainedModel:
@@ -119,7 +118,10 @@ class TrainedModel:
         step_units: "h" or "months".
         units: of the target.
         members: size of the ensemble that the model takes; None if any does.
+        checksum: SHA-256 of the file that it was loaded from.
     """
+
+    checksum = ""
 
     def __init__(
         self,

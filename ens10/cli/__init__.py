@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from ens10.cli.apply import add_apply
 from ens10.cli.data import add_all as add_data_commands
 from ens10.cli.scores import add_case, add_score
 from ens10.errors import ArgumentError, suggestion
@@ -125,6 +126,7 @@ def _parser() -> _Parser:
         _add_stages,
         lambda commands: add_score(commands, _score),
         lambda commands: add_case(commands, _case),
+        add_apply,
         _add_plan,
         _add_report,
         _add_reproduce,

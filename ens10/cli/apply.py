@@ -1,9 +1,13 @@
-"""Trained models in use: `ens10.load_model`."""
+"""Trained models in use: `ens10 apply`, and `ens10.load_model`."""
 
+import argparse
+import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ens10.errors import ArgumentError
 from ens10.extras import telling_extras
 
 if TYPE_CHECKING:
@@ -25,3 +29,79 @@ def load_model(
         from ens10.experiments.load import load_model as load
 
         return load(path, device=device, trust=trust, history=history)
+
+
+def add_apply(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `ens10 apply`."""
+    parser = commands.add_parser(
+        "apply",
+        help="correct new forecasts with trained runs",
+        description="Corrects forecasts that need no truth, and writes one file. If it is "
+        "interrupted, rerun the same command to resume.",
+    )
+    parser.add_argument(
+        "paths", nargs="+", metavar="RUN... FORECAST",
+        help="folders of trained runs; then a GRIB or netCDF file, a folder of such files, a Zarr "
+        "store, a URL of one, or a store of `ens10 prepare`",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=".nc or .zarr")
+    parser.add_argument("--format", metavar="FORMAT", help="netcdf or zarr (default: by suffix)")
+    parser.add_argument(
+        "--quantiles", type=float, nargs="+", default=[], metavar="LEVEL", help="such as 0.1 0.9"
+    )
+    parser.add_argument(
+        "--probability", nargs="+", default=[], metavar="THRESHOLD",
+        help="such as '>303.15' or '<273.15', in the target's units",
+    )  # fmt: skip
+    parser.add_argument(
+        "--members", metavar="KIND",
+        help="ecc: in the order of the raw members; schaake: of past truth; sample: independent",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
+    parser.add_argument("--history", metavar="STORE", help="past truth (default: the training's)")
+    parser.add_argument("--names", type=Path, metavar="FILE", help="YAML: names in the forecast")
+    parser.add_argument("--missing", default="error", metavar="POLICY", help="error, nan or skip")
+    parser.add_argument("--device", default="cpu", help="where networks compute (default: cpu)")
+    parser.add_argument(
+        "--trust", action="append", default=[], metavar="MODULE",
+        help="code that the configuration of a run of someone else may use; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    parser.set_defaults(command=_apply)
+
+
+def _apply(options: argparse.Namespace) -> None:
+    from ens10.experiments.apply import apply
+    from ens10.experiments.load import BeyondTrainingWarning
+    from ens10.experiments.products import Products
+    from ens10.source.names import read_names
+
+    *runs, forecast = options.paths
+    if not runs:
+        raise ArgumentError("FORECAST", "none is given", "Give RUN... and then FORECAST")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", BeyondTrainingWarning)
+        out = apply(
+            runs,
+            forecast,
+            options.out,
+            products=Products(
+                options.quantiles, options.probability, options.members, options.seed
+            ),
+            format=options.format,
+            names=read_names(options.names) if options.names else None,
+            missing=options.missing,
+            device=options.device,
+            trust=options.trust,
+            history=options.history,
+            force=options.force,
+            progress=sys.stderr.isatty(),
+        )
+    for warning in caught:
+        if issubclass(warning.category, BeyondTrainingWarning):
+            print(f"ens10: {warning.message}", file=sys.stderr)
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    print(f"Wrote {out}")

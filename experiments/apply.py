@@ -1,0 +1,307 @@
+"""`ens10 apply`: correct new forecasts with trained runs, date by date, into one file.
+
+The dates are computed into `OUT.partial`, a Zarr store, and noted as they are done. A call that was
+interrupted is resumed by the same call. The file gets its name when it is complete.
+
+OUT.partial/plan.json    models, forecast and options, by which a later call recognises it
+OUT.partial/data.zarr    the variables, a chunk a date
+OUT.partial/done/        an empty file for each date whose chunks are on the disk
+"""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import xarray as xr
+import zarr
+
+from ens10.convert.plan import described, plain
+from ens10.durable import replace_folder, sync_files, whole_path, write_whole
+from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.experiments.load import Corrections, TrainedModel, coordinates, load_model
+from ens10.experiments.locks import locked
+from ens10.experiments.products import Products
+from ens10.export.netcdf import write_netcdf
+from ens10.machine_errors import writing_netcdf
+from ens10.places import is_url
+from ens10.progress import track
+from ens10.signals import stoppable
+from ens10.source import open_source
+from ens10.source.gribs import Missing
+from ens10.source.names import Names
+from ens10.source.opening import is_zarr
+from ens10.store import create_array, write_coordinates
+from ens10.store.manifest import record_files
+from ens10.store.opening import (
+    PREDICTED,
+    PREDICTIONS_FORMAT,
+    RECORDED,
+    root_attributes,
+)
+
+Format = Literal["netcdf", "zarr"]
+_SUFFIXES: dict[str, Format] = {
+    ".nc": "netcdf", ".nc4": "netcdf", ".netcdf": "netcdf", ".zarr": "zarr",
+}  # fmt: skip
+_PLAN, _DATA, _DONE = "plan.json", "data.zarr", "done"
+
+
+def apply(
+    runs: Sequence[Path | str],
+    forecast: Path | str | xr.Dataset,
+    out: Path | str,
+    *,
+    products: Products | None = None,
+    format: Format | None = None,  # noqa: A002
+    names: Names | None = None,
+    missing: Missing = "error",
+    device: str = "cpu",
+    trust: Sequence[str] = (),
+    history: Path | str | None = None,
+    force: bool = False,
+    progress: bool = False,
+) -> Path:
+    """Correct forecasts with trained runs, and write one file.
+
+    Everything that can be refused is refused before anything is written. One date is in memory at
+    a time. Rerun the same call to resume.
+
+    Args:
+        runs: folders of trained runs; several correct several targets or lead times.
+        forecast: GRIB or netCDF file, folder of such files, Zarr store, URL of one, store of
+            `ens10 prepare`, or a Dataset. It needs no truth.
+        out: the file to write. A single run's variables have the names that `ens10 predict` gives
+            them, so that `ens10 score OUT --truth STORE` scores them; of several runs those of the
+            parameters begin with the target ("t2m_mu"), and there is a dimension `step` if lead
+            times differ.
+        products: quantiles, probabilities and members to write as well.
+        format: "netcdf" or "zarr"; None for what the suffix of `out` says.
+        names: how the forecast's names map to ours; see `ens10.source.names`.
+        missing: "error", "nan" or "skip": what to do about fields that are missing.
+        device: where networks compute.
+        trust: modules besides this package whose classes runs of others may use.
+        history: store with the truth of past dates, for members by the Schaake shuffle.
+        force: replace a file that exists.
+        progress: show a progress bar.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        FileError: the file exists, a run cannot be read, or another process writes the file.
+        UnknownNameError: a channel that a model needs is missing.
+        ArgumentError: another grid or lead time, too few members, or runs that do not go together.
+    """
+    out, products = Path(out), products or Products()
+    chosen = _format(out, format)
+    if out.exists() and not force:
+        raise FileError(out, "exists already", "Choose another file, or give --force")
+    if not out.absolute().parent.is_dir():
+        raise FileError(out.parent, "no such folder", "Make it first")
+    models = [load_model(run, device=device, trust=trust, history=history) for run in runs]
+    data = _opened(forecast, names, missing)
+    together = Together([model.corrections(data, products) for model in models])
+    plan = {
+        "models": [model.checksum for model in models],
+        "forecast": described(forecast),
+        "products": plain(asdict(products)),
+        "dates": [str(date) for date in together.samples.time],
+    }
+    partial = out.with_name(f"{out.name}.partial")
+    with locked(out.with_name(f"{out.name}.lock"), "ens10 apply"), stoppable():
+        _compute(together, partial, plan, progress)
+        _finish(partial, out, chosen, progress)
+    return out
+
+
+class Together:
+    """The corrections of one forecast by several models, as variables of one dataset.
+
+    Args:
+        parts: the corrections by each model.
+
+    Attributes:
+        samples: the forecasts.
+        tables: dimensions, shape and attributes of each variable.
+        coordinates: of the dataset.
+        attributes: of the dataset.
+
+    Raises:
+        ArgumentError: two models correct the same, or their variables do not fit into one dataset.
+    """
+
+    def __init__(self, parts: Sequence[Corrections]) -> None:
+        if not parts:
+            raise ArgumentError("runs", "none are given", "Name at least one run")
+        self._parts, self.samples = parts, parts[0].samples
+        self._steps = sorted({part.model.step for part in parts})
+        self._refuse_others()
+        self.tables: dict[str, tuple[tuple[str, ...], tuple[int, ...], dict[str, Any]]] = {}
+        self._core: dict[str, Any] = {}
+        for part in parts:
+            self._add(part)
+        models = [part.model for part in parts]
+        self.attributes = {
+            **(parts[0].form[2] if len(parts) == 1 else {}),
+            "corrected_by": ", ".join(f"{model.name} ({model.checksum[:12]})" for model in models),
+        }
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def coordinates(self) -> xr.Dataset:
+        """The coordinates of all variables."""
+        held = coordinates(self.samples)
+        if len(self._steps) > 1:
+            hours = {"units": self.samples.step_units}
+            valid = np.stack([self._of_step(step).valid_time for step in self._steps], axis=1)
+            held |= {"step": ("step", self._steps, hours), "valid_time": (("time", "step"), valid)}
+        units = {name: {"units": "1"} for name in ("quantile", "quantile_level", "number")}
+        core = {k: (k, np.asarray(v), units.get(k, {})) for k, v in self._core.items()}
+        return xr.Dataset(coords=core | held)
+
+    def write(self, i: int, arrays: Mapping[str, Any]) -> None:
+        """Compute date `i` and write its chunks.
+
+        Args:
+            i: position of the date.
+            arrays: of Zarr, by variable.
+        """
+        for part in self._parts:
+            for name, (_, values, _) in part.fields(i).items():
+                arrays[self._name(part, name)][self._place(part, i)] = values[0]
+
+    def _place(self, part: Corrections, i: int) -> tuple[int, ...]:
+        several = len(self._steps) > 1
+        return (i, self._steps.index(part.model.step)) if several else (i,)
+
+    def _name(self, part: Corrections, name: str) -> str:
+        target = part.model.target
+        alone = len(self._parts) == 1 or name == target or name.startswith(f"{target}_")
+        return name if alone else f"{target}_{name}"
+
+    def _add(self, part: Corrections) -> None:
+        """The variables and coordinates of one model."""
+        form, core, attributes = part.form
+        several = len(self._steps) > 1
+        for name, (dims, values, about) in form.items():
+            if len(self._parts) > 1:
+                about = {**about, **attributes}
+            shape: tuple[int, ...] = (len(self), *values.shape[1:])
+            if several:
+                dims = (dims[0], "step", *dims[1:])
+                shape = (shape[0], len(self._steps), *shape[1:])
+            held = self.tables.setdefault(self._name(part, name), (dims, shape, about))
+            self._require(held == (dims, shape, about), part, name)
+        for dim, values in core.items():
+            self._require(list(self._core.setdefault(dim, values)) == list(values), part, dim)
+
+    def _require(self, fits: bool, part: Corrections, name: str) -> None:
+        if not fits:
+            reason = f"{name} of {part.model.name} has another form than that of the runs before"
+            raise ArgumentError("runs", reason, "Apply these runs into files of their own")
+
+    def _refuse_others(self) -> None:
+        """Refuse models that correct the same, and forecasts of other dates."""
+        held: dict[tuple[str, float], TrainedModel] = {}
+        for part in self._parts:
+            model = part.model
+            other = held.setdefault((model.target, model.step), model)
+            if other is not model:
+                both = f"{other.name} and {model.name} both correct {model.target}"
+                reason = f"{both} at step {model.step:g}"
+                raise ArgumentError("runs", reason, "Apply one of them, or into two files")
+            if not np.array_equal(part.samples.time, self.samples.time):
+                raise ArgumentError("runs", "the forecast has other dates for each of them")
+
+    def _of_step(self, step: float) -> Any:
+        return next(part.samples for part in self._parts if part.model.step == step)
+
+
+def _format(out: Path, chosen: str | None) -> Format:
+    known = get_args(Format)
+    if chosen is not None and chosen not in known:
+        raise UnknownNameError("format", chosen, known)
+    found = chosen or _SUFFIXES.get(out.suffix.lower())
+    if found is None:
+        raise ArgumentError(
+            "out", f"{out.name} does not say the format", f"Name it {', '.join(_SUFFIXES)}"
+        )
+    return found  # type: ignore[return-value]
+
+
+def _opened(
+    forecast: Path | str | xr.Dataset, names: Names | None, missing: Missing
+) -> xr.Dataset | Path | str:
+    """The forecast as models take it: the path of a prepared store, or a lazy Dataset."""
+    if isinstance(forecast, xr.Dataset):
+        return forecast
+    path = Path(forecast)
+    if not is_url(forecast) and is_zarr(path) and "ens10_format" in root_attributes(path):
+        return path
+    return open_source(forecast, names, missing)
+
+
+def _compute(together: Together, partial: Path, plan: dict[str, Any], progress: bool) -> None:
+    """Compute the dates that are not done yet."""
+    arrays = _resumed(partial, plan, together) or _begun(partial, plan, together)
+    todo = [i for i in range(len(together)) if not (partial / _DONE / str(i)).exists()]
+    for i in track(todo, "apply", len(todo), progress):
+        together.write(i, arrays)
+        sync_files(partial, [str(f.relative_to(partial)) for f in _chunks(partial, together, i)])
+        (partial / _DONE / str(i)).touch()
+
+
+def _chunks(partial: Path, together: Together, i: int) -> list[Path]:
+    """The files of one date."""
+    folders = (partial / _DATA / name / "c" / str(i) for name in together.tables)
+    return [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+
+
+def _resumed(partial: Path, plan: dict[str, Any], together: Together) -> dict[str, Any] | None:
+    """The arrays of an interrupted call; None if there was none, or one of something else."""
+    try:
+        same = json.loads((partial / _PLAN).read_text(encoding="utf-8")) == plan
+    except (OSError, ValueError):
+        return None
+    if not same:
+        return None
+    root = zarr.open_group(partial / _DATA, mode="r+", use_consolidated=False)
+    return {name: root[name] for name in together.tables}
+
+
+def _begun(partial: Path, plan: dict[str, Any], together: Together) -> dict[str, Any]:
+    """The arrays of a new store; what an older call left is removed."""
+    tables, held = together.tables, together.coordinates
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / _DONE).mkdir(parents=True)
+    root = zarr.open_group(partial / _DATA, mode="w")
+    root.attrs.update({**together.attributes, RECORDED: PREDICTIONS_FORMAT})
+    arrays: dict[str, Any] = {}
+    for name, (dims, shape, attributes) in tables.items():
+        inner = 2 if "step" in dims else 1
+        arrays[name] = create_array(
+            root, name, shape, dims, chunks=(*[1] * inner, *shape[inner:]), attributes=attributes
+        )
+    write_coordinates(root, held, [str(name) for name in held.coords])
+    write_whole(partial / _PLAN, json.dumps(plan, indent=1))
+    return arrays
+
+
+def _finish(partial: Path, out: Path, chosen: Format, progress: bool) -> None:
+    """Give the result its name, now that all dates are done."""
+    store = partial / _DATA
+    if chosen == "zarr":
+        record_files(store, PREDICTED)
+        replace_folder(store, out)
+    else:
+        dataset = xr.open_zarr(store, chunks=None, consolidated=False, decode_timedelta=False)
+        dataset.attrs.pop(RECORDED)
+        with whole_path(out) as aside, writing_netcdf(out):
+            write_netcdf(aside, dataset, 0, progress)
+    shutil.rmtree(partial, ignore_errors=True)

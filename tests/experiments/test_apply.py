@@ -1,0 +1,162 @@
+"""`ens10 apply`: files in, one file of corrected forecasts out."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import realruns
+import xarray as xr
+
+import ens10
+from ens10.convert import prepare
+from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.experiments import load
+from ens10.experiments.apply import apply
+from ens10.experiments.products import Products
+from ens10.experiments.reading import open_forecast, open_predictions
+from ens10.source import open_source
+
+
+@pytest.fixture(scope="module")
+def today(world, tmp_path_factory):
+    """One GRIB file: one day of the calendar in every year."""
+    folder = tmp_path_factory.mktemp("today")
+    return shutil.copy(world.folder / "output.sfc.20180402", folder)
+
+
+@pytest.mark.parametrize("name", ["out.nc", "out.zarr"])
+def test_a_file_holds_what_the_model_returns(runs, today, tmp_path, name):
+    products = Products((0.1, 0.9), (">280", "<260"), "ecc")
+    out = apply([runs["unet"]], today, tmp_path / name, products=products)
+    model = ens10.load_model(runs["unet"])
+    expected = model(open_source(today), quantiles=[0.1, 0.9], probabilities=[">280", "<260"],
+                     members="ecc").compute()  # fmt: skip
+    written = xr.open_dataset(out) if name.endswith("nc") else open_forecast(out)[0]
+    assert set(written.variables) == set(expected.variables)
+    for variable in expected.data_vars:
+        np.testing.assert_array_equal(written[variable], expected[variable])
+        assert written[variable].dims == expected[variable].dims
+        assert written[variable].attrs["units"] == expected[variable].attrs["units"]
+    for dim in ("time", "valid_time", "latitude", "longitude", "number"):
+        np.testing.assert_array_equal(written[dim], expected[dim])
+    assert written.attrs["forecast_kind"] == "normal"
+    assert written.attrs["corrected_by"].startswith("unet (")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name]
+
+
+def test_what_was_applied_to_the_test_dates_is_scored_as_what_was_predicted(runs, world, tmp_path):
+    whole = open_source(world.folder)
+    tested = whole.isel(time=whole["valid_time"].isel(step=0).dt.year.to_numpy() >= 2004)
+    out = apply([runs["mlp"]], tested, tmp_path / "out.nc", products=Products((0.5,)))
+    forecast, truth = open_predictions(runs["mlp"])
+    truth.rename("truth").to_netcdf(tmp_path / "truth.nc")
+    options = ["--truth", tmp_path / "truth.nc", "--weights", "cell"]
+    realruns.command("score", out, *options, "--out", tmp_path / "scores")
+    ours, theirs = (
+        xr.open_dataset(folder / "scores.nc") for folder in (tmp_path / "scores", runs["mlp"])
+    )
+    name = next(str(n) for n in theirs.data_vars if "crps" in str(n))
+    np.testing.assert_array_equal(ours[name], theirs[name])
+    for variable in forecast.data_vars:
+        np.testing.assert_array_equal(xr.open_dataset(out)[variable], forecast[variable])
+
+
+@pytest.mark.parametrize("name", ["out.nc", "out.zarr"])
+def test_an_interrupted_call_is_resumed_by_the_same_call(runs, today, tmp_path, monkeypatch, name):
+    done, fields = [], load.Corrections.fields
+
+    def failing(self, i):
+        if i == 2 and len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(i)
+        return fields(self, i)
+
+    monkeypatch.setattr(load.Corrections, "fields", failing)
+    with pytest.raises(KeyboardInterrupt):
+        apply([runs["emos_local"]], today, tmp_path / name)
+    assert not (tmp_path / name).exists()
+    done.append(None)
+    out = apply([runs["emos_local"]], today, tmp_path / name)
+    assert done == [0, 1, None, 2, 3, 4, 5]
+    once = apply([runs["emos_local"]], today, tmp_path / f"again-{name}")
+    opened = [xr.open_dataset(p) if name.endswith("nc") else open_forecast(p)[0].load()
+              for p in (out, once)]  # fmt: skip
+    xr.testing.assert_identical(*opened)
+
+
+def test_a_partial_file_of_something_else_is_not_resumed(runs, today, tmp_path, monkeypatch):
+    fields = load.Corrections.fields
+
+    def failing(self, i):
+        if i == 3:
+            raise KeyboardInterrupt
+        return fields(self, i)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(load.Corrections, "fields", failing)
+        with pytest.raises(KeyboardInterrupt):
+            apply([runs["raw"]], today, tmp_path / "out.nc")
+    assert len(json.loads((tmp_path / "out.nc.partial/plan.json").read_text())["dates"]) == 6
+    written = xr.open_dataset(apply([runs["emos_local"]], today, tmp_path / "out.nc"))
+    corrected = ens10.load_model(runs["emos_local"])(open_source(today))
+    np.testing.assert_array_equal(written["mu"], corrected["mu"])
+
+
+def test_several_runs_make_one_file(runs, world, today, tmp_path):
+    at_48 = open_source(world.folder)[["t2m", "u10"]].drop_vars("valid_time")
+    at_24 = at_48.assign_coords(step=at_48["step"] - 24)
+    truth = at_24[["u10"]].squeeze("step", drop=True).mean("number")
+    truth = truth.assign_coords(time=truth["time"] + np.timedelta64(24, "h"))
+    store = prepare(at_24, tmp_path / "wind.zarr", truth=truth)
+    wind = realruns.fit("emos_global", store, tmp_path / "wind", "--data.target", "u10")
+    new = xr.concat([at_24, at_48], "step").isel(time=[0, 7]).chunk(time=1)
+    both = [wind, runs["emos_local"]]
+    products = Products((0.5,), members="ecc")
+    written = xr.open_dataset(apply(both, new, tmp_path / "out.nc", products=products))
+    assert written["step"].to_numpy().tolist() == [24, 48]
+    hours = (written["valid_time"] - written["time"]) / np.timedelta64(1, "h")
+    np.testing.assert_array_equal(hours, np.broadcast_to([24, 48], (2, 2)))
+    for run, step in zip(both, (24, 48), strict=True):
+        model = ens10.load_model(run)
+        alone = model(new, quantiles=[0.5], members="ecc")
+        for name in alone.data_vars:
+            together = name if name.startswith(model.target) else f"{model.target}_{name}"
+            np.testing.assert_array_equal(written[together].sel(step=step), alone[name])
+            assert written[together].sel(step=72 - step).isnull().all()
+        assert written[f"{model.target}_mu"].attrs["forecast_kind"] == "normal"
+    with pytest.raises(ArgumentError, match="mlp and emos_local both correct t2m at step 48"):
+        apply([runs["mlp"], runs["emos_local"]], today, tmp_path / "two.nc")
+
+
+def test_the_command(runs, today, tmp_path, capsys):
+    out = tmp_path / "out.nc"
+    options = ["--quantiles", "0.5", "--probability", ">280", "<250", "--members", "sample"]
+    realruns.command("apply", runs["emos_global"], today, "--out", out, *options)
+    assert capsys.readouterr().out == f"Wrote {out}\n"
+    assert {"t2m", "t2m_quantile", "t2m_probability_above", "mu"} <= set(xr.open_dataset(out))
+    realruns.command("apply", runs["raw"], today, "--out", out, status=1)
+    assert "--force" in capsys.readouterr().err
+    realruns.command("apply", today, "--out", tmp_path / "other.nc", status=1)
+    assert "RUN" in capsys.readouterr().err
+    late = open_source(today).isel(time=[0])
+    late = late.drop_vars("valid_time").assign_coords(time=late["time"] + np.timedelta64(45, "D"))
+    late.to_netcdf(tmp_path / "late.nc")
+    realruns.command("apply", runs["raw"], tmp_path / "late.nc", "--out", tmp_path / "late.zarr")
+    assert "more than 31 days of the calendar" in capsys.readouterr().err
+
+
+def test_nothing_is_written_where_something_is_wrong(runs, today, tmp_path):
+    forecast = open_source(today)
+    (tmp_path / "there.nc").touch()
+    for source, name, said, error in (
+        (today, "there.nc", "exists already", FileError),
+        (today, "out.txt", "does not say the format", ArgumentError),
+        (today, "no/out.nc", "no such folder", FileError),
+        (tmp_path / "gone", "out.nc", "no such file", FileError),
+        (forecast.drop_vars("u10"), "out.nc", "u10", UnknownNameError),
+        (forecast.isel(number=slice(4)), "out.nc", "takes 10 members", ArgumentError),
+    ):
+        with pytest.raises(error, match=said):
+            apply([runs["unet"]], source, tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["there.nc"]
