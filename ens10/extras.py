@@ -10,6 +10,7 @@ EXTRAS = {
     "pytorch_lightning": "train",
     "torchmetrics": "train",
     "jsonargparse": "train",
+    "jinja2": "plot",
     "matplotlib": "plot",
     "distributed": "cluster",
     "aiohttp": "cloud",

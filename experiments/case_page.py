@@ -1,6 +1,7 @@
 """A case study as files: one picture, one table, one page."""
 
 import argparse
+from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +9,6 @@ import numpy as np
 
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError
-from ens10.experiments import page
 from ens10.experiments.case import Event, read_event
 from ens10.experiments.case_figures import case_figure
 from ens10.experiments.case_numbers import Numbers, event_facts, numbers_of, to_csv
@@ -16,6 +16,7 @@ from ens10.experiments.case_regions import file_name, in_words
 from ens10.experiments.case_worst import listing, most_extreme
 from ens10.experiments.commands import refuse_file
 from ens10.experiments.report import png
+from ens10.experiments.reporting.pages import page
 from ens10.experiments.writers import ABSENT, Column
 
 PAGE, PICTURE, TABLE = "index.html", "case.png", "numbers.csv"
@@ -140,47 +141,16 @@ def _page(event: Event, numbers: Sequence[Numbers], picture: bytes) -> str:
         f"{best.name} has the lowest CRPS over the region. One event is an example: "
         "whether a model is better is told by all test dates (ens10 report)."
     )
-    alt = f"Maps of truth, climate and {len(numbers)} forecasts; the table has the numbers"
-    return page.page(
+    return page(
+        "case",
         f"Case study: {_title(event)}",
         lead,
-        {
-            "Maps": page.figure(picture, alt, _caption()),
-            "Numbers": page.table(columns(numbers, event.units), _about_numbers())
-            + page.paragraphs(*_notes(event)),
-            "The event": page.facts(_facts(event)),
-        },
+        picture=b64encode(picture).decode("ascii"),
+        forecasts=len(numbers),
+        columns=columns(numbers, event.units),
+        extreme=event.efi is not None,
+        event=_facts(event),
     )
-
-
-def _caption() -> str:
-    return (
-        "Above: the truth, its departure from the median of the raw model's climate, and the "
-        "extreme forecast index (EFI) of the raw ensemble. Below: a column is a forecast, a row a "
-        "quantity on one scale. CRPS gained is that of the raw ensemble less that of the forecast: "
-        "blue is better than raw, red is worse. Small numbers are means over the region; points "
-        "without a value are grey."
-    )
-
-
-def _about_numbers() -> str:
-    return "Means over the region, weighted by the exact area of the cells"
-
-
-def _notes(event: Event) -> list[str]:
-    told = [
-        "Spread is the root of the mean variance. CRPS: plain estimator for members, closed form "
-        "for distributions; of quantiles the centre is the median, and the spread half the width "
-        "of the central 68 %.",
-    ]
-    if event.efi is not None:
-        told.append(
-            "CRPS by |EFI| is weighted by the raw ensemble's index as well: it tells of the "
-            "points that were forecast to be extreme. Corrected forecasts have no EFI here: that "
-            "would take a climate of corrected forecasts of all training years; against the raw "
-            "climate it would show the corrected bias as an extreme."
-        )
-    return told
 
 
 def _facts(event: Event) -> dict[str, str]:

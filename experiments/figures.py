@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ens10.experiments.finished import FinishedRun
+from ens10.experiments.finished import Epoch, FinishedRun
 from ens10.experiments.tables import Row
 from ens10.metrics.figures.histograms import histogram_figure
 from ens10.metrics.figures.style import (
@@ -102,7 +102,8 @@ def learning_curves(runs: Sequence[FinishedRun]) -> Figure | None:
         axes = figure.subplots()
         for n, run in enumerate(learned):
             cycle, place = divmod(n, len(COLOURS))
-            _curves(axes, run, COLOURS[place], LINES[cycle % len(LINES)])
+            colour = COLOURS[place]
+            loss_curves(axes, run, colour, colour, LINES[cycle % len(LINES)], label=run.name)
         axes.plot([], [], color=GREY, label="validation")
         axes.plot([], [], color=GREY, linestyle=":", label="training")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -114,14 +115,40 @@ def learning_curves(runs: Sequence[FinishedRun]) -> Figure | None:
     return figure
 
 
-def _curves(axes: Axes, run: FinishedRun, colour: str, solid: str) -> None:
-    for name, line in (("train_loss", ":"), ("val_loss", solid)):
-        points = [(e.number, v) for e in run.log if (v := getattr(e, name)) is not None]
-        if not points:
-            continue
-        label = run.name if name == "val_loss" else None
-        epochs, losses = zip(*points, strict=True)
-        axes.plot(epochs, losses, line, color=colour, label=label)
-        if name == "val_loss" and np.isfinite(losses).any():
-            best = int(np.nanargmin(losses))
-            axes.plot(epochs[best], losses[best], "o", color=colour, markersize=5)
+def loss_curves(
+    axes: Axes,
+    run: FinishedRun,
+    colour: str,
+    training: str,
+    line: str = "-",
+    *,
+    label: str = "",
+    ends: tuple[float, float] = (-np.inf, np.inf),
+) -> Epoch | None:
+    """Draw training and validation loss by epoch, with a dot at the lowest validation loss.
+
+    Args:
+        axes: where to draw.
+        run: with a log.
+        colour: of the validation loss.
+        training: colour of the training loss, which is dotted.
+        line: style of the validation loss.
+        label: of the validation loss, in a legend.
+        ends: losses outside are drawn at these.
+
+    Returns:
+        The epoch of the dot; None without a finite validation loss.
+    """
+    for name, shade, style, legend in (
+        ("train_loss", training, ":", ""),
+        ("val_loss", colour, line, label),
+    ):
+        held = [(e.number, v) for e in run.log if (v := getattr(e, name)) is not None]
+        epochs, losses = np.array(held, dtype=np.float64).reshape(-1, 2).T
+        axes.plot(epochs, np.clip(losses, *ends), color=shade, linestyle=style, label=legend)
+    finite = [e for e in run.log if e.val_loss is not None and np.isfinite(e.val_loss)]
+    best = min(finite, key=lambda epoch: epoch.val_loss or 0.0, default=None)
+    if best is not None:
+        at = np.clip(best.val_loss or 0.0, *ends)
+        axes.plot(best.number, at, "o", color=colour, markersize=5)
+    return best

@@ -1,29 +1,45 @@
-"""The page of a report from its groups of runs."""
+"""The page of a report from its groups of runs: what its template shows of each group."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import xarray as xr
 import yaml
 
 from ens10.errors import FileError
-from ens10.experiments import members, page, story
+from ens10.experiments import members, story
 from ens10.experiments.finished import FinishedRun
-from ens10.experiments.reporting import sections, summary
-from ens10.experiments.reporting.choices import choice
-from ens10.experiments.reporting.diagnostics import Diagnosis
+from ens10.experiments.maps import skill_map
+from ens10.experiments.reporting import summary
+from ens10.experiments.reporting.charts import (
+    Dot,
+    curves,
+    histogram,
+    interval_chart,
+    losses,
+    reliability,
+)  # fmt: skip
+from ens10.experiments.reporting.diagnostics import QUANTILE, Diagnosis
 from ens10.experiments.reporting.groups import Group
+from ens10.experiments.reporting.mapimages import Kind, Scale, colour_bar, map_picture, scale_of
+from ens10.experiments.reporting.pages import page
 from ens10.experiments.reporting.scorecard import Line, card_table, overview, score_card
+from ens10.experiments.reporting.svg import label
 from ens10.experiments.tables import columns, notes
 from ens10.experiments.writers import ABSENT, Column
+from ens10.metrics import finish_mean, reliability_diagram
+from ens10.metrics.figures.histograms import relative
+from ens10.metrics.figures.style import in_units
 from ens10.untrusted import read_mapping
 
 CONFIG = "config.yaml"
+_INDEPENDENT = 0.01  # share of points that err for themselves: neighbours and dates are alike
+Diagnoses = Mapping[str, Diagnosis]
+View = dict[str, Any]
 
 
-def assemble(
-    title: str, groups: Sequence[Group], diagnoses: Sequence[Mapping[str, Diagnosis]]
-) -> str:
-    """The whole page.
+def assemble(title: str, groups: Sequence[Group], diagnoses: Sequence[Diagnoses]) -> str:
+    """Return the whole page.
 
     Args:
         title: plain text.
@@ -31,99 +47,176 @@ def assemble(
         diagnoses: of each group, by the names of runs.
     """
     cards = [score_card(group) for group in groups]
-    number = {group.title: n for n, group in enumerate(groups)}
+    views = [_view(*parts) for parts in zip(groups, cards, diagnoses, strict=True)]
+    targets: dict[str, dict[str, View]] = {}
+    for group, view in zip(groups, views, strict=True):
+        targets.setdefault(group.target or ABSENT, {})[group.step or ABSENT] = view
+    reference, side_by_side = groups[0].reference, None
+    if len(groups) > 1 and any(group.against for group in groups):
+        side_by_side = overview([group.title for group in groups], cards, reference)
+    return page(
+        "report",
+        title,
+        summary.lead(groups),
+        targets=targets,
+        overview=side_by_side,
+        with_ensembles=any(view["members"] or view["limited"] for view in views),
+        quantile=QUANTILE,
+        independent=_INDEPENDENT,
+        reading=story.reading([row for group in groups for row in group.rows], reference),
+    )
 
-    def each(part: Callable[[Group, int], str]) -> str:
-        return by_group(groups, lambda group: part(group, number[group.title]))
 
-    parts = {
-        "In short": each(lambda g, n: page.points(summary.in_short(g, cards[n]))),
-        "What was compared": each(lambda g, _: page.facts(story.compared(g.runs))),
-        "Score card": _card(groups, cards),
-        "Scores": each(lambda g, _: _scores(g)),
-        "Maps": each(lambda g, n: sections.maps(g, diagnoses[n], n)),
-        "Calibration": each(lambda g, n: sections.calibration(g, diagnoses[n])),
-        "Ensembles": _ensembles(groups),
-        "Learning curves": each(lambda g, _: sections.learning(g)),
-        "Cost": each(lambda g, _: page.table(_cost(g), "What each fit took, on its machine")),
-        "Where the numbers come from": each(lambda g, _: _provenance(g)),
-        "How to read this": page.paragraphs(
-            *story.reading([row for g in groups for row in g.rows], groups[0].reference)
-        ),
+def _view(group: Group, card: Sequence[Line], diagnoses: Diagnoses) -> View:
+    """What the template shows of a group."""
+    configs = {run.name: _config(group, run) for run in group.runs}
+    return {
+        "reference": group.reference,
+        "against": group.against,
+        "dates": group.rows[0].dates,
+        "in_short": summary.in_short(group, card),
+        "compared": story.compared(group.runs),
+        "card": card_table(card, group.reference),
+        "crps": _crps_chart(group),
+        "scores": columns(group.rows),
+        "notes": " ".join(notes(group.rows)),
+        "maps": _maps(group, diagnoses),
+        "bare": [run.name for run in group.runs if run.name not in diagnoses],
+        "histograms": _histograms(group),
+        "spread": _spread(group),
+        "reliability": _reliability(group, diagnoses),
+        "members": members.columns_of_members(group.runs, group.rows),
+        "on_members": members.in_words(group.runs),
+        "limited": _limited(group),
+        "learning": [_learning(run) for run in group.runs if len(run.log) > 1],
+        "cost": _cost(group),
+        "provenance": story.provenance(group.runs),
+        "versions": story.versions(group.runs),
+        "configs": {name: text for name, text in configs.items() if text},
     }
-    return page.page(title, summary.lead(groups), {k: v for k, v in parts.items() if v})
 
 
-def by_group(groups: Sequence[Group], part: Callable[[Group], str]) -> str:
-    """A part of the page for each group: tabs of targets, in them a slider of lead times."""
-    targets: dict[str, dict[str, str]] = {}
-    for group in groups:
-        targets.setdefault(group.target or ABSENT, {})[group.step or ABSENT] = part(group)
-    inner = {
-        target: choice(steps, "Lead time", name="step", level=4, slider=True)
-        for target, steps in targets.items()
-    }
-    return choice(inner, "Target", name="target")
+def _crps_chart(group: Group) -> View:
+    """CRPS of each forecast with its interval; the optimum is a line."""
+    rows = [row for row in group.rows if row.kind != "optimum"]
+    best = next((row for row in group.rows if row.kind == "optimum"), None)
+    column = next(c for c in columns(group.rows) if c.heading.startswith("CRPS"))
+    named = dict(zip([row.model for row in group.rows], column.cells, strict=True))
+    dots = [Dot(r.model, r.crps, named[r.model], r.model == group.reference) for r in rows]
+    confidence = 100 * group.rows[0].confidence
+    axis = f"{column.heading}, lower is better; {confidence:g} % interval"
+    if best is None:
+        return interval_chart(dots, axis)
+    what = f"the best forecast that is possible, {named[best.model].split(' [')[0]}"
+    return interval_chart(dots, axis, rule=best.crps.value, told=what)
 
 
-def _card(groups: Sequence[Group], cards: Sequence[Sequence[Line]]) -> str:
-    """All groups beside each other if there are several, then each with its seasons."""
-    number = {group.title: n for n, group in enumerate(groups)}
-    single = by_group(groups, lambda g: card_table(cards[number[g.title]], g.reference))
-    if len(groups) == 1 or not any(group.against for group in groups):
-        return single
-    titles = [group.title for group in groups]
-    return f"{overview(titles, cards, groups[0].reference)}\n{single}"
-
-
-def _scores(group: Group) -> str:
-    told = [
-        sections.crps_chart(group),
-        page.paragraphs(
-            "These intervals hold what all forecasts find hard alike, so they may overlap where "
-            "the paired differences of the score card are clear.",
-            kind="note",
+def _maps(group: Group, diagnoses: Diagnoses) -> dict[str, View]:
+    """Maps of skill, CRPS, bias and spread, by quantity."""
+    units, against, reference = in_units(group.rows[0].units), group.against, group.reference
+    held = [run for run in group.runs if "crps_map_sum" in run.states]
+    skills = {
+        run.name: 100 * skill_map(run.states, against.states)
+        for run in held
+        if against in held and run is not against
+    } if against else {}  # fmt: skip
+    crps = {run.name: finish_mean(run.states, "crps_map") for run in held}
+    bias, spread, ratio = (
+        {name: getattr(found, field) for name, found in diagnoses.items()}
+        for field in ("bias", "spread", "ratio")
+    )
+    kinds: dict[str, tuple[Mapping[str, xr.DataArray], Kind, str, str]] = {
+        "Skill": (
+            skills, "better", f"CRPSS against {reference} (%)",
+            f"Blue: better than {reference}; red: worse.",
         ),
-        page.table(columns(group.rows), "Scores from worst to best, after the reference"),
-        page.paragraphs(" ".join(notes(group.rows)), kind="note"),
+        "CRPS": (crps, "no", f"CRPS{units}", "Bright: large errors."),
+        "Bias": (
+            bias, "deviation", f"mean of the forecast less the truth{units}",
+            "Red: forecasts are too high; blue: too low.",
+        ),
+        "Spread": (spread, "no", f"spread{units}", "Root of the mean variance."),
+        "Spread/error": (
+            ratio, "ratio", "spread over error",
+            "Purple: too sure, the spread is smaller than the error; orange: not sure enough.",
+        ),
+    }  # fmt: skip
+    made = {}
+    for quantity, (fields, kind, what, told) in kinds.items():
+        drawn = {run: field for run, field in fields.items() if bool(field.notnull().any())}
+        if drawn:
+            scale = scale_of(list(drawn.values()), kind)
+            pictures = [_map(name, field, scale, what) for name, field in drawn.items()]
+            bar = colour_bar(scale, what)
+            made[quantity] = {"bar": bar, "what": what, "told": told, "pictures": pictures}
+    return made
+
+
+def _picture(title: str, svg: str, what: str = "") -> View:
+    return {"title": title, "what": what, "svg": svg}
+
+
+def _map(name: str, field: xr.DataArray, scale: Scale, what: str) -> View:
+    low, middle, high = (
+        label(float(f"{v:.3g}")) for v in field.quantile([0.05, 0.5, 0.95]).to_numpy()
+    )
+    words = f"Map for {name} of {what}: median {middle}, nine points in ten from {low} to {high}"
+    return _picture(name, map_picture(field, scale, words))
+
+
+def _histograms(group: Group) -> list[View]:
+    chosen: list[tuple[str, FinishedRun, str]] = []
+    for run in sorted(group.runs, key=lambda run: run.name != group.reference):
+        if run.name == group.reference and "rank_count" in run.states:
+            chosen.append(("rank", run, "rank_count"))
+        if "pit_count" in run.states:
+            chosen.append(("PIT", run, "pit_count"))
+    heights = [float(relative(run.states[name]).max()) for _, run, name in chosen]
+    top = min(1.05 * max([*heights, 1.3]), 4.0)
+    return [
+        _picture(
+            run.name,
+            histogram(run.states[name], run.name, top, reference=run.name == group.reference),
+            what,
+        )
+        for what, run, name in chosen
     ]
-    return "\n".join(told)
 
 
-def _ensembles(groups: Sequence[Group]) -> str:
-    """Forecasts by members, and models that were given fewer; "" if there are none."""
-    found = [group for group in groups if members.columns_of_members(group.runs, group.rows)]
-    sized = [group for group in groups if any(run.sizes for run in group.runs)]
-    if not found and not sized:
-        return ""
-
-    def told(group: Group) -> str:
-        parts = []
-        if made := members.columns_of_members(group.runs, group.rows):
-            caption = "Plain CRPS of ensembles of several sizes, and spread/error"
-            parts.append(page.table(made, caption))
-            parts.append(page.paragraphs(*members.in_words(group.runs), kind="note"))
-        if given := _given(group):
-            caption = "CRPS of models of members that are given the first M raw members"
-            parts.insert(0, page.table(given, caption))
-        return "\n".join(parts) or page.paragraphs("There is no forecast by members here.")
-
-    return by_group(groups, told)
+def _spread(group: Group) -> View | None:
+    dots = []
+    for row in group.rows:
+        if (ratio := row.spread_error) is not None:
+            bounds = f" [{ratio.lower:.3f}, {ratio.upper:.3f}]" * (ratio.lower == ratio.lower)
+            reference = row.model == group.reference
+            dots.append(Dot(row.model, ratio, f"{ratio.value:.3f}{bounds}", reference))
+    told = "1, where the spread tells the size of the error"
+    return interval_chart(dots, "Spread/error", rule=1.0, told=told) if dots else None
 
 
-def _given(group: Group) -> list[Column]:
+def _reliability(group: Group, diagnoses: Diagnoses) -> list[View]:
+    made = []
+    for name, found in diagnoses.items():
+        diagram = reliability_diagram(found.events, independent=_INDEPENDENT)
+        made.append(_picture(name, reliability(diagram, name, reference=name == group.reference)))
+    return made
+
+
+def _limited(group: Group) -> list[Column]:
     """Measured scores of the models that take members, by how many they were given."""
     held = [run for run in group.runs if run.sizes]
-    sizes = sorted({size for run in held for size in run.sizes})
-    if not held:
-        return []
-    units = f" ({held[0].units})" if held[0].units not in ("", "1") else ""
     made = [Column("Model", tuple(run.name for run in held), numeric=False)]
-    for size in sizes:
+    for size in sorted({size for run in held for size in run.sizes}):
         cells = (run.sizes.get(size) for run in held)
         told = tuple(ABSENT if value is None else f"{value:.4f}" for value in cells)
-        made.append(Column(f"M = {size}{units}", told))
-    return made
+        made.append(Column(f"M = {size}{in_units(held[0].units)}", told))
+    return made if held else []
+
+
+def _learning(run: FinishedRun) -> View:
+    crps = all(epoch.val_loss == epoch.val_crps for epoch in run.log)
+    what = f"CRPS{in_units(run.units)}" if crps else "loss"
+    return _picture(run.name, curves(run, losses(run)), what)
 
 
 def _cost(group: Group) -> list[Column]:
@@ -140,17 +233,6 @@ def _cost(group: Group) -> list[Column]:
     ]
     known = [column for column in found if set(column.cells) != {ABSENT}]
     return [Column("Model", names, numeric=False), *known]
-
-
-def _provenance(group: Group) -> str:
-    configs = [(run, _config(group, run)) for run in group.runs]
-    told = [
-        page.details(f"Configuration of {run.name}", page.preformatted(text))
-        for run, text in configs
-        if text
-    ]
-    table = page.table(story.provenance(group.runs), "Seed, code and data of each run")
-    return "\n".join([table, page.facts(story.versions(group.runs)), *told])
 
 
 def _config(group: Group, run: FinishedRun) -> str:

@@ -1,18 +1,15 @@
 """The score card: which forecasts are better than the reference, and than the best other."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 
-from ens10.experiments import page
 from ens10.experiments.finished import FinishedRun
 from ens10.experiments.reporting.groups import Group
 from ens10.experiments.tables import FEW_DATES, interval_of
-from ens10.experiments.writers import ABSENT
 from ens10.metrics import Interval, summarise
 from ens10.metrics.uncertainty import Method, blocks_in_words
 
@@ -20,12 +17,6 @@ Verdict = Literal["better", "worse", "unclear"]
 _CRPS = ("crps_sum", "crps_weight", "crps_count")
 _SIGNS = {"better": "▲", "worse": "▼", "unclear": "≈"}
 _SAID = {"better": "clearly better", "worse": "clearly worse", "unclear": "no clear difference"}
-_LEGEND = (
-    f"{_SIGNS['better']} on blue: {_SAID['better']}; {_SIGNS['worse']} on orange: "
-    f"{_SAID['worse']}; {_SIGNS['unclear']}: {_SAID['unclear']}, the 95 % interval of the "
-    "paired difference holds 0. One comparison in twenty would be called clear by chance alone: "
-    "with many forecasts, look at the size of the skill too."
-)
 _FEWEST = 8  # dates of a season: fewer tell nothing
 
 
@@ -51,6 +42,21 @@ class Compared:
         if self.difference.upper < 0:
             return "better"
         return "worse" if self.difference.lower > 0 else "unclear"
+
+    @property
+    def sign(self) -> str:
+        """The verdict as a sign."""
+        return _SIGNS[self.verdict]
+
+    @property
+    def said(self) -> str:
+        """The verdict in words."""
+        return _SAID[self.verdict]
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the skill has an interval."""
+        return bool(np.isfinite(self.skill.lower))
 
 
 @dataclass(frozen=True)
@@ -123,74 +129,66 @@ def _compared(
     return Compared(other, skill, difference, season)
 
 
-def card_table(lines: Sequence[Line], reference: str) -> str:
-    """The score card as HTML: signs, words and colours say the same."""
-    if not any(line.reference or line.best for line in lines):
-        return page.paragraphs("There is no other forecast to compare with.")
+def card_table(lines: Sequence[Line], reference: str) -> dict[str, Any] | None:
+    """Return the score card for its template; None if nothing is compared.
+
+    Returns:
+        Headings, caption, the cells of each forecast, and the place among them (`named`) of the
+        comparisons with the best other forecast.
+    """
     seasons = [one.season for one in max((line.seasons for line in lines), key=len)]
-    heads = ["Forecast"]
-    heads += [f"Against {reference}"] if any(line.reference for line in lines) else []
-    heads += ["Against the best other"] if any(line.best for line in lines) else []
-    heads += [f"Against {reference}, {season}" for season in seasons]
-    body = []
-    for line in lines:
-        cells: list[Compared | None] = [line.reference] if f"Against {reference}" in heads else []
-        cells += [line.best] if "Against the best other" in heads else []
-        cells += line.seasons or [None] * len(seasons)
-        told = "".join(_cell(cell, named=cell is line.best) for cell in cells)
-        body.append(f'<tr><th scope="row">{escape(line.name)}</th>{told}</tr>')
+    against = any(line.reference for line in lines)
+    rivals = any(line.best for line in lines)
+    if not against and not rivals:
+        return None
+    heads = ["Forecast", *[f"Against {reference}"] * against, *["Against the best other"] * rivals]
+    rows = {
+        line.name: [
+            *[line.reference] * against,
+            *[line.best] * rivals,
+            *(line.seasons or [None] * len(seasons)),
+        ]
+        for line in lines
+    }
     caption = "CRPS skill: how much lower the CRPS is than that of another forecast, in percent"
     if seasons:
         caption += "; then by season of the valid dates (DJF is December to February)"
-    shown = [cell for line in lines for cell in (line.reference, line.best, *line.seasons) if cell]
-    caption += f"; intervals: {_intervals(shown)}"
-    table = page.table_of(heads, body, caption)
-    return f"{table}\n{page.paragraphs(_LEGEND, kind='note')}"
+    return {
+        "headings": [*heads, *(f"Against {reference}, {season}" for season in seasons)],
+        "rows": rows,
+        "caption": f"{caption}; intervals: {_intervals(rows.values())}",
+        "named": int(against) if rivals else None,
+    }
 
 
-def overview(titles: Sequence[str], cards: Sequence[Sequence[Line]], reference: str) -> str:
-    """The skill of every forecast against the reference, a column for each group.
+def overview(
+    titles: Sequence[str], cards: Sequence[Sequence[Line]], reference: str
+) -> dict[str, Any]:
+    """Return the skill of every forecast against the reference, a column for each group.
 
     Args:
         titles: of the groups.
         cards: their score cards.
         reference: name of the run that skill is measured against.
+
+    Returns:
+        As `card_table`.
     """
     named = [{line.name: line.reference for line in card} for card in cards]
     names = dict.fromkeys(name for held in named for name in held if name != reference)
-    body = []
-    for name in names:
-        told = "".join(_cell(held.get(name), named=False) for held in named)
-        body.append(f'<tr><th scope="row">{escape(name)}</th>{told}</tr>')
+    rows = {name: [held.get(name) for held in named] for name in names}
     caption = f"CRPS skill against {reference} in percent, by target and lead time"
-    caption += (
-        f"; intervals: {_intervals([cell for held in named for cell in held.values() if cell])}"
-    )
-    return page.table_of(["Forecast", *titles], body, caption)
+    return {
+        "headings": ["Forecast", *titles],
+        "rows": rows,
+        "caption": f"{caption}; intervals: {_intervals(rows.values())}",
+        "named": None,
+    }
 
 
-def _intervals(shown: Sequence[Compared]) -> str:
+def _intervals(rows: Iterable[Sequence[Compared | None]]) -> str:
     """The method of the intervals: Student's t where dates are too few for blocks."""
-    if all(cell.difference.block_length is None for cell in shown):
+    shown = [cell.difference for cells in rows for cell in cells if cell]
+    if all(difference.block_length is None for difference in shown):
         return "Student's t over the dates"
-    return f"bootstrap, {blocks_in_words(cell.difference for cell in shown)}"
-
-
-def _cell(cell: Compared | None, *, named: bool) -> str:
-    if cell is None:
-        return f'<td class="number">{ABSENT}</td>'
-    skill = _percent(cell.skill.value)
-    bounds = ""
-    if np.isfinite(cell.skill.lower):
-        bounds = f"[{_percent(cell.skill.lower)}, {_percent(cell.skill.upper)}]"
-    than = f" {cell.other}" if named else ""
-    sign = f'<span aria-hidden="true">{_SIGNS[cell.verdict]}</span>'
-    said = f'<span class="unseen">{_SAID[cell.verdict]}</span>'
-    small = f" <small>{bounds}</small>" if bounds else ""
-    other = f" <small>{escape(than.strip())}</small>" if than else ""
-    return f'<td class="number {cell.verdict}">{sign} {skill} {said}{small}{other}</td>'
-
-
-def _percent(share: float) -> str:
-    text = f"{100 * share:.1f}"
-    return text.lstrip("-") if not float(text) else text.replace("-", "−")
+    return f"bootstrap, {blocks_in_words(shown)}"

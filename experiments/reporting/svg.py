@@ -1,19 +1,37 @@
-"""Small charts as SVG inside the page: its colours, light or dark, and its fonts.
+"""Figures as SVG inside a page: in its colours, light or dark, and its fonts."""
 
-Lengths are of the picture's own units, which a panel shows at about one to a pixel.
-"""
+import io
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree
 
-from collections.abc import Iterable, Sequence
-from html import escape
-
-import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from PIL import Image
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 34.0, 8.0, 8.0, 20.0  # margins, for the axes' labels
+from ens10.metrics.figures.style import BLUE, GREY, INK, ORANGE, STYLE
+
+# variables of the page's style, by the colours of figures; other colours are left as they are
+_SVG = "{http://www.w3.org/2000/svg}"
+_EDGE = "#838d98"
+_VARIABLES = {
+    BLUE: "mark", ORANGE: "other", GREY: "ink", INK: "ink", _EDGE: "edge", "#dddddd": "line",
+    "#cccccc": "band",
+}  # fmt: skip
+# At 72 dpi a unit is a pixel. Text stays text; a run's name is not a formula.
+PAGE_STYLE: dict[Any, Any] = STYLE | {
+    "svg.fonttype": "none", "svg.hashsalt": "ens10", "text.parse_math": False, "font.size": 11,
+    "xtick.labelsize": 11, "ytick.labelsize": 11, "xtick.major.size": 0, "ytick.major.size": 0,
+    "xtick.major.pad": 5, "ytick.major.pad": 4, "axes.edgecolor": _EDGE, "axes.spines.left": False,
+    "axes.facecolor": "none", "figure.facecolor": "none",
+}  # fmt: skip
 
 
 def nice_ticks(low: float, high: float, most: int = 4) -> list[float]:
-    """Round numbers within bounds, at most so many (or two more)."""
+    """Return round numbers within bounds, at most so many (or two more)."""
     if not high > low:
         return [low]
     found = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
@@ -21,117 +39,78 @@ def nice_ticks(low: float, high: float, most: int = 4) -> list[float]:
     return [float(t) for t in found if low - slack <= t <= high + slack]
 
 
-def label(value: float) -> str:
-    """A number on an axis, with a minus that is one."""
+def label(value: float, _: object = None) -> str:
+    """Return a number as it stands on an axis, with a minus that is one."""
     return f"{0.0 if abs(value) < 1e-12 else value:.6g}".replace("-", "−")
 
 
-class Plot:
-    """Axes of one panel, and marks on them.
+def axes_of(
+    width: float, height: float, *, left: float = 34, right: float = 8, bottom: float = 20,
+    top: float = 8,
+) -> Axes:  # fmt: skip
+    """Return axes of a picture with margins for labels; lengths are pixels."""
+    figure = Figure(figsize=(width / 72, height / 72), dpi=72)
+    shares = (left / width, bottom / height, 1 - (left + right) / width)
+    axes = figure.add_axes((*shares, 1 - (bottom + top) / height))
+    axes.xaxis.set_major_formatter(label)
+    axes.yaxis.set_major_formatter(label)
+    return axes
+
+
+def svg(axes: Axes, words: str) -> Markup:
+    """Return a figure as an SVG element that is as wide as its box.
+
+    What only a file by itself needs is left out: metadata, identifiers, which have to be unique in
+    a page, and fonts.
 
     Args:
-        x: ends of the x axis, in data.
-        y: ends of the y axis, in data.
-        size: width and height of the panel, with its labels.
+        axes: with all that is drawn.
+        words: what stands in its place for those who do not see it.
     """
-
-    def __init__(
-        self,
-        x: tuple[float, float],
-        y: tuple[float, float],
-        size: tuple[float, float] = (180.0, 124.0),
-    ) -> None:
-        self.x, self.y, self.size = x, y, size
-        self.marks: list[str] = []
-        self._left, self._width = _LEFT, size[0] - _LEFT - _RIGHT
-        self._top, self._height = _TOP, size[1] - _TOP - _BOTTOM
-
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        """Where a point of the data lies in the picture."""
-        across = (x - self.x[0]) / (self.x[1] - self.x[0])
-        up = (y - self.y[0]) / (self.y[1] - self.y[0])
-        return self._left + across * self._width, self._top + (1 - up) * self._height
-
-    def rectangle(self, x: tuple[float, float], y: tuple[float, float], kind: str) -> None:
-        """A filled rectangle."""
-        left, bottom = self.at(x[0], y[0])
-        right, top = self.at(x[1], y[1])
-        self.marks.append(
-            f'<rect class="{kind}" x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" '
-            f'height="{max(bottom - top, 0.0):.1f}"/>'
-        )
-
-    def line(self, points: Iterable[tuple[float, float]], kind: str) -> None:
-        """A line through points; it is broken where one is not finite."""
-        parts: list[list[str]] = [[]]
-        for x, y in points:
-            if np.isfinite(x) and np.isfinite(y):
-                parts[-1].append("{:.1f},{:.1f}".format(*self.at(x, y)))
-            elif parts[-1]:
-                parts.append([])
-        self.marks += [
-            f'<polyline class="{kind}" points="{" ".join(part)}"/>' for part in parts if part
-        ]
-
-    def dot(self, x: float, y: float, kind: str = "fill", radius: float = 3.0) -> None:
-        """A dot."""
-        px, py = self.at(x, y)
-        self.marks.append(f'<circle class="{kind}" cx="{px:.1f}" cy="{py:.1f}" r="{radius:g}"/>')
-
-    def ticks(self, x: Sequence[float], y: Sequence[float]) -> None:
-        """Labels of both axes, lines of the grid at those of y, and a frame."""
-        for value in y:
-            py = self.at(self.x[0], value)[1]
-            end = self._left + self._width
-            ends = f'x1="{self._left:g}" x2="{end:g}" y1="{py:.1f}" y2="{py:.1f}"'
-            self.marks.insert(0, f'<line class="grid" {ends}/>')
-            self._text(self._left - 4, py + 4, label(value), "end")
-        for value in x:
-            self.note(value, label(value))
-        bottom = self._top + self._height
-        self.marks.append(
-            f'<line class="frame" x1="{self._left:g}" x2="{self._left + self._width:g}" '
-            f'y1="{bottom:g}" y2="{bottom:g}"/>'
-        )
-
-    def note(self, x: float, told: str) -> None:
-        """A label of the x axis."""
-        self._text(self.at(x, self.y[0])[0], self._top + self._height + 14, told, "middle")
-
-    def _text(self, x: float, y: float, told: str, anchor: str) -> None:
-        self.marks.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(told)}</text>'
-        )
-
-    def picture(self, told: str) -> str:
-        """The SVG.
-
-        Args:
-            told: what stands in its place for those who do not see it.
-        """
-        return picture("\n".join(self.marks), self.size, told)
+    for artist in axes.findobj():
+        artist.set_clip_on(False)  # clipping needs identifiers
+    file = io.StringIO()
+    axes.figure.canvas.print_figure(file, format="svg", metadata={"Date": None})
+    drawn = ElementTree.fromstring(file.getvalue())
+    shapes = {f"#{part.get('id')}": part.get("d", "") for part in drawn.iter(f"{_SVG}path")}
+    kept = {"class": "chart", "viewBox": drawn.attrib["viewBox"], "role": "img"}
+    made = ElementTree.Element("svg", {**kept, "aria-label": words})
+    made.extend(_parts(drawn, shapes))
+    return Markup(ElementTree.tostring(made, encoding="unicode"))
 
 
-def picture(inside: str, size: tuple[float, float], told: str, kind: str = "chart") -> str:
-    """An SVG element as wide as its box, with a text in its place."""
-    return (
-        f'<svg class="{kind}" viewBox="0 0 {size[0]:g} {size[1]:g}" role="img" '
-        f'aria-label="{escape(told)}">\n{inside}\n</svg>'
-    )
+def _parts(node: ElementTree.Element, shapes: Mapping[str, str]) -> list[ElementTree.Element]:
+    """Return what is drawn, out of its groups; markers become paths by the names in `shapes`."""
+    tag = node.tag.removeprefix(_SVG)
+    if tag in ("svg", "g"):
+        return [part for child in node for part in _parts(child, shapes)]
+    found = {name.rpartition("}")[2]: value for name, value in node.attrib.items() if name != "id"}
+    found["style"] = _restyled(found.get("style", ""))
+    if tag in ("metadata", "defs") or found["style"] == "fill: none":  # an empty background
+        return []
+    if tag == "image":
+        found["href"] = _with_palette(found["href"])
+    elif tag == "text":
+        del found["transform"]  # rotated by nothing
+    elif tag == "use":
+        place = f"translate({found.pop('x')} {found.pop('y')})"
+        tag, found = "path", found | {"d": shapes[found.pop("href")], "transform": place}
+    made = ElementTree.Element(tag, found)
+    made.text = node.text
+    return [made]
 
 
-def panels(made: Sequence[tuple[str, str]], *, wide: bool = False, kind: str = "") -> str:
-    """Pictures with their titles, as many beside each other as there is room for.
+def _restyled(style: str) -> str:
+    parts = [part.strip() for part in style.split(";")]
+    made = "; ".join(part for part in parts if part and not part.startswith("font"))
+    for colour, name in _VARIABLES.items():
+        made = made.replace(colour.lower(), f"var(--{name})")
+    return made
 
-    Args:
-        made: title (HTML) and picture.
-        wide: for pictures that want more room.
-        kind: a further class of each.
-    """
-    several = "panels wide" if wide else "panels"
-    inner = f' class="{kind}"' if kind else ""
-    figures = "\n".join(
-        f"<figure{inner}>\n<figcaption>{title}</figcaption>\n{drawn}\n</figure>"
-        for title, drawn in made
-    )
-    return f'<div class="{several}">\n{figures}\n</div>'
+
+def _with_palette(address: str) -> str:
+    """Return the address of an image with a byte a pixel: maps have less than 256 colours."""
+    image = Image.open(io.BytesIO(b64decode(address.partition(",")[2])))
+    file = io.BytesIO()
+    image.convert("RGB").quantize(256).save(file, "PNG", optimize=True)
+    return "data:image/png;base64," + b64encode(file.getvalue()).decode("ascii")

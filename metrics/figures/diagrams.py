@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.metrics.figures.style import GREY, INK, STYLE, look, new_figure
+from ens10.metrics.figures.style import BLUE, GREY, INK, STYLE, look, new_figure
 
 _ACROSS = 3
 
@@ -37,7 +37,7 @@ def reliability_figure(diagrams: Mapping[str, xr.Dataset]) -> Figure:
         )
         for n, (name, found) in enumerate(diagrams.items()):
             row, column = divmod(n, across)
-            _reliability(grid[2 * row, column], found)
+            reliability_panel(grid[2 * row, column], found)
             _sharpness(grid[2 * row + 1, column], found)
             grid[2 * row, column].set_title(name, loc="left")
             if column == 0:
@@ -51,13 +51,20 @@ def reliability_figure(diagrams: Mapping[str, xr.Dataset]) -> Figure:
     return figure
 
 
-def _reliability(axes: Axes, found: xr.Dataset) -> None:
+def reliability_panel(axes: Axes, found: xr.Dataset, colour: str = BLUE) -> None:
+    """Draw one diagram, without its axis labels.
+
+    Args:
+        axes: where to draw.
+        found: a Dataset of `ens10.metrics.events.reliability_diagram`.
+        colour: of the curve.
+    """
     p, o = (found[v].to_numpy() for v in ("forecast_mean", "observed_frequency"))
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
     if "band_lower" in found:
         axes.vlines(p, found["band_lower"], found["band_upper"], color="0.8", linewidth=5)
     known = np.isfinite(p) & np.isfinite(o)
-    axes.plot(p[known], o[known], "o-", color=look(0)["color"], markersize=3.5, linewidth=1)
+    axes.plot(p[known], o[known], "o-", color=colour, markersize=3.5, linewidth=1)
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.02)
     axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])

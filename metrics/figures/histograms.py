@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -46,7 +47,7 @@ def histogram_figure(
         figure = new_figure(0.4 + 1.65 * down)
         grid = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
         for axes, (name, field) in zip(grid, counts.items(), strict=False):
-            _panel(axes, field, (colours or {}).get(name, BLUE))
+            histogram_panel(axes, field, (colours or {}).get(name, BLUE))
             if cases:
                 axes.axhspan(*_band(field.size, cases, confidence), color="0.88", zorder=0)
             axes.set_title(name, loc="left")
@@ -57,10 +58,24 @@ def histogram_figure(
     return figure
 
 
-def _panel(axes: Axes, field: xr.DataArray, colour: str) -> None:
-    counts, ranks = field.to_numpy(), field.dims == ("rank",)
-    bins = counts.size
-    frequency = counts * bins / max(1, counts.sum())
+def relative(field: xr.DataArray) -> npt.NDArray[np.float64]:
+    """Return the frequency of each bin relative to a calibrated forecast's."""
+    counts = field.to_numpy().astype(np.float64)
+    frequency: npt.NDArray[np.float64] = counts * counts.size / max(1, counts.sum())
+    return frequency
+
+
+def histogram_panel(axes: Axes, field: xr.DataArray, colour: str, top: float = np.inf) -> None:
+    """Draw one histogram with the line of a calibrated forecast.
+
+    Args:
+        axes: where to draw.
+        field: counts over `rank` or `pit_bin`.
+        colour: of the bars.
+        top: where higher bars are cut off.
+    """
+    frequency, ranks = np.minimum(relative(field), top), field.dims == ("rank",)
+    bins = frequency.size
     edges = np.arange(bins + 1) - 0.5 if ranks else np.linspace(0, 1, bins + 1)
     axes.stairs(frequency, edges, fill=True, alpha=0.85, color=colour)
     axes.axhline(1.0, color=INK, linestyle="--", linewidth=1)

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import xarray as xr
+from fakereports import Page
 from fakeruns import MODELS, provenance_of, world, write_run
 
 from ens10.errors import UnknownNameError
+from ens10.experiments.reporting.assembly import assemble
 from ens10.experiments.reporting.groups import read_groups
-from ens10.experiments.reporting.scorecard import card_table, score_card
+from ens10.experiments.reporting.scorecard import score_card
 from ens10.experiments.reporting.summary import duration, in_short
 from ens10.metrics import score_states, summarise
 from ens10.metrics.uncertainty import blocks_in_words
@@ -125,8 +127,8 @@ def test_seasons_are_those_of_valid_dates(card, scored):
     assert seasons["JJA"].skill.value == pytest.approx(1 - float(mine / its))
 
 
-def test_signs_words_and_colours_agree(card):
-    html = card_table(list(card.values()), "raw")
+def test_signs_words_and_colours_agree(card, group):
+    html = Page(assemble("x", [group], [{}])).section("Score card")
     cells = [c for line in card.values() for c in (line.reference, line.best, *line.seasons) if c]
     told = blocks_in_words(cell.difference for cell in cells)
     assert told.startswith("blocks of ")

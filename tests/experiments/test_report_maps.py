@@ -1,6 +1,7 @@
 """Maps and diagrams of a report against the predictions that they are made of."""
 
 import io
+import itertools
 import re
 from base64 import b64decode
 from dataclasses import replace
@@ -70,7 +71,7 @@ def test_fine_grids_are_averaged():
 def test_ratios_are_shown_on_both_sides_alike():
     scale = scale_of([field([[0.5, 1.0, 2.0]], [0.0], [0.0, 1.0, 2.0])], "ratio")
     assert scale.limit == 2.0
-    np.testing.assert_allclose(scale.place(np.array([0.5, 1.0, 2.0])), [0.0, 0.5, 1.0])
+    np.testing.assert_allclose(scale.norm([0.5, 1.0, 2.0]), [0.0, 0.5, 1.0])
     assert scale.ticks == [0.5, 1.0, 2.0]
 
 
@@ -125,12 +126,43 @@ def test_predictions_of_other_dates_are_none_of_the_scores(folders, tmp_path):
         diagnose(tmp_path, later)
 
 
+def points(path):
+    """The corners of a path of an SVG."""
+    return np.array([float(v) for v in re.findall(r"-?[\d.]+", path)]).reshape(-1, 2)
+
+
+def lines_of(svg, colour):
+    """The lines of a colour of the page, by their points."""
+    return [
+        points(re.search(r'd="([^"]*)"', element)[1])
+        for element in re.findall(rf"<path[^>]*stroke: var\(--{colour}\)[^>]*>", svg)
+        if "fill: none" in element
+    ]
+
+
 def test_bars_are_as_high_as_their_frequencies():
     counts = xr.DataArray([30, 10, 10, 10], dims="pit_bin")
     svg = histogram(counts, "x", 2.0, reference=False)
-    heights = [float(h) for h in re.findall(r'<rect[^>]*height="([\d.]+)"', svg)]
-    np.testing.assert_allclose(np.array(heights) / heights[1], [3, 1, 1, 1], rtol=0.01)
+    (bars,) = re.findall(r'<path d="([^"]*)" style="fill: var\(--mark\)', svg)
+    corners = points(bars.replace("z", ""))
+    (calibrated,) = lines_of(svg, "ink")
+    base, one = corners[:, 1].max(), calibrated[0, 1]
+    middles = corners[:, 0].min() + np.ptp(corners[:, 0]) * (np.arange(4) + 0.5) / 4
+    tops = [
+        next(a[1] for a, b in itertools.pairwise(corners) if a[1] == b[1] and a[0] < x < b[0])
+        for x in middles
+    ]
+    np.testing.assert_allclose((base - np.array(tops)) / (base - one), [2, 2 / 3, 2 / 3, 2 / 3])
     assert "first bin 2.00" in svg
+    assert "var(--other)" in histogram(counts, "x", 2.0, reference=True)
+
+
+def test_pictures_are_parts_of_a_page(folders):
+    svg = curves(read_run(folders["unet"]), (0.5, 0.8))
+    assert " id=" not in svg
+    assert not re.findall("font|#[0-9a-f]{6}|<g|<defs|<metadata|clip", svg)
+    assert '<text style="text-anchor: end"' in svg
+    assert svg == curves(read_run(folders["unet"]), (0.5, 0.8))
 
 
 def test_dots_and_spans_lie_where_their_values_are():
@@ -140,27 +172,27 @@ def test_dots_and_spans_lie_where_their_values_are():
         Dot("c", Interval(9.0, 8.0, 10.0), "9"),
         Dot("d", Interval(1.5, np.nan, np.nan), "1.5"),
     ]
-    html = interval_chart(dots, "CRPS (K)", rule=0.9, told="best")
-    rows = re.split("<li[ >]", html)[1:]
-    at = [float(x) for x in re.findall(r'cx="([\d.]+)%"', html)]
+    chart = interval_chart(dots, "CRPS (K)", rule=0.9, told="best")
+    first, second, beyond, bare = chart["rows"]
+    at = [float(row["place"]) for row in (first, second, bare)]
     assert at[2] - at[0] == pytest.approx((at[1] - at[0]) / 2, abs=0.02)  # 1.5 between 1 and 2
-    low, high = (
-        float(x) for x in re.search(r'span" x1="([\d.]+)%" x2="([\d.]+)%', rows[0]).groups()
-    )
+    low, high = float(first["low"]), 100 - float(first["high"])
     assert (low + high) / 2 == pytest.approx(at[0], abs=0.02)
-    assert "beyond" in rows[2]
-    assert "circle" not in rows[2]
-    assert 'class="span"' not in rows[3]
-    assert rows[1].startswith('class="ref"')
+    assert low == pytest.approx(float(chart["rule"]))
+    assert [row["beyond"] for row in chart["rows"]] == [False, False, True, False]
+    assert bare["low"] is bare["high"] is None
+    assert beyond["place"] == "100.00"
 
 
 def test_curves_mark_the_best_epoch(folders):
     svg = curves(read_run(folders["unet"]), (0.5, 0.8))
-    training, validation = re.findall(r'<polyline class="(?:[^"]*)" points="([^"]*)"', svg)
-    assert len(training.split()) == len(validation.split()) == 6
-    assert re.search(r'cx="([\d.]+)" cy="([\d.]+)"', svg).groups() == tuple(
-        validation.split()[4].split(",")
-    )
+    (training,), (validation,) = (lines_of(svg, colour) for colour in ("other", "mark"))
+    assert len(training) == len(validation) == 6
+    dot = re.search(r"translate\(([\d.]+) ([\d.]+)\)", svg).groups()
+    assert [float(v) for v in dot] == validation[4].tolist()
+    cut = curves(read_run(folders["unet"]), (0.62, 0.65))
+    (line,) = lines_of(cut, "mark")
+    assert line[:, 1].max() == line[4, 1] < 131  # the end of the axis, above its labels
 
 
 def test_a_steep_beginning_is_cut_off_and_nothing_else(folders):

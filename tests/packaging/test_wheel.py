@@ -26,7 +26,7 @@ def packaged(project):
     for folder in ("ens10", "metrics", "models", "experiments"):
         for path in (project / folder).rglob("*"):
             name = path.relative_to(project).as_posix()
-            if path.suffix in (".py", ".yaml", ".css", ".js") and not name.startswith(
+            if path.suffix in (".py", ".yaml", ".css", ".js", ".j2") and not name.startswith(
                 "experiments/results/"
             ):
                 names.add(name if folder == "ens10" else f"ens10/{name}")

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from ens10.errors import MissingDataError
-from ens10.experiments import page
 from ens10.experiments.finished import SCORES, FinishedRun, check_comparable, mean_score
+from ens10.experiments.reporting.pages import page
 from ens10.experiments.runner.tables import pit_deviation, write_files
 from ens10.experiments.runner.tasks import Task
 from ens10.experiments.runner.trainings import OPTIMUM, place_of, read_kept
@@ -154,7 +154,7 @@ def write_tables(
         "md": _markdown(heading, sections, told),
         "csv": paper_csv(results, published),
         "tex": _latex(sections, told),
-        "html": _html(heading, sections, told),
+        "html": page("tables", heading, told[0], tables=sections, notes=told),
     }
     name = f"reproduce-{request.rules.name}"
     write_files(request.out, {f"{name}.{ending}": text for ending, text in texts.items()})
@@ -186,11 +186,6 @@ def _latex(sections: Sections, told: Sequence[str]) -> str:
     notes = [note.replace("\n", " ") for note in told]
     tables = [latex_of(columns, [name]) for name, columns in sections.items()]
     return "".join(f"% {note}\n" for note in notes) + "\n" + "\n".join(tables)
-
-
-def _html(heading: str, sections: Sections, told: Sequence[str]) -> str:
-    parts = {name: page.table(columns, name) for name, columns in sections.items()}
-    return page.page(heading, told[0], {**parts, "Notes": page.paragraphs(*told)})
 
 
 def paper_columns(score: str, results: Sequence[Result], published: Published) -> list[Column]:

@@ -1,0 +1,60 @@
+"""Self-contained HTML pages from Jinja2 templates: nothing is loaded, all text is escaped."""
+
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+
+def page(template: str, title: str, lead: str, **content: Any) -> str:
+    """Return a whole document.
+
+    Args:
+        template: name of a file in `templates/`, without its ending.
+        title: plain text.
+        lead: plain text of the first paragraph.
+        content: what the template shows.
+    """
+    made = _environment().get_template(f"{template}.html.j2")
+    return made.render(title=title, lead=lead, **content).strip() + "\n"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent with one decimal, without the sign of a rounded zero."""
+    text = f"{100 * share:.1f}"
+    return text.lstrip("-") if not float(text) else text.replace("-", "−")
+
+
+@cache
+def _environment() -> Environment:
+    loader = PackageLoader("ens10.experiments.reporting")
+    made = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters["percent"] = percent
+    made.globals |= {"anchors": _anchors, "digest": _digest}
+    for name in ("style.css", "script.js"):
+        text, *_ = loader.get_source(made, name)
+        # with the line ends that a browser sees: the digest of the script is of them
+        made.globals[name.partition(".")[0]] = Markup(text.replace("\r\n", "\n").strip())
+    return made
+
+
+def _digest(script: str) -> str:
+    """Return what the policy of a page names its one script by."""
+    return b64encode(sha256(script.encode()).digest()).decode("ascii")
+
+
+def _anchors(headings: Sequence[str]) -> dict[str, str]:
+    """Return what stands behind # in a link to each heading."""
+    found: dict[str, str] = {}
+    for n, heading in enumerate(headings, 1):
+        name = "part-" + (re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or str(n))
+        found[heading] = f"{name}-{n}" if name in found.values() else name
+    return found
