@@ -34,7 +34,7 @@ def bar(
 
     Args:
         what: a word or two before the bar.
-        total: how much there is to do.
+        total: how much there is to do; 0 bytes if it is unknown.
         shown: False for no bar.
         done: how much is done at the beginning; it does not count for the rate.
         in_bytes: whether the numbers are bytes.
@@ -43,7 +43,8 @@ def bar(
         A function that tells how much more was done.
     """
     with _progress(shown, in_bytes) as progress:
-        task = progress.add_task(f"{what:<12}", total=total, completed=done)
+        known = None if in_bytes and not total else total
+        task = progress.add_task(f"{what:<12}", total=known, completed=done)
         yield lambda more: progress.advance(task, more)
 
 

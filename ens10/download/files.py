@@ -44,42 +44,7 @@ from ens10.durable import clear_leftovers, sync_folder
 from ens10.errors import Ens10Error, FileError, MissingDataError
 from ens10.grib import scan
 from ens10.machine_errors import machine_error
-
-
-@contextmanager
-def track_bytes(what: str, total: int, shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """A bar with the share that is here, the rate and the time left.
-
-    Args:
-        what: a word or two before the bar.
-        total: bytes in all.
-        shown: False for no bar.
-
-    Yields:
-        A function to call with every change in the number of bytes, from any thread.
-    """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=not shown) as progress:
-        task = progress.add_task(f"{what:<12}", total=total or None)
-        yield lambda change: progress.advance(task, change)
-
+from ens10.progress import bar
 
 # Both have served the same files; buckets have moved before.
 BASES = (
@@ -455,7 +420,7 @@ def _fetch(folder: Path, coming: Sequence[Found], record: Record, manner: Manner
     """Fetches files in parallel; what went wrong, by name."""
     total = sum(one.info.size or 0 for one in coming)
     with (
-        track_bytes("download", total, manner.progress) as moved,
+        bar("download", total, manner.progress, in_bytes=True) as moved,
         ThreadPoolExecutor(manner.jobs) as pool,
     ):
 

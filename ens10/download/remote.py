@@ -1,9 +1,8 @@
 """What is on the other side: the size and version of a remote file, and its bytes from any place.
 
-http and https are read with the standard library and not through fsspec: its HTTP files take an
-answer of 200 to a request for a part of a file as that part, know neither `If-Range` nor
-`Retry-After`, do not resume, and need aiohttp. Every other scheme (file, s3, gs, memory, ...) is
-fsspec's.
+http and https are read with urllib3 and not through fsspec: its HTTP files take an answer of 200 to
+a request for a part of a file as that part, know neither `If-Range` nor `Retry-After`, do not
+resume, and need aiohttp. Every other scheme (file, s3, gs, memory, ...) is fsspec's.
 """
 
 import time
@@ -161,7 +160,7 @@ def remote_of(base: str) -> Remote:
     if scheme in ("http", "https"):
         from ens10.download.web import Web
 
-        return Web()
+        return Web(base)
     check_scheme(base)
     return AnyFiles()
 

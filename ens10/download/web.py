@@ -1,45 +1,55 @@
 """Files behind http and https: a HEAD for the size, a GET with a byte range for the rest."""
 
 import email.utils
-import http.client
+import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing, contextmanager
+from functools import partial
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager, Retry
+from urllib3.exceptions import HTTPError, LocationValueError, MaxRetryError, ResponseError
 
 from ens10 import __version__
 from ens10.download.remote import BLOCK, Info, Part, RefusedError, TransientError
 
-_TIMEOUT_SECONDS = 60.0
+_HEADERS = {"User-Agent": f"ens10/{__version__}", "Accept-Encoding": "identity"}
 _TRANSIENT = {408, 425, 429}  # and all of 5xx
 _ABSENT = {404, 410}
 _NO_HEAD = {405, 501}
+_RANGE = re.compile(r"\s*bytes (\d+)(?:-\d*)?(?:/(\d+))?", re.ASCII)
+# Redirects alone are repeated here. `Patience` decides about every other attempt: it knows whether
+# bytes have come since the last one, and its pauses end when the download is stopped.
+_ONCE = Retry(total=None, connect=0, read=False, other=0, redirect=10)
 
 
 class Web:
-    """Reads files from http(s) servers.
+    """Reads files from http(s) servers, through the proxy that the environment names.
 
     Args:
+        base: URL below which the files are.
         timeout: seconds without a byte after which a connection counts as dropped.
     """
 
-    def __init__(self, timeout: float = _TIMEOUT_SECONDS) -> None:
-        self._timeout = timeout
+    def __init__(self, base: str, timeout: float = 60.0) -> None:
+        parts = urlsplit(base)
+        proxy = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+        pool = partial(ProxyManager, proxy) if proxy else PoolManager
+        self._pool = pool(timeout=timeout, maxsize=32)  # connections that are kept for reuse
 
     def info(self, url: str) -> Info:
-        """Size and version of a file."""
-        try:
-            with self._answer(url, "HEAD", {}) as answer:
-                return _info(answer)
-        except _NoHeadError:
-            with self._answer(url, "GET", {}) as answer:
-                return _info(answer)
+        """Return size and version of a file."""
+        with self._answer(url, "HEAD") as answer:
+            if answer.status not in _NO_HEAD:
+                return _described(answer)[1]
+        with self._answer(url, "GET") as answer:
+            return _described(answer)[1]
 
     @contextmanager
     def part(self, url: str, start: int, known: Info) -> Iterator[Part]:
-        """The bytes of a file from `start`, or from 0 if it has changed or there are no ranges.
+        """Yield the bytes of a file from `start`, or from 0 if it changed or there are no ranges.
 
         What the server sends decides, not what was asked for: 206 with the right range is the part,
         anything else is the whole file or an error.
@@ -48,59 +58,65 @@ class Web:
         if start and known.version.startswith('"'):  # weak ETags are not allowed in If-Range
             headers["If-Range"] = known.version
         with self._answer(url, "GET", headers) as answer:
-            first = _first_byte(answer)
-            info = _info(answer, first)
+            first, info = _described(answer)
             if first not in (0, start) or (first and not info.agrees(known)):
                 raise TransientError("the server sent another part than the one asked for")
             yield Part(first, info, _blocks(answer))
 
-    def _answer(self, url: str, method: str, headers: dict[str, str]) -> Any:
-        agent = {"User-Agent": f"ens10/{__version__}", "Accept-Encoding": "identity"}
-        request = urllib.request.Request(url, headers=agent | headers, method=method)
-        try:
-            return urllib.request.urlopen(request, timeout=self._timeout)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise _refusal(error, method) from error
-        except urllib.error.URLError as error:
-            raise TransientError(f"no server answers ({error.reason})", unreachable=True) from error
-        except (OSError, http.client.HTTPException) as error:
-            raise _dropped(error) from error
+    @contextmanager
+    def _answer(
+        self, url: str, method: str, headers: dict[str, str] | None = None
+    ) -> Iterator[BaseHTTPResponse]:
+        """Yield an answer before its body; a body that is not read whole ends the connection."""
+        with _translated():
+            headers = _HEADERS | (headers or {})
+            answer = self._pool.request(
+                method, url, headers=headers, retries=_ONCE, preload_content=False
+            )
+        with closing(answer):
+            if answer.status >= 400 and not (method == "HEAD" and answer.status in _NO_HEAD):
+                raise _refusal(answer)
+            yield answer
 
 
-class _NoHeadError(Exception):
-    """The server does not answer HEAD."""
+def _blocks(answer: BaseHTTPResponse) -> Iterator[bytes]:
+    """Yield blocks as they come: `read` waits for a full one, and loses it if the line drops."""
+    while True:
+        with _translated():
+            block = answer.read1(BLOCK, decode_content=False)
+        if not block:
+            return
+        yield block
 
 
-def _blocks(answer: Any) -> Iterator[bytes]:
-    """Blocks as they come: `read` would wait for a full one, and lose it if the line drops."""
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise our errors for those of urllib3."""
     try:
-        while block := answer.read1(BLOCK):
-            yield block
-    except (OSError, http.client.HTTPException) as error:
-        raise _dropped(error) from error
+        yield
+    except LocationValueError as error:  # also of a redirect to a scheme that is not http(s)
+        raise RefusedError(f"not an address of http(s) ({error})") from error
+    except MaxRetryError as error:
+        if isinstance(error.reason, ResponseError):  # redirects without end
+            raise RefusedError(str(error.reason)) from error
+        raise TransientError(f"no server answers ({error.reason})", unreachable=True) from error
+    except (HTTPError, OSError) as error:
+        text = str(error) or type(error).__name__
+        raise TransientError(f"the connection dropped ({text})") from error
 
 
-def _dropped(error: Exception) -> TransientError:
-    return TransientError(f"the connection dropped ({str(error) or type(error).__name__})")
-
-
-def _refusal(error: urllib.error.HTTPError, method: str) -> Exception:
-    if method == "HEAD" and error.code in _NO_HEAD:
-        return _NoHeadError()
-    reason = f"HTTP {error.code} {error.reason}".strip()
-    if error.code == 416:
+def _refusal(answer: BaseHTTPResponse) -> Exception:
+    reason = f"HTTP {answer.status} {answer.reason or ''}".strip()
+    if answer.status == 416:
         return TransientError(f"{reason}: the file has become shorter", wait=0.0)
-    if error.code in _TRANSIENT or error.code >= 500:
-        return TransientError(reason, _wait(error.headers.get("Retry-After")))
-    return RefusedError(reason, absent=error.code in _ABSENT)
+    if answer.status in _TRANSIENT or answer.status >= 500:
+        return TransientError(reason, _wait(answer.headers.get("Retry-After", "")))
+    return RefusedError(reason, absent=answer.status in _ABSENT)
 
 
-def _wait(text: str | None) -> float | None:
-    """Seconds of a `Retry-After`, which is a number or a date."""
-    if not text:
-        return None
-    if text.strip().isdigit():
+def _wait(text: str) -> float | None:
+    """Return the seconds of a `Retry-After`, which is a number or a date."""
+    if text.strip().isdecimal():
         return float(text)
     try:
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
@@ -108,30 +124,15 @@ def _wait(text: str | None) -> float | None:
         return None
 
 
-def _first_byte(answer: Any) -> int:
-    """Where the body begins in the file."""
-    if answer.status != 206:
-        return 0
-    first = _range(answer)[0]
-    if first is None:
-        raise TransientError("the server sent a part of the file without saying which")
-    return first
-
-
-def _range(answer: Any) -> tuple[int | None, int | None]:
-    """First byte and size of the file in `Content-Range: bytes 5-9/10`."""
-    unit, _, rest = (answer.headers.get("Content-Range") or "").strip().partition(" ")
-    span, _, size = rest.partition("/")
-    first = span.partition("-")[0]
-    if unit != "bytes" or not first.isdigit():
-        return None, None
-    return int(first), int(size) if size.isdigit() else None
-
-
-def _info(answer: Any, first: int = 0) -> Info:
-    headers = answer.headers
-    length = headers.get("Content-Length")
-    size = int(length) + first if length and length.isdigit() else None
+def _described(answer: BaseHTTPResponse) -> tuple[int, Info]:
+    """Return where the body begins in the file, and size and version of the file."""
+    headers, first = answer.headers, 0
+    length = headers.get("Content-Length", "")
+    size = int(length) if length.isdecimal() else None
     if answer.status == 206:
-        size = _range(answer)[1] or size
-    return Info(size, headers.get("ETag") or headers.get("Last-Modified") or "")
+        span = _RANGE.match(headers.get("Content-Range", ""))
+        if span is None:
+            raise TransientError("the server sent a part of the file without saying which")
+        first = int(span[1])
+        size = int(span[2]) if span[2] else None if size is None else size + first
+    return first, Info(size, headers.get("ETag") or headers.get("Last-Modified") or "")

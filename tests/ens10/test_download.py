@@ -293,11 +293,11 @@ def test_the_bar_ends_at_what_came(site, get, grib, monkeypatch):
     moves, totals = [], []
 
     @contextmanager
-    def bar(_, total, shown):
+    def bar(_, total, shown, in_bytes):
         totals.append(total)
         yield moves.append
 
-    monkeypatch.setattr("ens10.download.files.track_bytes", bar)
+    monkeypatch.setattr("ens10.download.files.bar", bar)
     site.faults[NAME] = [("drop", 700), *[("status", 500, {})] * 8]
     with pytest.raises(MissingDataError):
         get()

@@ -9,11 +9,12 @@ from flakyserver import serve
 from gribfiles import cube
 from hypothesis import given
 from hypothesis import strategies as st
+from urllib3 import HTTPResponse
 
 from ens10.catalog import HINDCAST_YEARS, month_days
-from ens10.download import download, files
+from ens10.download import download, files, web
 from ens10.download.choice import start_days, valid_hours
-from ens10.download.remote import Patience, TransientError
+from ens10.download.remote import Info, Patience, TransientError
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 
 NAME = "output.sfc.20180104"
@@ -209,3 +210,65 @@ def test_whatever_the_back_end_raises_may_pass(grib, tmp_path, monkeypatch):
     monkeypatch.setattr(LocalFileSystem, "open", lambda *_, **__: 1 / 0)
     with pytest.raises(MissingDataError, match=r"ZeroDivisionError.*given up after 8"):
         get(tmp_path / "e", f"file://{tmp_path}")
+
+
+def test_redirects_are_followed_to_files_and_refused_to_other_schemes(site, grib, tmp_path):
+    def moved(to):
+        return ("status", 302, {"Location": to})
+
+    there = f"{site.url}/elsewhere"
+    site.files["elsewhere"] = grib
+    site.head_faults[NAME] = [moved(there)]
+    site.faults["elsewhere"] = [("drop", 500), ("none",)]
+    site.faults[NAME] = [moved(there), moved(there)]
+    get(tmp_path / "d", site.url)
+    assert site.gets("elsewhere") == [None, "bytes=500-"]
+    assert (tmp_path / "d" / NAME).read_bytes() == grib
+    (tmp_path / "secret").write_bytes(grib)
+    for to, says in (
+        (f"file://{tmp_path}/secret", r"not an address of http\(s\)"),
+        ("ftp://127.0.0.1/secret", r"not an address of http\(s\) \(.*ftp"),
+        (f"{site.url}/{NAME}", "too many redirects"),
+    ):
+        site.requests.clear()
+        site.head_faults[NAME] = [moved(to)] * 11
+        with pytest.raises(MissingDataError, match=says):
+            get(tmp_path / "e", site.url)
+        assert len(site.requests) == (11 if "many" in says else 1)
+        assert not (tmp_path / "e").exists()
+
+
+def test_the_proxy_of_the_environment_is_used(site, grib, tmp_path, monkeypatch):
+    site.files["ttp://elsewhere.invalid/" + NAME] = grib  # a proxy is asked for the whole URL
+    monkeypatch.setenv("http_proxy", site.url)
+    monkeypatch.setenv("no_proxy", "")
+    get(tmp_path / "d", "http://elsewhere.invalid")
+    assert (tmp_path / "d" / NAME).read_bytes() == grib
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    get(tmp_path / "e", site.url)
+    assert site.gets(NAME) == [None]
+
+
+def test_a_superscript_is_a_digit_to_python_and_not_a_number(site, grib, tmp_path):
+    site.head_faults[NAME] = [("status", 503, {"Retry-After": "\xb2"})]
+    get(tmp_path / "d", site.url)
+    assert (tmp_path / "d" / NAME).read_bytes() == grib
+    answer = HTTPResponse(headers={"Content-Length": "\xb2"}, preload_content=False)
+    assert web._described(answer) == (0, Info(None, ""))
+
+
+@pytest.mark.parametrize(
+    ("span", "size"), [("bytes 5-9/10", 10), ("bytes 5-9/*", 10), (" bytes 5-9/12", 12)]
+)
+def test_the_size_of_a_file_whose_part_comes(span, size):
+    """RFC 9110, 14.4: the size may be unknown, and is then that of what precedes and follows."""
+    headers = {"Content-Range": span, "Content-Length": "5", "ETag": '"v"'}
+    answer = HTTPResponse(headers=headers, status=206, preload_content=False)
+    assert web._described(answer) == (5, Info(size, '"v"'))
+
+
+@pytest.mark.parametrize("span", ["", "items 5-9/10", "bytes */10", "bytes \xb2-9/10"])
+def test_a_part_of_unknown_place_is_not_used(span):
+    answer = HTTPResponse(headers={"Content-Range": span}, status=206, preload_content=False)
+    with pytest.raises(TransientError, match="without saying which"):
+        web._described(answer)
