@@ -11,6 +11,7 @@ EXTRAS = {
     "torchmetrics": "train",
     "jsonargparse": "train",
     "jinja2": "plot",
+    "safetensors": "train",
     "matplotlib": "plot",
     "distributed": "cluster",
     "aiohttp": "cloud",

@@ -6,9 +6,7 @@ No trainer, no truth, and nothing but tensors and plain values is read from the 
 import threading
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,30 +15,21 @@ import numpy.typing as npt
 import pytorch_lightning as pl
 import torch
 import xarray as xr
-import yaml
 from jsonargparse import ArgumentError as ParserError
 from jsonargparse import ArgumentParser
 from torch import Tensor
 
 from ens10.channels import step_number
 from ens10.errors import ArgumentError, Ens10Error, FileError
-from ens10.experiments import provenance
-from ens10.experiments.checkpoints import (
-    BEST,
-    differences,
-    other_architecture,
-    read_checkpoint,
-    shapes,
-)
+from ens10.experiments.bundle import read_parts
+from ens10.experiments.checkpoints import differences, other_architecture, shapes
 from ens10.experiments.products import Coupling, Fields, Products
-from ens10.experiments.run import CHECKPOINTS, CONFIG
-from ens10.experiments.trust import checked_config
 from ens10.experiments.usage import brief
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Fields as WholeFields
 from ens10.loader.batch_layouts import kind_of
 from ens10.loader.batches import Batches, open_samples
-from ens10.loader.datamodule import EnsembleDataModule, TrainingData, normaliser_of
+from ens10.loader.datamodule import EnsembleDataModule, normaliser_of
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
 from ens10.metrics.distributions import Distribution
@@ -69,7 +58,7 @@ def load_model(
     """A trained model, as a function from forecasts to corrected forecasts.
 
     Args:
-        path: folder of a run that was trained.
+        path: folder of a run that was trained, or a bundle of one.
         device: where the network computes, such as "cuda".
         trust: modules besides this package whose classes the run of someone else may use.
         history: store with the truth of past dates, for `members="schaake"`; None for the one
@@ -78,24 +67,17 @@ def load_model(
     For example, `model = ens10.load_model("runs/unet")` and `corrected = model(forecast)`.
 
     Raises:
-        FileError: no run there, no checkpoint, one of another model, or code that is not trusted.
+        FileError: neither is there, a part of it is damaged, was changed or is of another model,
+            or it names code that is not trusted.
     """
-    run = Path(path)
-    if not (run / CONFIG).is_file():
-        raise FileError(run, f"not a run (it has no {CONFIG})", "Train one with `ens10 fit`")
-    config = yaml.safe_load(checked_config(run / CONFIG, trust, fit=False))
-    file = run / CHECKPOINTS / BEST
-    checkpoint = read_checkpoint(file)
-    module, data = _built(run / CONFIG, config)
-    _fill(module, file, checkpoint["state_dict"])
-    state = checkpoint.get(EnsembleDataModule.__name__) or {}
-    if "mean" not in state:
-        raise FileError(file, "it holds no normalisation statistics", "Train again")
-    known = state.get("trained") or _of_older_run(run)
-    precision = str((config.get("trainer") or {}).get("precision", ""))
-    past = history if history is not None else str(config["data"]["store"])
-    model = TrainedModel(run.resolve().name, module, data, state, known, precision, past)
-    model.checksum = sha256(file.read_bytes()).hexdigest()
+    parts = read_parts(path, trust)
+    module, data = _built(parts.path, parts.config)
+    _fill(module, parts.path, parts.weights)
+    precision = str((parts.config.get("trainer") or {}).get("precision", ""))
+    past = parts.config["data"].get("store", "") if history is None else history
+    model = TrainedModel(
+        parts.name, module, data, parts.statistics, parts.known, precision, past, parts.checksum
+    )
     return model.to(device)
 
 
@@ -111,6 +93,7 @@ class TrainedModel:
             earlier versions lack some of it, which is then not compared.
         precision: of the trainer.
         history: store with the truth of past dates.
+        checksum: SHA-256 of the file that it was loaded from.
 
     Attributes:
         target: channel that is corrected.
@@ -118,10 +101,7 @@ class TrainedModel:
         step_units: "h" or "months".
         units: of the target.
         members: size of the ensemble that the model takes; None if any does.
-        checksum: SHA-256 of the file that it was loaded from.
     """
-
-    checksum = ""
 
     def __init__(
         self,
@@ -132,8 +112,9 @@ class TrainedModel:
         known: dict[str, Any],
         precision: str = "",
         history: Path | str = "",
+        checksum: str = "",
     ) -> None:
-        self.name, self.history = name, history
+        self.name, self.history, self.checksum = name, history, checksum
         self.target, self.step = str(known["target"]), step_number(known["step"])
         self.step_units, self.units = str(known["step_units"]), str(known["units"])
         self.members: int | None = data.ensemble or known.get("members")
@@ -237,6 +218,9 @@ class TrainedModel:
         Raises:
             ArgumentError: `history` has too few of the training dates.
         """
+        if not self.history:
+            remedy = "Name the store with `history` (--history)"
+            raise ArgumentError("history", f"{self.name} comes without past truth", remedy)
         samples, places, dates = self._history
         if len(places) <= count:
             reason = f"{self.history} has the truth of {len(places)} training dates"
@@ -447,17 +431,6 @@ def _axis(name: str, values: npt.NDArray[Any]) -> str:
     return f"{values.size} {name}s from {values[0]:g} to {values[-1]:g}"
 
 
-def _of_older_run(run: Path) -> dict[str, Any]:
-    """What is known of the training data of a run whose checkpoint does not say it."""
-    held = provenance.read(run)
-    known = {f.name: held[f.name] for f in fields(TrainingData) if f.name in held}
-    lacking = [name for name in ("target", "step") if name not in known]
-    if lacking:
-        raise FileError(run / provenance.FILE, f"it has no {lacking[0]}", "Train again")
-    known = {k: v for k, v in known.items() if k in ("target", "step", "step_units")}
-    return {"step_units": "h", **known, "units": str(held.get("target_units") or "")}
-
-
 def _built(path: Path, config: dict[str, Any]) -> tuple[pl.LightningModule, EnsembleDataModule]:
     """The module of a configuration, untrained, and its data module, which opens nothing yet.
 
@@ -469,7 +442,8 @@ def _built(path: Path, config: dict[str, Any]) -> tuple[pl.LightningModule, Ense
     parser.add_class_arguments(EnsembleDataModule, "data", fail_untyped=False)
     build = getattr(parser, "instantiate", None) or parser.instantiate_classes
     try:
-        made = build(parser.parse_object({key: config[key] for key in ("model", "data")}))
+        data = {"store": "", **config["data"]}
+        made = build(parser.parse_object({"model": config["model"], "data": data}))
     except (ParserError, KeyError) as error:
         raise FileError(path, brief(str(error)).rstrip(".")) from None
     except ValueError as error:

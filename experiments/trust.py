@@ -69,7 +69,23 @@ def checked_config(path: Path, trusted: Sequence[str], *, fit: bool) -> str:
     Raises:
         FileError: not a configuration, or it names code that is not trusted.
     """
-    text, content = _read(path)
+    check_regular(path)
+    return checked_text(path.read_bytes(), path, trusted, fit=fit)
+
+
+def checked_text(text: bytes, path: Path, trusted: Sequence[str], *, fit: bool = False) -> str:
+    """Return the text of a configuration, as far as it may be used; see `checked_config`.
+
+    Args:
+        text: the configuration.
+        path: the file that holds it.
+        trusted: modules that the user named with `--trust`.
+        fit: whether a training is resumed.
+
+    Raises:
+        FileError: not a configuration, or it names code that is not trusted.
+    """
+    content = _parsed(text, path)
     own = is_own(text)
     trainer = content.get("trainer") or {}
     if not (own and fit):
@@ -121,16 +137,14 @@ def _records() -> Path:
     return (Path(state) if state else Path.home() / ".local" / "state") / "ens10" / "own_runs"
 
 
-def _read(path: Path) -> tuple[bytes, dict[str, Any]]:
+def _parsed(text: bytes, path: Path) -> dict[str, Any]:
     try:
-        check_regular(path)
-        text = path.read_bytes()
         content = parse_yaml(text)
     except ValueError as error:
         raise FileError(path, f"not YAML ({error})", "Fetch or train the run again") from error
     if not isinstance(content, dict) or not isinstance(content.get("trainer") or {}, dict):
         raise FileError(path, "not the configuration of a run", "Fetch or train the run again")
-    return text, content
+    return content
 
 
 def _check(path: Path, content: dict[str, Any], trusted: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Trained models in use: `ens10 apply`, and `ens10.load_model`."""
+"""Trained models in use: `ens10 apply`, `ens10 bundle`, and `ens10.load_model`."""
 
 import argparse
 import sys
@@ -40,9 +40,9 @@ def add_apply(commands: "argparse._SubParsersAction[Any]") -> None:
         "interrupted, rerun the same command to resume.",
     )
     parser.add_argument(
-        "paths", nargs="+", metavar="RUN... FORECAST",
-        help="folders of trained runs; then a GRIB or netCDF file, a folder of such files, a Zarr "
-        "store, a URL of one, or a store of `ens10 prepare`",
+        "paths", nargs="+", metavar="RUN_OR_BUNDLE... FORECAST",
+        help="folders or bundles of trained runs; then a GRIB or netCDF file, a folder of such "
+        "files, a Zarr store, a URL of one, or a store of `ens10 prepare`",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=".nc or .zarr")
     parser.add_argument("--format", metavar="FORMAT", help="netcdf or zarr (default: by suffix)")
@@ -68,6 +68,28 @@ def add_apply(commands: "argparse._SubParsersAction[Any]") -> None:
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
     parser.set_defaults(command=_apply)
+
+
+def add_bundle(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `ens10 bundle`."""
+    parser = commands.add_parser(
+        "bundle",
+        help="write a trained run as one file to share",
+        description="Writes weights, configuration, normalisation statistics and a model card as "
+        "one file for `ens10 apply` and `ens10.load_model`, which opens without pickle.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="such as a.ens10")
+    parser.add_argument("--licence", default="", metavar="NAME", help="such as CC-BY-4.0")
+    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    parser.set_defaults(command=_bundle)
+
+
+def _bundle(options: argparse.Namespace) -> None:
+    from ens10.experiments.bundle import bundle
+
+    made = bundle(options.run, options.out, licence=options.licence, force=options.force)
+    print(f"Wrote {made}")
 
 
 def _apply(options: argparse.Namespace) -> None:

@@ -1,0 +1,295 @@
+"""What a trained model is made of, read from a run folder or from one file to share: a bundle.
+
+A bundle is a ZIP archive without compression, of these files:
+
+model.json            format, name, training data, channels, precision, provenance, licence
+config.yaml           the model and how its features are made
+weights.safetensors   weights and normalisation statistics
+README.md             a card: what it is for, trained on what, with which scores, licence
+checksums.json        SHA-256 of each of the others
+
+Nothing in it can run code: weights are plain numbers (https://github.com/huggingface/safetensors),
+and the configuration is checked as that of any run of someone else (`ens10.experiments.trust`).
+"""
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from ens10 import __version__
+from ens10.durable import whole_file
+from ens10.errors import Ens10Error, FileError
+from ens10.experiments import provenance
+from ens10.experiments.checkpoints import BEST, read_checkpoint
+from ens10.experiments.run import CHECKPOINTS, CONFIG
+from ens10.experiments.score import in_words, read_states
+from ens10.experiments.trust import checked_config, checked_text, is_own, record_own
+from ens10.loader.datamodule import EnsembleDataModule, TrainingData
+from ens10.untrusted import check_regular, parse_json, readable
+
+FORMAT = 1
+MODEL, WEIGHTS, CARD, CHECKSUMS = "model.json", "weights.safetensors", "README.md", "checksums.json"
+_FILES = (MODEL, CONFIG, WEIGHTS, CARD, CHECKSUMS)
+_STATISTICS = ("mean", "scale")
+_OF_MODULE, _OF_DATA = "model.", "statistics."
+_REMEDY = "Fetch it again, or make it again with `ens10 bundle`"
+_BEFORE_ALL = (
+    1980,
+    1,
+    1,
+    0,
+    0,
+    0,
+)  # the earliest time that ZIP knows: the same run, the same bytes
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a trained model is made of.
+
+    Attributes:
+        path: run folder or bundle.
+        name: of the run.
+        config: its configuration, which names nothing that is not trusted.
+        weights: parameters and buffers by name.
+        statistics: "channels", "mean" and "scale" of the normalisation.
+        known: what the training data were, see `ens10.loader.datamodule.TrainingData`; of runs of
+            earlier versions some of it.
+        checksum: SHA-256 of the checkpoint or bundle.
+    """
+
+    path: Path
+    name: str
+    config: dict[str, Any]
+    weights: dict[str, Tensor]
+    statistics: dict[str, Any]
+    known: dict[str, Any]
+    checksum: str
+
+
+def read_parts(path: Path | str, trust: Sequence[str] = ()) -> Parts:
+    """The parts of a run that was trained, or of a bundle.
+
+    Args:
+        path: folder of the run, or the bundle.
+        trust: modules besides this package whose classes it may use.
+
+    Raises:
+        FileError: neither is there, it is damaged or was changed, or it names code that is not
+            trusted.
+    """
+    path = Path(path)
+    return _of_bundle(path, trust) if path.is_file() else _of_run(path, trust)
+
+
+def bundle(run: Path | str, out: Path | str, *, licence: str = "", force: bool = False) -> Path:
+    """Write a trained run as one file to share.
+
+    Args:
+        run: folder of the run.
+        out: the file, such as "unet.ens10".
+        licence: under which others may use the model, such as "CC-BY-4.0".
+        force: replace a file that exists.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        FileError: the file exists, or the run cannot be read.
+    """
+    run, out = Path(run), Path(out)
+    if out.exists() and not force:
+        raise FileError(out, "exists already", "Choose another file, or give --force")
+    parts = read_parts(run)
+    files = {
+        MODEL: _json(_about(parts, licence)),
+        CONFIG: _shared_config(run, parts),
+        WEIGHTS: save_tensors(_tensors(parts)),
+        CARD: _card(parts, licence).encode(),
+    }
+    files[CHECKSUMS] = _json({name: sha256(data).hexdigest() for name, data in files.items()})
+    with whole_file(out) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _BEFORE_ALL), data)
+    return out
+
+
+def _of_run(run: Path, trust: Sequence[str]) -> Parts:
+    if not (run / CONFIG).is_file():
+        reason = f"not a run (it has no {CONFIG}), nor a bundle"
+        raise FileError(run, reason, "Train one with `ens10 fit`")
+    config = yaml.safe_load(checked_config(run / CONFIG, trust, fit=False))
+    file = run / CHECKPOINTS / BEST
+    checkpoint = read_checkpoint(file)
+    state = checkpoint.get(EnsembleDataModule.__name__) or {}
+    if "mean" not in state:
+        raise FileError(file, "it holds no normalisation statistics", "Train again")
+    known = state.get("trained") or _of_older_run(run)
+    checksum = sha256(file.read_bytes()).hexdigest()
+    weights = checkpoint["state_dict"]
+    return Parts(run, run.resolve().name, config, weights, state, known, checksum)
+
+
+def _of_older_run(run: Path) -> dict[str, Any]:
+    """What is known of the training data of a run whose checkpoint does not hold it."""
+    held = provenance.read(run)
+    lacking = [name for name in ("target", "step") if name not in held]
+    if lacking:
+        raise FileError(run / provenance.FILE, f"it has no {lacking[0]}", "Train again")
+    names = {f.name for f in fields(TrainingData)} - {"dates"}  # which counts them there
+    known = {name: held[name] for name in names if name in held}
+    return {"step_units": "h", "units": str(held.get("target_units") or ""), **known}
+
+
+def _of_bundle(path: Path, trust: Sequence[str]) -> Parts:
+    files = _files_of(path)
+    with readable(path, "damaged", _REMEDY):
+        about = parse_json(files[MODEL])
+        version = about["format"]
+    if version != FORMAT:
+        reason = f"a bundle of format {version}; this version reads {FORMAT}"
+        raise FileError(path, reason, "Update ens10, or make the bundle again")
+    config = yaml.safe_load(checked_text(files[CONFIG], path, trust))
+    with readable(path, "damaged", _REMEDY):
+        tensors = load_tensors(files[WEIGHTS])
+        statistics = {name: tensors[_OF_DATA + name] for name in _STATISTICS}
+        return Parts(
+            path,
+            str(about["name"]),
+            config,
+            {
+                name.removeprefix(_OF_MODULE): value
+                for name, value in tensors.items()
+                if name.startswith(_OF_MODULE)
+            },
+            {**statistics, "channels": [str(channel) for channel in about["channels"]]},
+            dict(about["trained"]),
+            sha256(path.read_bytes()).hexdigest(),
+        )
+
+
+def _files_of(path: Path) -> dict[str, bytes]:
+    """The files of a bundle, each compared with its checksum.
+
+    Raises:
+        FileError: it is not a bundle, is damaged, or was changed.
+    """
+    check_regular(path)
+    with readable(path, "not a bundle, or damaged", _REMEDY), zipfile.ZipFile(path) as archive:
+        parts = archive.infolist()
+        names = sorted(part.filename for part in parts)
+        if names != sorted(_FILES):
+            raise FileError(path, f"not a bundle: it holds {', '.join(names[:9])}", _REMEDY)
+        if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+            raise FileError(path, "not a bundle: its parts are compressed", _REMEDY)
+        if sum(part.file_size for part in parts) > path.stat().st_size:
+            raise FileError(path, "damaged: its parts are larger than the file", _REMEDY)
+        files = {name: archive.read(name) for name in _FILES}
+        sums = parse_json(files[CHECKSUMS])
+        changed = [
+            name
+            for name in _FILES
+            if name != CHECKSUMS and sums.get(name) != sha256(files[name]).hexdigest()
+        ]
+    if changed:
+        raise FileError(path, f"{changed[0]} was changed after the bundle was made", _REMEDY)
+    return files
+
+
+def _tensors(parts: Parts) -> dict[str, Tensor]:
+    """Weights and statistics by their names in a bundle, none sharing memory with another.
+
+    Raises:
+        FileError: a checkpoint with values that are not tensors.
+    """
+    other = [name for name, value in parts.weights.items() if not isinstance(value, Tensor)]
+    if other:
+        raise FileError(parts.path, f"{other[0]} is not a tensor", "Share the run folder instead")
+    named = {f"{_OF_MODULE}{name}": value for name, value in parts.weights.items()}
+    named |= {f"{_OF_DATA}{name}": parts.statistics[name] for name in _STATISTICS}
+    return {
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in named.items()
+    }
+
+
+def _shared_config(run: Path, parts: Parts) -> bytes:
+    """The configuration of the model and its features, without paths of this machine."""
+    data = {key: value for key, value in parts.config["data"].items() if key != "store"}
+    precision = (parts.config.get("trainer") or {}).get("precision")
+    trainer = {} if precision is None else {"trainer": {"precision": precision}}
+    kept = {"model": parts.config["model"], "data": data, **trainer}
+    text = yaml.safe_dump(kept, sort_keys=False).encode()
+    if is_own((run / CONFIG).read_bytes()):
+        record_own(text)
+    return text
+
+
+def _about(parts: Parts, licence: str) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "name": parts.name,
+        "licence": licence,
+        "ens10": __version__,
+        "trained": parts.known,
+        "channels": list(parts.statistics["channels"]),
+        "provenance": _provenance(parts.path),
+    }
+
+
+def _provenance(run: Path) -> dict[str, Any]:
+    return provenance.read(run) if (run / provenance.FILE).is_file() else {}
+
+
+def _card(parts: Parts, licence: str) -> str:
+    """The model card, in Markdown."""
+    known, facts = parts.known, _provenance(parts.path)
+    grid = [_axis(known[name], name) for name in ("latitude", "longitude") if known.get(name)]
+    dates = [datetime.fromtimestamp(s, UTC) for s in known.get("dates", [])]
+    span = f"{len(dates)} dates, {min(dates):%Y-%m-%d} to {max(dates):%Y-%m-%d}" if dates else ""
+    inputs = [c.removesuffix(":mean") for c in parts.statistics["channels"] if c.endswith(":mean")]
+    rows: Mapping[str, Any] = {
+        "corrects": f"{known['target']} ({known['units']}) at lead {known['step']:g} "
+        f"{known['step_units']}",
+        "model": str(parts.config["model"].get("class_path", "")),
+        "grid": "; ".join(grid),
+        "inputs": ", ".join(inputs),
+        "members": known.get("members"),
+        "trained on": span,
+        "training data": (facts.get("data") or {}).get("checksum"),
+        "protocol": facts.get("protocol"),
+        "parameters": facts.get("parameters"),
+        "seed": facts.get("seed"),
+        "commit": facts.get("commit"),
+        "scores on the test dates": _scores(parts.path),
+        "licence": licence or "not stated",
+    }
+    lines = [f"- {name}: {value}" for name, value in rows.items() if value not in (None, "")]
+    use = f"    ens10 apply {parts.name}.ens10 FORECAST --out corrected.nc"
+    return "\n".join([f"# {parts.name}", "", *lines, "", "Use:", "", use, ""])
+
+
+def _axis(values: Sequence[float], name: str) -> str:
+    return f"{len(values)} {name}s from {values[0]:g} to {values[-1]:g}"
+
+
+def _scores(run: Path) -> str:
+    try:
+        return in_words(read_states(run))
+    except Ens10Error:
+        return "not scored"
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
