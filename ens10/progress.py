@@ -37,7 +37,7 @@ def bar(
         total: how much there is to do; 0 bytes if it is unknown.
         shown: False for no bar.
         done: how much is done at the beginning; it does not count for the rate.
-        in_bytes: whether the numbers are bytes.
+        in_bytes: True if the numbers are bytes.
 
     Yields:
         A function that tells how much more was done.

@@ -45,7 +45,7 @@ class EfiRules:
         years: of the climate: "train" for the training years without the one judged, or how many
             years that end with the one judged, which is among them.
         window: start dates of the calendar that make up the climate of one, itself in the middle.
-        round: whether that window reaches over New Year.
+        round: True if that window reaches over New Year.
 
     Raises:
         UnknownNameError: a choice that is not known.
@@ -87,11 +87,11 @@ class Protocol:
         train: years of the training split; None for all that are left.
         normalise_on: "train" or "all": the years that give the normalisation statistics.
         epsilon: how small deviations are kept from blowing up; see `ens10.climate.normaliser`.
-        masks: whether variables with gaps (sst over land) get a mask channel.
+        masks: True if variables with gaps (sst over land) get a mask channel.
         weighting: area weights of loss and scores: "cell", "cos" or "none".
         unbiased: ensemble standard deviation with n - 1 (True) or n.
         split_by: whose year decides the split of a date: "valid" or "start".
-        fair_crps: whether the fair CRPS of members is told beside the plain one.
+        fair_crps: True if the fair CRPS of members is told beside the plain one.
         members: sizes of the ensemble that tables are made for, counted from the first member.
         efi: how extremes are weighted.
 

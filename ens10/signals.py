@@ -108,7 +108,7 @@ class Stop:
 
     Attributes:
         signal: the signal that arrived while `deferred`; 0 for none.
-        deferred: whether a signal is noted in `signal`; if not, it raises where it arrives.
+        deferred: True if a signal is noted in `signal`; if not, it raises where it arrives.
     """
 
     def __init__(self) -> None:

@@ -20,24 +20,24 @@ from ens10.models.postprocessor import TrainedModule, adam, with_penalty
 
 
 class DeepEnsemble(TrainedModule):
-    """Networks of one make that differ in their starting values, and forecast together.
+    """Networks of one architecture with different initial values, whose forecasts are averaged.
 
-    They train side by side on the same batches, so that data are read once. Each has a loss of its
-    own, and the losses are added: with an optimiser that treats every parameter by itself, such as
-    Adam, each network is trained exactly as it would be alone. (Clipping of the gradient's norm
-    would couple them.) A statistical method within the head is solved once, for all. Validation
-    scores the joint forecast, see `averaged`; `train_loss` is the mean of the networks' losses.
+    They train side by side on the same batches, so that data are read once. Their losses are added:
+    with an optimiser that updates each parameter independently, such as Adam, each network is
+    trained exactly as it would be alone. (Clipping the gradient's norm would couple them.) A
+    statistical method within the head is solved once for all networks. Validation scores the
+    averaged forecast (`averaged`); `train_loss` is the mean of the networks' losses.
 
     Lakshminarayanan et al. 2017, arXiv:1612.01474; averaging of quantile functions as in Schulz &
     Lerch 2022, arXiv:2204.02291.
 
     Args:
-        network: makes a network; in YAML, `class_path` and `init_args` as for one.
-        head: from outputs to a predictive distribution; without parameters of its own.
+        network: function that makes a network; in YAML, its `class_path` and `init_args`.
+        head: turns outputs into a predictive distribution; must have no parameters.
         size: number of networks.
-        loss: as for `PostProcessor`.
-        optimizer: as for `PostProcessor`.
-        scheduler: as for `PostProcessor`.
+        loss: loss at each point; None for the CRPS.
+        optimizer: makes the optimiser from the parameters.
+        scheduler: makes a learning rate schedule from the optimiser, stepped once an epoch.
 
     Raises:
         ArgumentError: fewer than one network, a head with parameters that the networks would have
@@ -55,7 +55,7 @@ class DeepEnsemble(TrainedModule):
     ) -> None:
         super().__init__(head, loss, optimizer, scheduler)
         if size < 1:
-            raise ArgumentError("size", f"{size} is less than 1", "Give a number of networks")
+            raise ArgumentError("size", f"{size} is less than 1", "Choose the number of networks")
         if any(True for _ in head.parameters()):
             raise ArgumentError(
                 "head",
@@ -69,15 +69,15 @@ class DeepEnsemble(TrainedModule):
         return [network for network in self.networks if isinstance(network, Network)]
 
     def forward(self, batch: Batch) -> Distribution:
-        """The joint forecast for a batch.
+        """Return the average of the networks' forecasts for a batch.
 
         Raises:
-            ArgumentError: as `PostProcessor.forward`.
+            ArgumentError: the batch does not have the features that the networks take.
         """
         return averaged([forecast_of(network, self.head, batch) for network in self._each()])
 
     def training_step(self, batch: Batch) -> Tensor:
-        """Returns the sum of the networks' losses, each with its penalty."""
+        """Return the sum of the networks' losses, each with its penalty."""
         losses = [self._loss(network, batch) for network in self._each()]
         return track_loss(torch.stack(losses).sum(), self.networks)
 
@@ -87,26 +87,26 @@ class DeepEnsemble(TrainedModule):
 
 
 def averaged(forecasts: Sequence[Distribution]) -> Distribution:
-    """One forecast of several, whose CRPS is at most the mean of theirs.
+    """Average several forecasts into one, whose CRPS is at most the mean of theirs.
 
-    Quantile functions are averaged (Vincentisation): of normal distributions, that is the normal
-    distribution of mean mu and mean sigma. Ensembles are pooled: all members make one ensemble.
-    Of distributions without such a rule, the quantiles at 1 % to 99 % are averaged.
+    Quantile functions are averaged (Vincentisation); for normal distributions this gives the normal
+    with the mean of mu and of sigma. The members of ensembles are pooled into one ensemble. For
+    other distributions the quantiles at 1 % to 99 % are averaged.
 
-    The CRPS is convex in the quantile function (it is the integral of the quantile loss) and in
-    the distribution function, so that neither average scores worse than its parts do on average
-    (of ensembles: by the plain estimator).
+    The CRPS is convex in the quantile function (it is the integral of the quantile loss) and in the
+    distribution function, so that neither average scores worse than the mean score of its parts
+    (for ensembles: by the plain estimator).
 
     Args:
-        forecasts: at least one, of one kind and shape.
+        forecasts: one or more, of one type and shape.
 
     Raises:
-        ArgumentError: no forecast, or forecasts of several kinds.
+        ArgumentError: no forecast, or forecasts of several types.
     """
     kinds = sorted({type(forecast).__name__ for forecast in forecasts})
     if len(kinds) != 1:
-        found = " and ".join(kinds) or "none"
-        raise ArgumentError("forecasts", f"{found}: must be of one kind")
+        type_names = " and ".join(kinds) or "none"
+        raise ArgumentError("forecasts", f"{type_names}: must be of one kind")
     first = forecasts[0]
     if isinstance(first, Normal):
         mu, sigma = (_mean([f.variables()[name] for f in forecasts]) for name in ("mu", "sigma"))
@@ -120,6 +120,6 @@ def averaged(forecasts: Sequence[Distribution]) -> Distribution:
 
 
 def _mean(values: Sequence[Tensor]) -> Tensor:
-    """Mean by position; equal values give that value exactly."""
+    """Return the elementwise mean; equal values give that value exactly."""
     first = values[0]
     return first + torch.stack([value - first for value in values]).mean(0)

@@ -12,11 +12,11 @@ from ens10.metrics.distributions import Distribution, Normal
 
 
 class Head(nn.Module):
-    """Turns the output of a network into a predictive distribution.
+    """Maps the output of a network to a predictive distribution.
 
     Attributes:
-        out_channels: number of channels that the network has to deliver.
-        takes_members: whether it takes the outputs of each member, (N, M, out_channels, H, W).
+        out_channels: number of channels that the network must output.
+        takes_members: True if it takes the outputs of each member, (N, M, out_channels, H, W).
     """
 
     out_channels: int
@@ -24,7 +24,7 @@ class Head(nn.Module):
 
     @abstractmethod
     def forward(self, outputs: Tensor, batch: Batch) -> Distribution:
-        """The forecast from `outputs` (N, out_channels, H, W) and the raw ensemble in `batch`."""
+        """Return the forecast from `outputs` (N, out_channels, H, W) and the raw ensemble."""
 
 
 class ResidualNormalHead(Head):
@@ -34,7 +34,7 @@ class ResidualNormalHead(Head):
     the raw ensemble at that point and date: an output of 0 is the raw ensemble.
 
     s is at least `floor`, so that a raw spread of 0 gives a positive sigma and the network can
-    still correct the point. o1 is held in [-7, 7], so that sigma stays within a factor of about
+    still correct the point. o1 is clamped to [-7, 7], so that sigma stays within a factor of about
     1100 of s and exp never overflows; outside this range o1 gets no gradient. Where the raw
     ensemble is NaN the forecast is NaN, and the network gets no gradient from there.
 
@@ -54,13 +54,13 @@ class ResidualNormalHead(Head):
         self.floor = checked_floor(floor)
 
     def forward(self, outputs: Tensor, batch: Batch) -> Normal:
-        """Normal with mu and sigma (N, H, W) from outputs (N, 2, H, W)."""
+        """Return a normal with mu and sigma (N, H, W) from outputs (N, 2, H, W)."""
         raw = RawEnsemble.of(batch, self.floor)
         return Normal(*raw.moved(outputs, self.max_log_scale), positive=True)
 
 
 class RawEnsemble(NamedTuple):
-    """What residual heads start from: mean and spread (N, H, W), and where there is none."""
+    """Mean and spread (N, H, W) of the raw ensemble, and the mask of missing points."""
 
     mean: Tensor
     spread: Tensor
@@ -68,17 +68,17 @@ class RawEnsemble(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch, floor: float) -> "RawEnsemble":
-        """That of a batch; see `of_moments`."""
+        """Return the raw mean and standard deviation of a batch, the latter at least `floor`."""
         return cls.of_moments(batch["raw_mean"], batch["raw_std"], floor)
 
     @classmethod
     def of_moments(cls, mean: Tensor, std: Tensor, floor: float) -> "RawEnsemble":
-        """With a spread of at least `floor`, and of 1 where a moment is NaN or infinite."""
+        """Return mean and spread; spread at least `floor`, and 1 where a moment is not finite."""
         missing = ~(mean.isfinite() & std.isfinite())
         return cls(mean, torch.where(missing, 1, std).clamp(min=floor), missing)
 
     def moved(self, outputs: Tensor, most: float) -> tuple[Tensor, Tensor]:
-        """Location mean + spread * o0 and scale spread * exp(o1), o1 held in [-most, most].
+        """Return location mean + spread * o0 and scale spread * exp(o1), o1 clamped to +-`most`.
 
         Args:
             outputs: (N, 2, H, W).
@@ -87,24 +87,24 @@ class RawEnsemble(NamedTuple):
         Returns:
             (N, H, W) each, masked.
         """
-        # float32 also under mixed precision: half precision has no room for Z500
+        # float32 also under mixed precision: half precision cannot represent Z500
         shift, log_scale = outputs.to(self.mean.dtype).unbind(1)
         mu = self.mean + self.spread * shift
         sigma = self.spread * log_scale.clamp(-most, most).exp()
         return self.masked(mu), self.masked(sigma)
 
     def masked(self, values: Tensor) -> Tensor:
-        """Values (N, H, W) or (N, K, H, W), NaN and without gradient where it is missing."""
+        """Return values (N, H, W) or (N, K, H, W), NaN and without gradient where missing."""
         where = self.missing if values.ndim == self.missing.ndim else self.missing.unsqueeze(1)
         return values.masked_fill(where, torch.nan)
 
 
 def checked_floor(floor: float) -> float:
-    """The smallest spread that a head lets be.
+    """Return the floor of the raw spread if it is valid.
 
     Raises:
         ArgumentError: it is not positive.
     """
     if not floor > 0:
-        raise ArgumentError("floor", f"{floor} is not positive", "Give it in target units")
+        raise ArgumentError("floor", f"{floor} is not positive", "Pass a number in target units")
     return floor

@@ -1,4 +1,4 @@
-"""A head that starts from a statistical method: the network learns what the method misses."""
+"""A head whose network corrects the forecast of a statistical method."""
 
 import torch
 from torch import Tensor
@@ -15,15 +15,16 @@ class MethodHead(Head):
     """A normal distribution as a residual on that of a statistical method.
 
     mu = m + s * o0 and sigma = s * exp(o1), where m and s are mean and standard deviation of the
-    method's forecast: an output of 0 is the method. Training solves the method first, from one
-    pass over the training dates (`ens10.models.warmstart`); its coefficients are buffers and go
-    with the checkpoint.
+    method's forecast: an output of 0 gives the method's forecast. Training solves the method first,
+    in one pass over the training dates (`ens10.models.warmstart`); its coefficients are buffers,
+    saved in the checkpoint.
 
-    s is at least `floor`. o1 is held in [-7, 7], outside of which it gets no gradient. Where the
+    s is at least `floor`. o1 is clamped to [-7, 7], outside of which it gets no gradient. Where the
     method's forecast is NaN, so is this one, and the network gets no gradient from there.
 
     Args:
-        method: gives normal forecasts; by default EMOS at each grid point with an annual cycle.
+        method: statistical method with normal forecasts; by default EMOS at each grid point with an
+            annual cycle.
         floor: smallest s, in units of the target, e.g. 0.001 K.
 
     Raises:
@@ -39,10 +40,10 @@ class MethodHead(Head):
         self.floor = checked_floor(floor)
 
     def forward(self, outputs: Tensor, batch: Batch) -> Normal:
-        """Normal with mu and sigma (N, H, W) from outputs (N, 2, H, W).
+        """Return a normal with mu and sigma (N, H, W) from outputs (N, 2, H, W).
 
         Raises:
-            ArgumentError: the method was not solved, or its forecast is no normal distribution.
+            ArgumentError: the method was not solved, or its forecast is not a normal distribution.
         """
         with torch.no_grad():
             base = self.method(batch)

@@ -19,19 +19,18 @@ class BernsteinHead(Head):
     """A Bernstein quantile function as a residual on the raw ensemble (Bremnes 2020).
 
     doi:10.1175/MWR-D-19-0227.1. The coefficients are a_k = m + s (o_0 + b_k), where m is the mean
-    and s the standard deviation of the raw ensemble, and the b_k have the mean 0 and rise by
-    c_k exp(o_1 + o_k+1), k = 1 to d, so that they never fall. o_0 is the shift of the
-    forecast's mean, o_1 changes all of its spread, the others its form. The c_k are those of
-    nearly a standard normal: an output of 0 is the normal distribution of the raw ensemble, to
-    0.08 of s in its quantiles (root mean square, at degree 12) and with 99 % of its variance.
+    and s the standard deviation of the raw ensemble, and the b_k have mean 0 and increments c_k
+    exp(o_1 + o_k+1), k = 1 to d, so that they increase. o_0 shifts the forecast's mean, o_1 scales
+    its spread, the others change its shape. The c_k approximate a standard normal: an output of 0
+    is the normal distribution of the raw ensemble, to 0.08 s in its quantiles (root mean square, at
+    degree 12) and with 99 % of its variance.
 
-    s is at least `floor`, in units of the target, and o_1 + o_k+1 is held in [-7, 7]; both as in
-    `ResidualNormalHead`.
-
-    In a store the forecast is its quantiles at 1 % to 99 %; see `Bernstein`.
+    s is at least `floor`, in units of the target, and o_1 + o_k+1 is clamped to [-7, 7]; both as in
+    `ResidualNormalHead`. A store of predictions holds the quantiles at 1 % to 99 %; see
+    `Bernstein`.
 
     Args:
-        degree: d; `out_channels` is d + 2.
+        degree: degree d of the polynomials; `out_channels` is d + 2.
         floor: smallest s, e.g. 0.001 K.
 
     Raises:
@@ -51,7 +50,7 @@ class BernsteinHead(Head):
         self.register_buffer("rises", rises, persistent=False)
 
     def forward(self, outputs: Tensor, batch: Batch) -> Bernstein:
-        """Forecast from outputs (N, d + 2, H, W)."""
+        """Return the forecast from outputs (N, d + 2, H, W)."""
         raw = RawEnsemble.of(batch, self.floor)
         outputs = outputs.to(raw.mean.dtype)
         shift, log_rise = outputs[:, :1], outputs[:, 1:2] + outputs[:, 2:]
@@ -64,10 +63,10 @@ class BernsteinHead(Head):
 
 
 def normal_coefficients(degree: int) -> np.ndarray:
-    """Rising coefficients whose polynomial is near the quantile function of N(0, 1), (d + 1,).
+    """Return increasing coefficients, (d + 1,), that approximate the quantile function of N(0, 1).
 
-    They are c Phi^-1((k + e) / (d + 2 e)), with the c and e of least squares over probability;
-    unconstrained least squares would not rise.
+    They are c Phi^-1((k + e) / (d + 2 e)), with c and e fitted by least squares over probability;
+    unconstrained least squares would not increase.
     """
     z = np.linspace(-9.0, 9.0, 2001)
     u = special.ndtr(z)

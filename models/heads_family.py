@@ -14,12 +14,12 @@ from ens10.models.heads import Head, RawEnsemble, checked_floor
 class FamilyHead(Head):
     """A distribution of a family as a residual on the raw ensemble.
 
-    mu = m + s o_0 and sigma = c s exp(o_1), where m is the mean and s the standard deviation of
-    the raw ensemble. c is that for which an output of 0 has the raw mean and deviation: 1 for the
-    normal, sqrt(3) / pi for the logistic, sqrt((df - 2) / df) for Student's t. Of a bounded
-    family these are the moments before it is truncated or censored.
+    mu = m + s o_0 and sigma = c s exp(o_1), where m is the mean and s the standard deviation of the
+    raw ensemble. c is chosen so that an output of 0 has the raw mean and deviation: 1 for the
+    normal, sqrt(3) / pi for the logistic, sqrt((df - 2) / df) for Student's t. For a bounded family
+    these are the moments before truncation or censoring.
 
-    s is at least `floor`, in units of the target, and o_1 is held in [-7, 7]; both as in
+    s is at least `floor`, in units of the target, and o_1 is clamped to [-7, 7]; both as in
     `ResidualNormalHead`.
 
     Args:
@@ -32,8 +32,8 @@ class FamilyHead(Head):
 
     Raises:
         UnknownNameError: another family.
-        ArgumentError: bounds that are missing, in the wrong order or of a family that has none;
-            df of at most 2; a floor that is not positive.
+        ArgumentError: bounds that are missing, in the wrong order, or given for an unbounded
+            family; df of at most 2; a floor that is not positive.
     """
 
     out_channels = 2
@@ -66,7 +66,7 @@ class FamilyHead(Head):
         return 1.0
 
     def forward(self, outputs: Tensor, batch: Batch) -> ClosedForm:
-        """Forecast with location and scale (N, H, W) from outputs (N, 2, H, W)."""
+        """Return the forecast with location and scale (N, H, W) from outputs (N, 2, H, W)."""
         raw = RawEnsemble.of(batch, self.floor)
         # float32 also under mixed precision, see ResidualNormalHead
         shift, log_scale = outputs.to(raw.mean.dtype).unbind(1)
@@ -84,4 +84,4 @@ def _check_bounds(family: str, lower: float, upper: float) -> None:
     if family.startswith(("truncated", "censored")) != given:
         if given:
             raise ArgumentError("lower", f"{family} takes no bounds", "Choose a truncated family")
-        raise ArgumentError("lower", f"{family} has no bound", "Give lower, upper or both")
+        raise ArgumentError("lower", f"{family} has no bound", "Pass lower, upper or both")

@@ -1,4 +1,4 @@
-"""Heads for networks that deliver outputs of each member: corrected members, or their moments."""
+"""Heads for networks with outputs for each member: corrected members, or their moments."""
 
 from torch import Tensor
 
@@ -17,9 +17,9 @@ class MembersHead(Head):
     gets no gradient from there. The batch must carry the raw members (`data.members: true`).
 
     Args:
-        estimator: of the CRPS in training and validation; "plain" scores the members as the
-            forecast that they are. "fair" and "almost_fair" suppose members that are drawn
-            independently, and reward too much spread where a network lets members see each other.
+        estimator: estimator of the CRPS in training and validation; "plain" scores the members as
+            the forecast distribution. "fair" and "almost_fair" assume independent members, and
+            reward too much spread if the network couples members.
         floor: smallest s, in units of the target, e.g. 0.001 K.
 
     Raises:
@@ -34,7 +34,7 @@ class MembersHead(Head):
         self.estimator, self.floor = estimator, checked_floor(floor)
 
     def forward(self, outputs: Tensor, batch: Batch) -> Ensemble:
-        """Ensemble of members (N, M, H, W) from outputs (N, M, 1, H, W).
+        """Return an ensemble of members (N, M, H, W) from outputs (N, M, 1, H, W).
 
         Raises:
             ArgumentError: the batch lacks the members, or has another number of them.
@@ -63,7 +63,7 @@ class MembersNormalHead(Head):
         self.floor = checked_floor(floor)
 
     def forward(self, outputs: Tensor, batch: Batch) -> Normal:
-        """Normal with mu and sigma (N, H, W) from outputs (N, M, 1, H, W).
+        """Return a normal with mu and sigma (N, H, W) from outputs (N, M, 1, H, W).
 
         Raises:
             ArgumentError: the batch lacks the members, has another number of them, or only one.
@@ -79,7 +79,7 @@ class MembersNormalHead(Head):
 
 
 def corrected_members(outputs: Tensor, batch: Batch, floor: float) -> Tensor:
-    """Raw members plus outputs in units of the raw spread, (N, M, H, W).
+    """Return raw members plus outputs in units of the raw spread, (N, M, H, W).
 
     Args:
         outputs: (N, M, 1, H, W).
@@ -100,7 +100,7 @@ def corrected_members(outputs: Tensor, batch: Batch, floor: float) -> Tensor:
         )
     missing = ~(members.isfinite().all(dim=1) & batch["raw_std"].isfinite())
     spread = batch["raw_std"].masked_fill(missing, 1).clamp(min=floor)
-    # float32 also of half precision outputs, by promotion: half has no room for Z500
+    # float32 also of half precision outputs, by promotion: half precision cannot represent Z500
     shift = spread.unsqueeze(1) * outputs.squeeze(2)
     corrected: Tensor = members + shift
     return corrected.masked_fill(missing.unsqueeze(1), float("nan"))

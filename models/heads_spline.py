@@ -1,4 +1,4 @@
-"""A head of normal distributions bent by monotone splines."""
+"""A head of normal distributions transformed by monotone rational-quadratic splines."""
 
 import math
 
@@ -16,21 +16,20 @@ class SplineHead(Head):
 
     arXiv:1906.04032. The forecast is m + s (o_0 + exp(o_1) T(Z)), where m is the mean and s the
     standard deviation of the raw ensemble, Z is standard normal and T is a monotone spline of K
-    pieces on [-B, B], the identity outside. Of the other 3 K - 1 outputs, K and K, held in
-    [-2, 2], make by softmax its widths and heights; the last K - 1, held in [-1, 1], are the
-    logarithms of its slopes at the inner knots, in units of the harmonic mean of those of the
-    pieces beside (in the paper they are slopes by themselves, and nothing is held: kinks follow
-    that take many nodes to integrate). An output of 0 is the normal distribution of the raw
+    pieces on [-B, B], the identity outside. Of the other 3 K - 1 outputs, K and K, clamped to [-2,
+    2], give its widths and heights by softmax; the last K - 1, clamped to [-1, 1], are the
+    logarithms of its slopes at the inner knots, in units of the harmonic mean of the slopes of the
+    adjacent pieces (in the paper they are the slopes themselves, without clamping, which allows
+    kinks that need many nodes to integrate). An output of 0 is the normal distribution of the raw
     ensemble.
 
-    s is at least `floor`, in units of the target, and o_1 is held in [-7, 7]; both as in
-    `ResidualNormalHead`.
-
-    In a store the forecast is its quantiles at 1 % to 99 %; see `SplineFlow` for its CRPS.
+    s is at least `floor`, in units of the target, and o_1 is clamped to [-7, 7]; both as in
+    `ResidualNormalHead`. A store of predictions holds the quantiles at 1 % to 99 %; see
+    `SplineFlow` for the CRPS.
 
     Args:
-        pieces: K; `out_channels` is 3 K + 1.
-        reach: B, in standard deviations.
+        pieces: number of pieces K; `out_channels` is 3 K + 1.
+        reach: half-width B of the spline, in standard deviations.
         floor: smallest s, e.g. 0.001 K.
 
     Raises:
@@ -45,12 +44,12 @@ class SplineHead(Head):
         if pieces < 2:
             raise ArgumentError("pieces", f"{pieces} is less than 2")
         if not 0 < reach < math.inf:
-            raise ArgumentError("reach", f"{reach} is no positive number")
+            raise ArgumentError("reach", f"{reach} is not a positive number")
         self.pieces, self.reach, self.floor = pieces, reach, checked_floor(floor)
         self.out_channels = 3 * pieces + 1
 
     def forward(self, outputs: Tensor, batch: Batch) -> SplineFlow:
-        """Forecast from outputs (N, 3 K + 1, H, W)."""
+        """Return the forecast from outputs (N, 3 K + 1, H, W)."""
         raw, K = RawEnsemble.of(batch, self.floor), self.pieces
         # float32 also under mixed precision, see ResidualNormalHead
         outputs = outputs.to(raw.mean.dtype)
@@ -66,7 +65,7 @@ class SplineHead(Head):
         return SplineFlow(*(raw.masked(part) for part in (mu, sigma, x, y, slopes)))
 
     def _knots(self, outputs: Tensor) -> Tensor:
-        """K + 1 knots from -B to B."""
+        """Return K + 1 knots from -B to B."""
         shares = outputs.clamp(-self.max_log_share, self.max_log_share).softmax(1)
         inner = self.reach * (2 * shares[:, :-1].cumsum(1) - 1)
         end = torch.full_like(outputs[:, :1], self.reach)

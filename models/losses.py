@@ -13,20 +13,20 @@ from ens10.metrics.distributions import Distribution
 
 
 class Loss(nn.Module):
-    """A loss at each point; the weighted mean over points is taken in one place, the step."""
+    """A loss at each point; the training step takes the weighted mean over points."""
 
     @abstractmethod
     def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
-        """Loss of `forecast` against `target` (N, H, W), (N, H, W).
+        """Return the loss of `forecast` against `target` (N, H, W) at each point, (N, H, W).
 
         Raises:
             ArgumentError: the forecast is of a kind that the loss is not defined for.
         """
 
     def evaluate(self, forecast: Distribution, target: Tensor, weights: Tensor) -> Tensor:  # noqa: ARG002
-        """The loss, (N, H, W), where `weights` (N, H, W) are 0 at points without truth.
+        """Return the loss, (N, H, W); points with `weights` (N, H, W) of 0 have no truth.
 
-        Losses that look at whole fields leave these points out; others need not know them.
+        Losses of whole fields leave these points out; other losses ignore the weights.
         """
         value: Tensor = self(forecast, target)
         return value
@@ -36,7 +36,7 @@ class CRPSLoss(Loss):
     """The CRPS of the forecast itself, in the target's units."""
 
     def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
-        """CRPS at each point, (N, H, W)."""
+        """Return the CRPS at each point, (N, H, W)."""
         score: Tensor = forecast.crps(target)
         return score
 
@@ -45,12 +45,12 @@ class LogScoreLoss(Loss):
     """Minus the logarithm of the density at the truth, in nats (Good 1952).
 
     doi:10.1111/j.2517-6161.1952.tb00104.x. Ensembles and Bernstein quantile functions have no
-    density and are refused. It has no bound: a truth far outside a forecast that is too sharp
-    costs the square of its distance, so a smaller learning rate than with the CRPS may be needed.
+    density and are refused. It is unbounded: a truth far outside an overconfident forecast costs
+    its squared distance, so a smaller learning rate than with the CRPS may be needed.
     """
 
     def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
-        """Logarithmic score at each point, (N, H, W)."""
+        """Return the logarithmic score at each point, (N, H, W)."""
         score: Tensor = forecast.log_score(target)
         return score
 
@@ -59,12 +59,12 @@ class ThresholdCRPSLoss(Loss):
     """The threshold-weighted CRPS: outcomes beyond the thresholds count as the thresholds.
 
     Gneiting and Ranjan 2011, doi:10.1198/jbes.2010.08110; see `Distribution.twcrps`. The gradient
-    is 0 where forecast and truth lie beyond a threshold altogether, so that the loss belongs
-    beside the CRPS in a `SumLoss`.
+    is 0 where forecast and truth lie entirely beyond a threshold: combine this loss with the CRPS
+    in a `SumLoss`.
 
     Args:
-        lower: threshold in units of the target.
-        upper: threshold in units of the target.
+        lower: values below count as this threshold, in units of the target.
+        upper: values above count as this threshold, in units of the target.
 
     Raises:
         ArgumentError: thresholds in the wrong order.
@@ -77,7 +77,7 @@ class ThresholdCRPSLoss(Loss):
         self.lower, self.upper = lower, upper
 
     def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
-        """Threshold-weighted CRPS at each point, (N, H, W)."""
+        """Return the threshold-weighted CRPS at each point, (N, H, W)."""
         score: Tensor = forecast.twcrps(target, self.lower, self.upper)
         return score
 
@@ -98,28 +98,28 @@ class SumLoss(Loss):
 
     Args:
         losses: the terms.
-        factors: of the terms; all 1 if None.
+        factors: weights of the terms; all 1 if None.
 
     Raises:
-        ArgumentError: no terms, or factors that are not as many or not finite.
+        ArgumentError: no terms, or factors that are not finite or of another number than the terms.
     """
 
     def __init__(self, losses: Sequence[Loss], factors: Sequence[float] | None = None) -> None:
         super().__init__()
         if not losses:
-            raise ArgumentError("losses", "no loss is given", "Give at least one")
+            raise ArgumentError("losses", "no loss is given", "Choose at least one")
         chosen = [1.0] * len(losses) if factors is None else [float(f) for f in factors]
         if len(chosen) != len(losses) or not all(math.isfinite(f) for f in chosen):
             raise ArgumentError("factors", f"{chosen} for {len(losses)} losses")
         self.losses, self.factors = nn.ModuleList(losses), chosen
 
     def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
-        """Sum at each point, (N, H, W)."""
+        """Return the weighted sum of the losses at each point, (N, H, W)."""
         terms = zip(self.factors, self.losses, strict=True)
         return sum((f * loss(forecast, target) for f, loss in terms), torch.zeros_like(target))
 
     def evaluate(self, forecast: Distribution, target: Tensor, weights: Tensor) -> Tensor:
-        """Sum at each point, the terms told of the weights."""
+        """Return the weighted sum of the losses at each point, (N, H, W)."""
         total = torch.zeros_like(target)
         for factor, loss in zip(self.factors, self.losses, strict=True):
             total = total + factor * cast("Loss", loss).evaluate(forecast, target, weights)

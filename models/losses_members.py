@@ -1,4 +1,4 @@
-"""Losses of ensembles: estimators of the CRPS, and scores of whole fields."""
+"""Losses of ensemble members: estimators of the CRPS, and scores of whole fields."""
 
 from abc import abstractmethod
 from typing import Any, Literal, get_args
@@ -18,10 +18,10 @@ Over = Literal["row", "field"]
 
 
 class _MembersLoss(Loss):
-    """A loss of members alone.
+    """Base of losses that need a forecast of members.
 
     Args:
-        estimator: see `ens10.metrics.crps_ensemble`.
+        estimator: "plain", "fair" or "almost_fair"; see `ens10.metrics.crps_ensemble`.
         alpha: weight of the fair score in "almost_fair"; unused otherwise.
 
     Raises:
@@ -41,20 +41,20 @@ class _MembersLoss(Loss):
         if not isinstance(forecast, Ensemble):
             raise ArgumentError(
                 "loss",
-                f"{type(self).__name__} is of members, the forecast is {type(forecast).__name__}",
-                "Choose a head that gives members, such as MembersHead, or another loss",
+                f"{type(self).__name__} needs members, the forecast is {type(forecast).__name__}",
+                "Choose a head that forecasts members, such as MembersHead, or another loss",
             )
         members: Tensor = forecast.members
         return members
 
 
 class MembersCRPSLoss(_MembersLoss):
-    """The CRPS of members by an estimator, whatever the head's own is.
+    """The CRPS of members by the chosen estimator, which may differ from the head's.
 
-    "fair" is unbiased for the distribution that members are drawn from independently (Ferro
-    2014, doi:10.1002/qj.2270), "almost_fair" its mixture with "plain" that does not leave a
-    single member free (Lang et al. 2024, arXiv:2412.15832). Members that see each other in the
-    network are not independent, and can look better under both while they are over-dispersed.
+    "fair" is unbiased if members are drawn independently from the forecast distribution (Ferro
+    2014, doi:10.1002/qj.2270), "almost_fair" is a mixture with "plain" that leaves no member
+    unconstrained (Lang et al. 2024, arXiv:2412.15832). Members that the network couples are not
+    independent, and can improve both scores while over-dispersed.
 
     Args:
         estimator: "plain", "fair" or "almost_fair".
@@ -69,7 +69,7 @@ class MembersCRPSLoss(_MembersLoss):
         super().__init__(estimator, alpha)
 
     def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
-        """CRPS at each point, (N, H, W)."""
+        """Return the CRPS at each point, (N, H, W)."""
         score: Tensor = crps_ensemble(
             self._members(forecast),
             target,
@@ -81,22 +81,22 @@ class MembersCRPSLoss(_MembersLoss):
 
 
 class _FieldsLoss(_MembersLoss):
-    """A loss of members that looks at many points at once, and at none without truth."""
+    """A loss of members over many points at once, without those that have no truth."""
 
     @abstractmethod
     def forward(
         self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
     ) -> Tensor:
-        """Loss of `forecast` against `target`; without weights every point has truth."""
+        """Return the loss of `forecast` against `target`; without weights every point has truth."""
 
     def evaluate(self, forecast: Distribution, target: Tensor, weights: Tensor) -> Tensor:
-        """The loss without the points whose weight is 0."""
+        """Return the loss, ignoring points whose weight is 0."""
         return self.forward(forecast, target, weights)
 
     def _differences(
         self, forecast: Distribution, target: Tensor, weights: Tensor | None
     ) -> Tensor:
-        """Members less the truth, 0 where one of them or the truth is missing."""
+        """Return members - truth, 0 where either is missing."""
         members = self._members(forecast)
         missing = members.isnan().any(1)
         if weights is not None:
@@ -105,13 +105,13 @@ class _FieldsLoss(_MembersLoss):
 
 
 class SpectralCRPSLoss(_FieldsLoss):
-    """The CRPS of zonal waves, which sees whether members vary as the truth does at every scale.
+    """The CRPS of zonal Fourier coefficients, which measures variability at every scale.
 
-    `ens10.metrics.spectral_crps` of each row of the globe, given to every point of the row, so
-    that the step's mean is that over rows with their area weights. In the units of the target,
-    as the CRPS, beside which it belongs in a `SumLoss` (with 0.1 in FourCastNet 3, Bonev et al.
-    2025, arXiv:2507.12144, there of spherical harmonics). Longitudes have to go round the Earth:
-    it is not for patches. Differences from the truth at points without truth or members are 0.
+    Every point gets `ens10.metrics.spectral_crps` of its row of the globe, so that the step's mean
+    is the mean over rows with area weights. In the units of the target; combine it with the CRPS in
+    a `SumLoss` (with factor 0.1 in FourCastNet 3, Bonev et al. 2025, arXiv:2507.12144, for
+    spherical harmonics). Longitudes have to go round the Earth: not for patches. Differences from
+    the truth at points without truth or members are 0.
 
     Args:
         estimator: "plain", "fair" or "almost_fair".
@@ -125,7 +125,7 @@ class SpectralCRPSLoss(_FieldsLoss):
     def forward(
         self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
     ) -> Tensor:
-        """Score of its row at each point, (N, H, W).
+        """Return at each point the score of its row, (N, H, W).
 
         Raises:
             ArgumentError: rows that are split between processes.
@@ -143,16 +143,16 @@ class SpectralCRPSLoss(_FieldsLoss):
 
 
 class EnergyLoss(_FieldsLoss):
-    """The energy score of rows or of whole fields, which sees whether points belong together.
+    """The energy score of rows or of whole fields, which measures dependence between points.
 
-    Gneiting and Raftery 2007, doi:10.1198/016214506000001437. The norm is the root of the mean
-    square over the points of a row or of a date's field (there by the step's weights, if given),
-    so that the score is in units of the target, and that of a constant field its CRPS. Every
-    point is given the score of its row or date, so that the step's mean is that over rows by
-    area, or over dates. Differences from the truth at points without truth or members are 0.
+    Gneiting and Raftery 2007, doi:10.1198/016214506000001437. The norm is the root mean square over
+    the points of a row or of a date's field (for fields with the step's weights, if any), so that
+    the score is in units of the target, and equals the CRPS for constant fields. Every point gets
+    the score of its row or date, so that the step's mean is the mean over rows by area, or over
+    dates. Differences from the truth at points without truth or members are 0.
 
     Args:
-        over: "row" or "field".
+        over: points that make one vector: a "row" or a "field".
         estimator: "plain", "fair" or "almost_fair".
         alpha: weight of the fair score in "almost_fair"; unused otherwise.
 
@@ -172,7 +172,7 @@ class EnergyLoss(_FieldsLoss):
     def forward(
         self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
     ) -> Tensor:
-        """Score of its row or date at each point, (N, H, W).
+        """Return at each point the score of its row or date, (N, H, W).
 
         Raises:
             ArgumentError: over rows that are split between processes.
@@ -200,7 +200,7 @@ class EnergyLoss(_FieldsLoss):
         return score.reshape(total.shape).expand_as(target)
 
     def _of_parts(self, differences: Tensor) -> Tensor:
-        """Energy scores of members less the truth (N, M, h, w), parts of fields, (N,)."""
+        """Return energy scores (N,) of differences (N, M, h, w) on parts of fields."""
         M = differences.shape[1]
         factor = spread_factor(M, self.estimator, self.alpha)
         found: Tensor = _SquaredNorms.apply(differences)  # type: ignore[no-untyped-call]
@@ -212,14 +212,14 @@ class EnergyLoss(_FieldsLoss):
 
 
 class _SquaredNorms(torch.autograd.Function):
-    """Squared norms of fields and of the differences of all pairs, which keeps the fields alone.
+    """Squared norms of fields and of the differences of all pairs; saves only the fields.
 
     Called with (N, M, h, w); gives (N, M + M (M - 1) / 2), pairs in the order (0, 1), (0, 2), ...
     """
 
     @staticmethod
     def forward(ctx: Any, fields: Tensor) -> Tensor:
-        """The sums of squares over the points."""
+        """Return the sums of squares over the points."""
         ctx.save_for_backward(fields)
         away = (fields[:, i + 1 :] - fields[:, i, None] for i in range(fields.shape[1] - 1))
         # one member at a time: all pairs at once would be M / 2 times the fields
@@ -229,7 +229,7 @@ class _SquaredNorms(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """The gradient for the fields."""
+        """Return the gradient for the fields."""
         (fields,) = ctx.saved_tensors
         M = fields.shape[1]
         twice = 2 * gradient[..., None, None]
@@ -245,12 +245,11 @@ class _SquaredNorms(torch.autograd.Function):
 
 
 def _require_whole_rows(target: Tensor, loss: str) -> None:
-    """Refuses columns that are split, on all processes alike."""
+    """Reject columns that are split between processes, on all processes alike."""
     columns = current().shape(target)[1]
     if columns != target.shape[-1]:
         raise ArgumentError(
             "lon",
-            f"{loss} looks at whole rows of {columns} points, of which a process has "
-            f"{target.shape[-1]}",
+            f"{loss} needs whole rows of {columns} points, but a process has {target.shape[-1]}",
             "Split rows only: set lat to the number of parts and lon to 1",
         )

@@ -1,4 +1,4 @@
-"""What fits together: networks, heads and the features of a batch."""
+"""Checks that networks, heads and the features of a batch match."""
 
 from torch import Tensor
 
@@ -10,10 +10,10 @@ from ens10.models.networks.base import Network
 
 
 def require_match(network: Network, head: Head) -> None:
-    """Refuses a head that does not take what the network delivers.
+    """Reject a head whose inputs do not match the network's outputs.
 
     Raises:
-        ArgumentError: another number of channels, or outputs of members where it takes none.
+        ArgumentError: channel numbers differ, or only one of the two works on members.
     """
     if network.out_channels != head.out_channels:
         raise ArgumentError(
@@ -36,7 +36,7 @@ def require_match(network: Network, head: Head) -> None:
 
 
 def forecast_of(network: Network, head: Head, batch: Batch) -> Distribution:
-    """The forecast of a network and head for a batch.
+    """Return the forecast of a network and head for a batch.
 
     Raises:
         ArgumentError: features that the network cannot take.
@@ -47,19 +47,19 @@ def forecast_of(network: Network, head: Head, batch: Batch) -> Distribution:
 
 
 def _check_features(features: Tensor, network: Network) -> None:
-    """Refuses features that the network cannot take."""
-    wanted, kind = ("(N, C, H, W)", "fields")
+    """Reject features that the network cannot take."""
+    layout, kind = ("(N, C, H, W)", "fields")
     if network.takes_members:
-        wanted, kind = ("(N, M, C, H, W)", "members")
+        layout, kind = ("(N, M, C, H, W)", "members")
     name, shape = type(network).__name__, f"the batch has shape {tuple(features.shape)}"
-    if features.ndim != wanted.count(",") + 1:
+    if features.ndim != layout.count(",") + 1:
         raise ArgumentError(
-            "features", f"{shape}, but {name} takes {wanted}", f"Set data.kind to {kind}"
+            "features", f"{shape}, but {name} takes {layout}", f"Set data.kind to {kind}"
         )
     if features.shape[-3] != network.in_channels:
         raise ArgumentError(
             "features",
-            f"{shape} {wanted}, but {name} takes {network.in_channels} channels",
+            f"{shape} {layout}, but {name} takes {network.in_channels} channels",
             "Set the network's in_channels to the number of channels of the data",
         )
     if network.takes_members and features.shape[1] < network.least_members:

@@ -6,7 +6,7 @@ from torchmetrics import Metric
 
 
 class WeightedMean(Metric):
-    """Sum of w x over sum of w, as two sums that merge exactly; 0 where no weight was seen.
+    """Sum of w x over sum of w, as two sums that merge exactly; 0 if all weights are 0.
 
     torchmetrics' MeanMetric adds in place, which fails when a module is fitted after it was
     validated: Lightning validates in inference mode, whose tensors must not be written to later.
@@ -22,10 +22,10 @@ class WeightedMean(Metric):
         self.add_state("weight", torch.zeros(()), dist_reduce_fx="sum")
 
     def update(self, total: Tensor, weight: Tensor) -> None:
-        """Adds one batch's sums of w x and of w."""
+        """Add one batch's sums of w x and of w."""
         self.total = self.total + total
         self.weight = self.weight + weight
 
     def compute(self) -> Tensor:
-        """The mean over all batches."""
+        """Return the mean over all batches."""
         return self.total / self.weight.clamp(min=torch.finfo(self.weight.dtype).tiny)

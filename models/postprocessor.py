@@ -1,4 +1,4 @@
-"""The Lightning modules: a network with its head, and a statistical method, behind one step."""
+"""The Lightning modules of trained networks and of statistical methods."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ _LOGGED = ("train_loss", "val_loss", "val_crps", "test_loss", "test_crps", _ROUT
 
 @dataclass(eq=False)
 class Prediction:
-    """What `predict_step` returns for one batch.
+    """Forecast and valid dates of one batch, as `predict_step` returns them.
 
     Args:
         forecast: the predictive distributions, N dates.
@@ -47,7 +47,7 @@ class Prediction:
 
 
 class _ForecastModule(pl.LightningModule):
-    """The step that training, validation and test share; subclasses say what the forecast is."""
+    """Base of the Lightning modules: the common training, validation and test step."""
 
     def __init__(self, loss: Loss | None) -> None:
         super().__init__()
@@ -57,10 +57,10 @@ class _ForecastModule(pl.LightningModule):
 
     @abstractmethod
     def forward(self, batch: Batch) -> Distribution:
-        """The forecast for a batch."""
+        """Return the forecast for a batch."""
 
     def setup(self, stage: str) -> None:  # noqa: ARG002  (the name in LightningModule)
-        """Refuses data in half precision, which knows 280 K to the nearest 2 K.
+        """Reject half precision: the nearest numbers to 280 K are up to 2 K apart.
 
         Raises:
             ArgumentError: the trainer's precision is `16-true` or `bf16-true`.
@@ -73,7 +73,7 @@ class _ForecastModule(pl.LightningModule):
             )
 
     def _step(self, batch: Batch, stage: Stage, forecast: Distribution | None = None) -> Tensor:
-        """Weighted mean of the loss over the valid points of all dates; logs it."""
+        """Log and return the weighted mean of the loss over the valid points of all dates."""
         forecast = self(batch) if forecast is None else forecast
         losses = self.loss.evaluate(forecast, batch["target"], batch["weights"])
         loss = self._weighted_mean(losses, batch, f"{stage}_loss")
@@ -85,13 +85,13 @@ class _ForecastModule(pl.LightningModule):
 
     def _weighted_mean(self, values: Tensor, batch: Batch, name: str) -> Tensor:
         weights, domain = batch["weights"], current()
-        # where(), not a product: a forecast may be NaN where there is nothing to compare with
+        # where(), not a product: a forecast may be NaN where there is no truth
         sums = torch.where(weights > 0, weights * values, 0).flatten(1).sum(1)
         # Where samples are split, all processes see what is wrong in one of the parts. This is the
         # step's only synchronisation with the device, and it comes before the gradients: a check
-        # at the next step would find the weights spoilt. What is wrong is looked for only then.
-        if not bool((found := domain.total(sums)).isfinite().all()):
-            raise _not_finite(name, found, batch, self._feature_names())
+        # at the next step would come too late for the weights. The cause is searched for only then.
+        if not bool((all_sums := domain.total(sums)).isfinite().all()):
+            raise _not_finite(name, all_sums, batch, self._feature_names())
         part = weights.sum()
         total = domain.total(part).clamp(min=torch.finfo(part.dtype).tiny)
         # gradients of the parts are averaged: each loss is as if its part were the whole
@@ -103,54 +103,56 @@ class _ForecastModule(pl.LightningModule):
         return mean
 
     def _feature_names(self) -> Sequence[str]:
-        """Names of the features, if the trainer's data module has them."""
+        """Return the names of the features, if the trainer's data module has them."""
         data = getattr(self._trainer, "datamodule", None)
         return tuple(getattr(data, "channels", ()))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Refuse to save NaN or infinite weights, so that the previous checkpoint is kept.
+        """Reject to save NaN or infinite weights, so that the previous checkpoint is kept.
 
-        A finite loss can have a gradient that is not, and the weights after the last step of an
-        epoch have not been in a loss yet. One synchronisation a checkpoint, none a step.
+        A finite loss can have a gradient that is not finite, and the weights after an epoch's last
+        step have not entered a loss yet. This costs one synchronisation per checkpoint.
 
         Raises:
             ArgumentError: with the names of the first such parameters.
         """
-        held = [
+        parameters = [
             (n, _local(p.detach())) for n, p in self.named_parameters() if p.is_floating_point()
         ]
-        whole = torch.stack([p.isfinite().all() for _, p in held]).tolist() if held else []
-        wrong = [name for (name, _), finite in zip(held, whole, strict=True) if not finite]
+        whole = (
+            torch.stack([p.isfinite().all() for _, p in parameters]).tolist() if parameters else []
+        )
+        wrong = [name for (name, _), finite in zip(parameters, whole, strict=True) if not finite]
         if wrong:
             raise ArgumentError(
                 "weights", f"not finite after the last step: {listing(wrong)}", _DIVERGED
             )
 
     def validation_step(self, batch: Batch) -> None:
-        """Logs `val_loss` and `val_crps`."""
+        """Log `val_loss` and `val_crps`."""
         self._step(batch, "val")
 
     def test_step(self, batch: Batch) -> None:
-        """Logs `test_loss` and `test_crps`."""
+        """Log `test_loss` and `test_crps`."""
         self._step(batch, "test")
 
     def predict_step(self, batch: Batch) -> Prediction:
-        """The forecast with its valid dates."""
+        """Return the forecast with its valid dates."""
         return Prediction(self(batch), batch["dates"])
 
 
 def adam(parameters: Any) -> torch.optim.Optimizer:
-    """The default optimiser: Adam with learning rate 1e-3."""
+    """Return the default optimiser: Adam with learning rate 1e-3."""
     return torch.optim.Adam(parameters, lr=1e-3)
 
 
 class TrainedModule(_ForecastModule):
-    """What trained models share: a head, an optimiser, and a start at the head's method.
+    """Base of trained models: head, optimiser, and solution of the head's statistical method.
 
     Args:
-        head: from outputs to a predictive distribution. A statistical method within it that has
-            no coefficients is solved before the first epoch, from one pass over the dates.
-        loss: of forecast and truth at each point; None for the CRPS.
+        head: maps outputs to a predictive distribution. A statistical method within it that has no
+            coefficients is solved before the first epoch, in one pass over the dates.
+        loss: loss at each point; None for the CRPS.
         optimizer: makes the optimiser from the parameters.
         scheduler: makes a learning rate schedule from the optimiser, stepped once an epoch.
     """
@@ -172,15 +174,15 @@ class TrainedModule(_ForecastModule):
         return getattr(self.head, "method", None)
 
     def on_train_start(self) -> None:
-        """Solves the statistical method within the head, if it has one that is not solved."""
+        """Solve the statistical method within the head, if it has one that is not solved."""
         solve_methods(self)
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:  # noqa: ARG002
-        """Has experts record the routing loss on every 50th batch from the first: it costs time."""
+        """Record the experts' routing loss on every 50th batch: it costs time."""
         record_routing_loss(self, batch_idx % _ROUTING_EVERY == 0)
 
     def on_after_backward(self) -> None:
-        """Logs `train_routing_loss`, the mean over layers, of batches that recorded it."""
+        """Log `train_routing_loss`, the mean over layers, of batches that recorded it."""
         loss = recorded_routing_loss(self)
         if loss is not None:
             metric = cast("WeightedMean", self.means[_ROUTING])
@@ -188,12 +190,12 @@ class TrainedModule(_ForecastModule):
             self.log(_ROUTING, metric, on_step=False, on_epoch=True)
 
     def validation_step(self, batch: Batch) -> None:
-        """As the shared step, but passes over the sanity check before a method is solved."""
+        """Log `val_loss` and `val_crps`; skip the sanity check before the method is solved."""
         if not (self.trainer.sanity_checking and unsolved(self)):
             super().validation_step(batch)
 
     def configure_optimizers(self) -> Any:
-        """Optimiser, and schedule if there is one; a plateau schedule watches `val_loss`."""
+        """Return the optimiser, and the schedule if any; a plateau schedule monitors `val_loss`."""
         optimizer = self._optimizer(self.parameters())
         if self._scheduler is None:
             return optimizer
@@ -208,10 +210,10 @@ class PostProcessor(TrainedModule):
     """A network trained to correct the raw ensemble.
 
     Args:
-        network: from features to outputs.
-        head: from outputs to a predictive distribution.
-        loss: of forecast and truth at each point, by default the CRPS; the step takes its mean
-            with the batch's weights.
+        network: maps features to outputs.
+        head: maps outputs to a predictive distribution.
+        loss: loss at each point, by default the CRPS; the step takes its mean with the batch's
+            weights.
         optimizer: makes the optimiser from the parameters, by default Adam at 1e-3.
         scheduler: makes a learning rate schedule from the optimiser, stepped once an epoch.
 
@@ -226,8 +228,8 @@ class PostProcessor(TrainedModule):
         (torch.Size([1, 4, 8]), torch.Size([1, 4, 8]))
 
     Raises:
-        ArgumentError: the network delivers another number of channels than the head takes, or
-            one of them works on members and the other does not.
+        ArgumentError: the channels of network and head differ, or only one of them works on
+            members.
     """
 
     def __init__(
@@ -243,7 +245,7 @@ class PostProcessor(TrainedModule):
         self.network = network
 
     def forward(self, batch: Batch) -> Distribution:
-        """The forecast for a batch.
+        """Return the forecast for a batch.
 
         Raises:
             ArgumentError: the batch has another number of channels than the network takes, fewer
@@ -252,18 +254,18 @@ class PostProcessor(TrainedModule):
         return forecast_of(self.network, self.head, batch)
 
     def training_step(self, batch: Batch) -> Tensor:
-        """Logs `train_loss` and returns the loss, with the network's penalty if it has one."""
+        """Log `train_loss` and return the loss, including the network's penalty."""
         return with_penalty(track_loss(self._step(batch, "train"), self.network), self.network)
 
 
 class StatisticalPostProcessor(_ForecastModule):
-    """A statistical method that `fit` solves in one epoch (`max_epochs: 1`), in one process.
+    """A statistical method that Lightning fits in one epoch (`max_epochs: 1`), in one process.
 
-    Training batches are collected, and the last one solves for the coefficients, before
-    validation and checkpoint. Validation before that (the sanity check) is passed over.
+    Training batches are collected, and the last one solves for the coefficients, before validation
+    and checkpoint. Validation before that (the sanity check) is skipped.
 
     Args:
-        method: e.g. EMOS.
+        method: statistical method, e.g. EMOS.
     """
 
     def __init__(self, method: StatisticalMethod) -> None:
@@ -272,17 +274,17 @@ class StatisticalPostProcessor(_ForecastModule):
         self.method = method
 
     def forward(self, batch: Batch) -> Distribution:
-        """The forecast for a batch."""
+        """Return the forecast for a batch."""
         forecast: Distribution = self.method(batch)
         return forecast
 
     def setup(self, stage: str) -> None:
-        """Refuses to be fitted by several processes, which would each see a part of the dates.
+        """Reject fitting in several processes, each of which would see only some dates.
 
-        Before a strategy looks for parameters, of which there are none.
+        Called before the strategy looks for parameters, which do not exist.
 
         Raises:
-            ArgumentError: more than one process, or as for all modules.
+            ArgumentError: more than one process, or half precision.
         """
         super().setup(stage)
         if stage == "fit" and self.trainer.world_size > 1:
@@ -294,7 +296,7 @@ class StatisticalPostProcessor(_ForecastModule):
             )
 
     def training_step(self, batch: Batch) -> None:
-        """Collects the batch; solves if it is the last."""
+        """Collect the batch; solve after the last one."""
         self.method.collect(batch)
         if self.trainer.is_last_batch:
             self.method.solve()
@@ -303,17 +305,17 @@ class StatisticalPostProcessor(_ForecastModule):
                 optimizer.step()
 
     def validation_step(self, batch: Batch) -> None:
-        """As the shared step, but passes over the sanity check before the fit."""
+        """Log `val_loss` and `val_crps`; skip the sanity check before the fit."""
         if not self.trainer.sanity_checking:
             super().validation_step(batch)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """An optimiser of nothing: Lightning saves a checkpoint only after a step was counted."""
+        """Return a dummy optimiser: Lightning saves a checkpoint only after a counted step."""
         return torch.optim.SGD([torch.zeros(1)], lr=0.0)
 
 
 def with_penalty(loss: Tensor, network: Network) -> Tensor:
-    """The loss with what the network adds to it."""
+    """Return the loss plus the network's penalty, if it has one."""
     penalty = network.penalty()
     return loss if penalty is None else loss + penalty
 
@@ -325,7 +327,7 @@ _DIVERGED = (
 
 
 def _not_finite(name: str, sums: Tensor, batch: Batch, features: Sequence[str]) -> ArgumentError:
-    """The error of a loss that is not finite: its dates, and the inputs that are not finite."""
+    """Return the error for a loss that is not finite, with its dates and the inputs concerned."""
     bad = ~sums.isfinite()
     wrong = batch["dates"][bad].tolist()
     days = [f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H}" for second in wrong]
@@ -342,13 +344,13 @@ def _not_finite(name: str, sums: Tensor, batch: Batch, features: Sequence[str]) 
 
 
 def _not_finite_inputs(batch: Batch, bad: Tensor, features: Sequence[str]) -> list[str]:
-    """Names of what is not finite in some dates of a batch, where points have weight."""
+    """Return the names of inputs that are not finite in the bad dates, where points have weight."""
     valid = batch["weights"][bad] > 0
-    held = batch["features"][bad]
-    wrong = ~held.isfinite()
-    channels = [n for n in range(held.shape[-3]) if bool(wrong[..., n, :, :].any())]
-    known = len(features) == held.shape[-3]
-    inputs = [features[n] if known else f"feature {n}" for n in channels]
+    fields = batch["features"][bad]
+    wrong = ~fields.isfinite()
+    channels = [n for n in range(fields.shape[-3]) if bool(wrong[..., n, :, :].any())]
+    named = len(features) == fields.shape[-3]
+    inputs = [features[n] if named else f"feature {n}" for n in channels]
     for key, values in batch.items():
         if key in ("raw_mean", "raw_std", "target", "members") and isinstance(values, Tensor):
             part = values[bad]
@@ -359,6 +361,6 @@ def _not_finite_inputs(batch: Batch, bad: Tensor, features: Sequence[str]) -> li
 
 
 def _local(parameter: Tensor) -> Tensor:
-    """The part of a parameter that this process holds, where it is kept in shards."""
+    """Return the shard of a parameter that this process holds, or the whole parameter."""
     part: Tensor = getattr(parameter, "to_local", lambda: parameter)()
     return part

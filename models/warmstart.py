@@ -1,4 +1,4 @@
-"""Statistical methods inside a network's model are solved before its first epoch."""
+"""Solution of statistical methods within a head before the first epoch."""
 
 from collections.abc import Iterable, Iterator
 
@@ -15,24 +15,24 @@ _DATES = 8  # read at a time
 
 
 def unsolved(model: nn.Module) -> list[StatisticalMethod]:
-    """The statistical methods within a model that have no coefficients yet."""
+    """Return the statistical methods within a model that have no coefficients yet."""
     methods = (m for m in model.modules() if isinstance(m, StatisticalMethod))
     return [method for method in methods if not bool(method.solved)]
 
 
 def solve_methods(model: pl.LightningModule) -> None:
-    """Solves the methods within a model that have no coefficients, e.g. from a checkpoint.
+    """Solve the methods within a model that have no coefficients, e.g. from a checkpoint.
 
-    The first process collects all training dates with their whole fields, those of the other
-    processes too, solves, and sends the coefficients to the others. It takes one pass over the
-    data. What goes wrong there is raised by all processes: none waits for a first one that is gone.
+    The first process collects all training dates with whole fields, including those of the other
+    processes, solves, and broadcasts the coefficients. This takes one pass over the data. An error
+    in the first process is raised by all processes, so that none waits forever.
 
     Args:
         model: attached to a trainer that has its training data.
 
     Raises:
-        ArgumentError: batches are patches or points, or several processes train on data that are
-            not this package's, of which each process sees a part.
+        ArgumentError: batches are patches or points, or several processes train on data loaders of
+            another package, which give each process only some dates.
     """
     methods, trainer = unsolved(model), model.trainer
     if not methods:
@@ -49,7 +49,7 @@ def solve_methods(model: pl.LightningModule) -> None:
 
 
 def _solve(methods: list[StatisticalMethod], trainer: pl.Trainer) -> Ens10Error | None:
-    """Solves on whole fields, in this process alone; gives the error that a user can mend."""
+    """Solve on whole fields, in this process alone; return an error that a user can fix."""
     try:
         with use(Whole()):
             for batch in _all_dates(trainer.train_dataloader, trainer.world_size):
@@ -63,9 +63,9 @@ def _solve(methods: list[StatisticalMethod], trainer: pl.Trainer) -> Ens10Error 
 
 
 def _all_dates(loader: object, world: int) -> Iterator[Batch]:
-    """Batches of all training dates, whichever process trains on them."""
+    """Yield batches of all training dates, whichever process trains on them."""
     if isinstance(loader, TorchBatches):
-        # by position: the loader's own order, and how far it has come, stay as they are
+        # by position: the loader's order and position are unchanged
         batches = loader.batches.whole()
         parts = (batches.index[n : n + _DATES] for n in range(0, len(batches.index), _DATES))
         found: Iterable[Batch] = (as_tensors(batches.batch(part)) for part in parts)
@@ -88,7 +88,7 @@ def _all_dates(loader: object, world: int) -> Iterator[Batch]:
 
 
 def _send(method: StatisticalMethod, trainer: pl.Trainer) -> None:
-    """The first process's buffers to all others, which do not know their shapes."""
+    """Broadcast the first process's buffers, whose shapes the other processes do not know."""
     held = {name: value.cpu() for name, value in method.state_dict().items()}
     received: dict[str, Tensor] = trainer.strategy.broadcast(held, src=0)
     method.load_state_dict(received)

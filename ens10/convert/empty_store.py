@@ -53,8 +53,8 @@ class Form:
         channels: how many the statistics have.
         ensembles: suffix of the arrays' names, and members, of each mean and deviation.
         packing: of the forecasts' chunks, None for packed16 alone.
-        any_values: whether values that cannot be are accepted.
-        places: whether chunks carry their place; those of older stores do not.
+        any_values: True if values that cannot be are accepted.
+        places: True if chunks carry their place; those of older stores do not.
     """
 
     members: int

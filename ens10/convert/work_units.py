@@ -114,7 +114,7 @@ class TruthUnit:
         date: place of the date.
         dataset: variables over (step[, level], latitude, longitude), lazy.
         where: the source, for messages.
-        any_values: whether values that cannot be are accepted.
+        any_values: True if values that cannot be are accepted.
     """
 
     name: str

@@ -53,7 +53,7 @@ def notes_of(group: MessageList, lagged: bool) -> Iterator[str]:
 
     Args:
         group: the messages.
-        lagged: whether they are a lagged ensemble.
+        lagged: True if they are a lagged ensemble.
     """
     if lagged:
         yield "lagged: members of different start dates"
@@ -131,7 +131,7 @@ def grib_rows(messages: MessageList, source: str, values: bool, progress: bool) 
     Args:
         messages: of all files.
         source: name of the file or folder, for the row of what does not go together.
-        values: whether to decode all values.
+        values: True to decode all values.
         progress: show a progress bar.
     """
     groups = _groups(messages)

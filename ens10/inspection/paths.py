@@ -26,7 +26,7 @@ def inspect_path(path: Path | str, *, values: bool = True, progress: bool = Fals
     Args:
         path: GRIB or netCDF file, folder of files, Zarr store, or store of ens10 (which may be one
             that is not complete).
-        values: whether to decode all values for minimum, mean and maximum, and to compare
+        values: True to decode all values for minimum, mean and maximum, and to compare
             checksums.
         progress: show a progress bar.
 

@@ -91,8 +91,8 @@ class _Files:
 
     Args:
         path: of the store.
-        values: whether to read them, or only to look at their sizes.
-        strict: whether a chunk that is not there is damage, and no chunk full of gaps.
+        values: True to read them, or only to look at their sizes.
+        strict: True if a chunk that is not there is damage, and no chunk full of gaps.
     """
 
     def __init__(self, path: Path, values: bool, strict: bool) -> None:

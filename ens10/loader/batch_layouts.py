@@ -252,7 +252,7 @@ class Points(Kind):
 
     Attributes:
         size: points in a batch.
-        shuffle: whether the points are shuffled; if not, they come date by date, row by row.
+        shuffle: True if the points are shuffled; if not, they come date by date, row by row.
     """
 
     size: int = 4096

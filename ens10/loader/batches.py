@@ -91,7 +91,7 @@ class Batches:
         truth: of a lazy dataset.
         ensemble: members that make the ensemble, counted from the first; None for all.
         extras: "location" and "day_of_year" features.
-        members: whether batches carry the members of the target.
+        members: True if batches carry the members of the target.
         batch_size: dates in a batch (for points: dates that are shuffled together).
         shuffle: None shuffles the training split only.
         seed: of the shuffling.
@@ -103,7 +103,7 @@ class Batches:
         cache: part of the dates to keep in memory after their first reading: a size such as
             "2GB", or a share from 0 to 1; None for none.
         allocate: makes the buffers, such as pinned memory.
-        normalise: whether features are normalised. If not, they keep their units, and gaps are NaN:
+        normalise: True if features are normalised. If not, they keep their units, and gaps are NaN:
             for normalisation elsewhere, since here it takes twice as long as the reading.
         normaliser: statistics of an earlier training; None to take them from the data. With them
             forecasts without truth can be read, whose dates are all of the split "test".

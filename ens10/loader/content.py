@@ -252,8 +252,8 @@ class DateContent:
         location: (3, H, W) location features.
         extras: further features.
         features: "moments" (means and deviations) or "members" of the inputs.
-        members: whether the members of the target are read too.
-        normalise: whether features are normalised; if not, they have their units, and gaps NaN.
+        members: True if the members of the target are read too.
+        normalise: True if features are normalised; if not, they have their units, and gaps NaN.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class EnsembleDataModule(pl.LightningDataModule):
             step than the target's; None for all on the target's level.
         protocol: "clean", "paper", the path of a YAML file, or a protocol's own settings.
         extras: "location" and "day_of_year" features.
-        members: whether batches carry the members of the target.
+        members: True if batches carry the members of the target.
         batch_size: dates in a batch.
         seed: of the shuffling.
         predict_split: the split that `predict` runs over.

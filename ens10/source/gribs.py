@@ -57,7 +57,7 @@ class _Rule(NamedTuple):
         key: GRIB's name of it.
         agree_on: what must be equal.
         shown: as messages say it.
-        per_edition: whether only messages of one edition must agree. The editions have parameters
+        per_edition: True if only messages of one edition must agree. The editions have parameters
             and kinds of level of their own: ECMWF's 2 m temperature lies at the surface in edition
             1, and 2 m above ground in edition 2.
     """

@@ -44,7 +44,7 @@ class Form:
         chunk: shape of a chunk.
         dims: names of the dimensions.
         codec: "packed16", "bytes" (plain numbers) or "other", which is not checked.
-        compressed: whether the chunk is an lz4 frame.
+        compressed: True if the chunk is an lz4 frame.
         dtype: type of the numbers, "" where they are none.
     """
 

@@ -1,7 +1,7 @@
-"""Which part of the grid this process holds: the one thing that layers ask of parallelism.
+"""The part of the grid that this process holds: the interface between layers and parallelism.
 
-By default it is the whole grid, and every question has a serial answer. `ens10.models.parallel`
-puts another answer in its place while a sample is split between processes.
+By default it is the whole grid. `ens10.models.parallel` sets another domain while samples are split
+between processes.
 """
 
 from ens10.models.domain.base import Domain, Edges, Sides, Whole, current, use

@@ -1,4 +1,4 @@
-"""The questions that layers have about the grid, and their serial answers."""
+"""The interface `Domain` that layers use for neighbours and sums, and its serial implementation."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from torch.nn import functional
 
 
 class Sides(NamedTuple):
-    """How many rows and columns are wanted beyond each side of a field."""
+    """Number of rows and columns of padding on each side of a field."""
 
     top: int = 0
     bottom: int = 0
@@ -19,11 +19,11 @@ class Sides(NamedTuple):
 
 
 class Edges(NamedTuple):
-    """What lies beyond the outermost rows and columns of the whole grid.
+    """Padding beyond the outermost rows and columns of the whole grid.
 
     Attributes:
-        rows: beyond the first and last row: zeros, or that row again.
-        columns: beyond the first and last column: zeros, that column again, or the other end.
+        rows: beyond the first and last row: zeros, or that row replicated.
+        columns: beyond the first and last column: zeros, that column replicated, or periodic.
     """
 
     rows: Literal["zeros", "replicate"] = "zeros"
@@ -44,24 +44,24 @@ class Domain(ABC):
 
     @property
     def whole(self) -> bool:
-        """Whether there is only one part."""
+        """True if there is only one part."""
         return self.size == 1
 
     @abstractmethod
     def shape(self, fields: Tensor) -> tuple[int, int]:
-        """Rows and columns of the whole grid, on the level of `fields`."""
+        """Return rows and columns of the whole grid, on the network level of `fields`."""
 
     @abstractmethod
     def origin(self, fields: Tensor) -> tuple[int, int]:
-        """Row and column of the first point of `fields` in the whole grid of their level."""
+        """Return row and column in the whole grid, on its level, of the first point of `fields`."""
 
     @abstractmethod
     def part(self, whole: Tensor) -> Tensor:
-        """This process's part of a map; dimensions of length 1 stay. Differentiable."""
+        """Return this process's part of a map, differentiably; dimensions of length 1 stay."""
 
     @abstractmethod
     def pad(self, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
-        """Fields (N, C, h, w) with what lies beyond them. Differentiable."""
+        """Pad fields (N, C, h, w) by values of neighbouring parts or grid edges, differentiably."""
 
     @abstractmethod
     def convolve(
@@ -74,34 +74,34 @@ class Domain(ABC):
         stride: int = 1,
         dilation: int = 1,
     ) -> Tensor:
-        """A convolution that sees `half` rows and columns beyond the fields. Differentiable."""
+        """Convolve with `half` rows and columns of padding on each side, differentiably."""
 
     @abstractmethod
     def sum(self, parts: Tensor) -> Tensor:
-        """The sum over all processes of the sample, on each of them. Differentiable."""
+        """Sum over all processes that hold parts of a sample (all-reduce), differentiably."""
 
     @abstractmethod
     def total(self, parts: Tensor) -> Tensor:
-        """The same without gradient."""
+        """Sum over all processes that hold parts of a sample, without gradient."""
 
 
 class Whole(Domain):
-    """The whole grid: nothing lies elsewhere."""
+    """The whole grid, in one process."""
 
     def shape(self, fields: Tensor) -> tuple[int, int]:
-        """The shape of the fields."""
+        """Return the shape of the fields, which are the whole grid."""
         return fields.shape[-2], fields.shape[-1]
 
     def origin(self, fields: Tensor) -> tuple[int, int]:  # noqa: ARG002
-        """The first point."""
+        """Return (0, 0): the fields begin at the grid's first point."""
         return 0, 0
 
     def part(self, whole: Tensor) -> Tensor:
-        """The map itself."""
+        """Return the map itself."""
         return whole
 
     def pad(self, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
-        """Columns first, so that corners are those of the rows beyond."""
+        """Pad the columns, then the rows, so that corners belong to the padded rows."""
         top, bottom, left, right = sides
         wide = _padded(fields, (left, right, 0, 0), edges.columns)
         return _padded(wide, (0, 0, top, bottom), edges.rows)
@@ -116,18 +116,18 @@ class Whole(Domain):
         stride: int = 1,
         dilation: int = 1,
     ) -> Tensor:
-        """Zeros are padded by the convolution itself."""
+        """Convolve, leaving zero padding to the convolution itself."""
         rows, columns = (0 if edge == "zeros" else half for edge in edges)
         padding = half - rows, half - columns
         padded = self.pad(fields, Sides(rows, rows, columns, columns), edges)
         return functional.conv2d(padded, weight, bias, stride, padding, dilation)
 
     def sum(self, parts: Tensor) -> Tensor:
-        """There is one part."""
+        """Return the values themselves: there is one part."""
         return parts
 
     def total(self, parts: Tensor) -> Tensor:
-        """There is one part."""
+        """Return the values themselves: there is one part."""
         return parts.detach()
 
 
@@ -141,13 +141,13 @@ _current: Domain = Whole()
 
 
 def current() -> Domain:
-    """The domain of this process; the whole grid unless `use` said otherwise."""
+    """Return the domain of this process: the whole grid, or the one set by `use`."""
     return _current
 
 
 @contextmanager
 def use(domain: Domain) -> Iterator[Domain]:
-    """Makes a domain the current one, for all threads: a backward pass has threads of its own."""
+    """Set the current domain for all threads, since backward passes run in threads of their own."""
     global _current
     before, _current = _current, domain
     try:

@@ -1,4 +1,4 @@
-"""How the rows or columns of a grid are cut between processes, on every level of a network."""
+"""Partition of a grid's rows or columns between processes, on every level of a network."""
 
 import math
 from itertools import pairwise
@@ -10,14 +10,14 @@ Odd = Literal["dropped", "repeated"]
 
 
 class Level(NamedTuple):
-    """One level of a network, seen by one process.
+    """Rows or columns of one network level in one process.
 
     Attributes:
-        total: rows (or columns) of the whole grid.
-        start: first one of this process.
-        size: how many it has.
-        least: fewest that any process has.
-        step: largest number of which all processes' first ones are multiples; 0 for any number.
+        total: number of rows (or columns) of the whole grid.
+        start: first row of this process.
+        size: number of rows of this process.
+        least: fewest rows of any process.
+        step: greatest common divisor of the first rows of all processes; 0 if all are 0.
     """
 
     total: int
@@ -28,17 +28,17 @@ class Level(NamedTuple):
 
 
 def parts_of(total: int, parts: int, unit: int = 1) -> list[int]:
-    """Where parts begin, and the end of the last: as many bounds as parts, and one.
+    """Return the bounds of the parts: the first index of each, and the end of the last.
 
-    All bounds but the end are multiples of `unit`, so that halving a part never looks at another
-    one, and every part has at least a unit. The largest part is as small as it can be: it
-    determines time and memory. Where that leaves something for each, parts are equal but for the
-    last, as chunks of an array are; otherwise they differ by one unit.
+    All bounds but the end are multiples of `unit`, so that halving a part needs no rows of another
+    one, and every part has at least one unit. The largest part, which determines time and memory,
+    is as small as possible. If no part is empty then, all parts but the last are equal, as chunks
+    of an array are; otherwise they differ by one unit.
 
     Args:
-        total: rows or columns.
-        parts: processes.
-        unit: see above.
+        total: number of rows or columns.
+        parts: number of processes.
+        unit: rows or columns that stay together.
 
     Raises:
         ArgumentError: more parts than units.
@@ -64,12 +64,12 @@ class Cut:
     Args:
         total: rows or columns of the grid.
         parts: processes.
-        index: of this process, from 0.
+        index: number of this process, from 0.
         halvings: how often a network halves the grid.
-        odd: what becomes of the last of an odd number when it is halved: dropped, or repeated.
+        odd: treatment of the last row of an odd number when it is halved: dropped, or repeated.
 
     Raises:
-        ArgumentError: more parts than fit, see `parts_of`.
+        ArgumentError: more parts than units of 2^halvings rows or columns.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Cut:
         return slice(self.bounds[self.index], self.bounds[self.index + 1])
 
     def of_size(self, size: int) -> Level:
-        """The level on which this process has `size` rows or columns.
+        """Return the network level on which this process has `size` rows or columns.
 
         Raises:
             ArgumentError: there is none.
@@ -101,7 +101,7 @@ class Cut:
         return self._level(size, [level.size for level in self.levels])
 
     def of_total(self, total: int) -> Level:
-        """The level on which the whole grid has `total` rows or columns.
+        """Return the network level on which the whole grid has `total` rows or columns.
 
         Raises:
             ArgumentError: there is none.
@@ -109,7 +109,7 @@ class Cut:
         return self._level(total, [level.total for level in self.levels])
 
     def room(self, size: int) -> int:
-        """Fewest rows or columns that any process has on the level of about `size` here.
+        """Return the fewest rows or columns of any process on the level with about `size` here.
 
         An upsampled field may lack the last one of an odd number.
         """
@@ -118,7 +118,7 @@ class Cut:
         return min(self.levels, key=lambda level: abs(level.size - size)).least
 
     def _level(self, length: int, known: list[int]) -> Level:
-        """The level whose entry of `known` is `length`; any, where nothing is split."""
+        """Return the level whose entry of `lengths` is `length`; any length if nothing is split."""
         if self.parts == 1:
             return Level(length, 0, length, length)
         if length in known:

@@ -11,13 +11,13 @@ from ens10.models.layers.groupnorm import group_norm
 class ChannelNorm(nn.Module):
     """Layer normalisation of fields.
 
-    Without `grid`, the channels of each point are normalised on their own, with a weight and a
-    bias for each channel: the layer works on any grid, on any part of one, and commutes with
-    turning the globe. With `grid`, channels and points are normalised together, with a weight and
-    a bias for each of them, as PoET does: 2 C H W parameters, a hidden embedding of each point.
+    Without `grid`, the channels of each point are normalised separately, with a weight and a bias
+    for each channel: the layer works on any grid, on any part of one, and commutes with rotations
+    in longitude. With `grid`, channels and points are normalised together, with a weight and a bias
+    for each of them, as in PoET: 2 C H W parameters, which act as an embedding of each point.
 
     Args:
-        channels: of the fields.
+        channels: number of channels of the fields.
         grid: rows and columns, or None.
     """
 
@@ -53,39 +53,39 @@ class ChannelNorm(nn.Module):
 
 
 def member_products(query: Tensor, key: Tensor) -> Tensor:
-    """Dot products of all pairs of members over channels and points.
+    """Return the dot products of all pairs of members over channels and points.
 
-    They are sums over points: of a field in parts, the products of the parts add up to those of
-    the field. Keys are taken about their ensemble mean, which changes each row by a constant, to
-    which `member_weights` is blind, and keeps small differences from being lost.
+    They are sums over points: products of the parts of a field add up to those of the field. The
+    ensemble mean is subtracted from the keys: this changes each row by a constant, which the
+    softmax in `member_weights` removes, and preserves small differences.
 
     Args:
         query: (N, M, heads, c, H, W).
         key: (N, M, heads, c, H, W).
 
     Returns:
-        (N, heads, M, M), row for the member that asks; at least float32, since a sum over a field
-        does not fit into half precision.
+        (N, heads, M, M), rows for queries; at least float32, since a sum over a field overflows
+        half precision.
     """
     dtype = torch.promote_types(query.dtype, torch.float32)
     with torch.autocast(query.device.type, enabled=False):
-        asking, asked = (x.to(dtype).flatten(3).transpose(1, 2) for x in (query, key))
-        asked = asked - asked.mean(dim=2, keepdim=True)
-        return asking @ asked.transpose(-1, -2)
+        queries, keys = (x.to(dtype).flatten(3).transpose(1, 2) for x in (query, key))
+        keys = keys - keys.mean(dim=2, keepdim=True)
+        return queries @ keys.transpose(-1, -2)
 
 
 def member_weights(products: Tensor, size: int) -> Tensor:
-    """Softmax over the members of products / sqrt(size), (N, heads, M, M).
+    """Return the softmax over the members of products / sqrt(size), (N, heads, M, M).
 
     Args:
-        products: of `member_products`, summed over all parts of the field.
+        products: from `member_products`, summed over all parts of the field.
         size: channels of a head times points of the whole field.
     """
     return torch.softmax(products / size**0.5, dim=-1)
 
 
 def reweighted(weights: Tensor, value: Tensor) -> Tensor:
-    """New perturbations: sums over members j of weights_ij times value_j about its mean.
+    """Return new perturbations: sum over members j of weights_ij (value_j - mean value).
 
     Args:
         weights: (N, heads, M, M).
@@ -104,15 +104,15 @@ class MemberAttention(nn.Module):
     """Self-attention across members, Finn (2021), arXiv:2106.13924.
 
     Query, key and value are linear in the channels at each point. A pair of members has one weight
-    for each head, from the dot product over the whole field; each member gets the perturbations of
-    the values about the ensemble mean with its weights, through an output projection that starts
-    at zero, added to what came in. It takes any number of members; permuting them permutes what
-    comes out. Members that are all the same, and a single one, stay as they are.
+    for each head, from the dot product over the whole field. The weighted perturbations of the
+    values about the ensemble mean pass an output projection, which starts at zero, and are added to
+    the input. Any number of members is accepted; permuting them permutes the outputs. Identical
+    members, and a single one, are unchanged.
 
     Args:
-        channels: of the fields, a multiple of `heads`.
-        heads: sets of weights.
-        grid: for normalisation with parameters at each point; see `ChannelNorm`.
+        channels: number of channels of the fields, a multiple of `heads`.
+        heads: number of attention heads.
+        grid: rows and columns, for normalisation with parameters at each point; see `ChannelNorm`.
 
     Raises:
         ArgumentError: channels that are not a multiple of heads.
@@ -121,7 +121,7 @@ class MemberAttention(nn.Module):
     def __init__(self, channels: int, heads: int, grid: tuple[int, int] | None = None) -> None:
         super().__init__()
         if heads < 1 or channels % heads:
-            raise ArgumentError("heads", f"{channels} channels are no multiple of {heads} heads")
+            raise ArgumentError("heads", f"{channels} channels are not a multiple of {heads} heads")
         self.heads = heads
         self.norm = ChannelNorm(channels, grid)
         self.query_key_value = nn.Conv2d(channels, 3 * channels, 1, bias=False)
@@ -145,7 +145,7 @@ class MemberAttention(nn.Module):
 
 
 def each_member(layer: nn.Module, fields: Tensor) -> Tensor:
-    """A layer of fields (N, C, H, W) on each member of (N, M, C, H, W)."""
+    """Apply a layer for fields (N, C, H, W) to each member of (N, M, C, H, W)."""
     N, M = fields.shape[:2]
     outputs: Tensor = layer(fields.flatten(0, 1))
     return outputs.view(N, M, *outputs.shape[1:])

@@ -1,4 +1,4 @@
-"""Convolution with a filter of its own for every sample."""
+"""Convolution with a separate filter for every sample."""
 
 import torch
 from torch import Tensor, nn
@@ -9,18 +9,18 @@ from ens10.models.layers.padding import Poles, SameConv2d
 
 
 class CondConv2d(nn.Module):
-    """A convolution whose filter is a mixture of E, weighted by the sample (arXiv:1904.04971).
+    """A convolution whose filter is a mixture of E filters that depends on the sample.
 
-    The weights are sigmoids of a linear map of the input's mean over the grid (Yang et al. 2019):
-    one mixture for the whole map, where a spatial mixture of experts chooses at each point.
+    The weights are sigmoids of a linear map of the input's mean over the grid (Yang et al. 2019,
+    arXiv:1904.04971): one mixture for the whole grid, unlike a spatial mixture of experts.
 
     Args:
         in_channels: channels of the input.
         out_channels: channels of the output.
-        num_experts: E.
+        num_experts: number E of filters in the mixture.
         kernel_size: rows and columns of the filter, odd.
-        periodic_longitude: whether the first and last column are neighbours.
-        poles: what lies beyond the first and last row.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
 
     Raises:
         ArgumentError: an even kernel, or a number of experts that is not positive.
@@ -61,12 +61,12 @@ class CondConv2d(nn.Module):
 
 
 def _mean(features: Tensor) -> Tensor:
-    """Mean over the whole grid, (N, C, h, w) -> (N, C)."""
+    """Return the mean over the whole grid, (N, C, h, w) -> (N, C)."""
     domain = current()
     if domain.whole:
         return features.mean((2, 3))
     rows, columns = domain.shape(features)
-    # a sum over a field does not fit into half precision
+    # a sum over a field overflows half precision
     dtype = torch.promote_types(features.dtype, torch.float32)
     total = domain.sum(features.sum((2, 3), dtype=dtype))
     return (total / (rows * columns)).to(features.dtype)

@@ -1,4 +1,4 @@
-"""Convolution that also sees where it is."""
+"""Convolution over features and coordinates."""
 
 import math
 
@@ -13,14 +13,14 @@ class CoordConv2d(nn.Module):
     """A convolution over the input and its coordinates (Liu et al. 2018, arXiv:1807.03247).
 
     The coordinates are the row from -1 to 1 and, on a regional grid, the column from -1 to 1. On a
-    periodic grid the column is an angle, given by its sine and cosine, so that there is no seam.
+    periodic grid sine and cosine of the longitude replace the column, which avoids a seam.
 
     Args:
         in_channels: channels of the input.
         out_channels: channels of the output.
         kernel_size: rows and columns of the filter, odd.
-        periodic_longitude: whether the first and last column are neighbours.
-        poles: what lies beyond the first and last row.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
 
     Raises:
         ArgumentError: an even kernel.
@@ -54,11 +54,11 @@ class CoordConv2d(nn.Module):
 
 
 def coordinates(features: Tensor, *, periodic_longitude: bool = False) -> Tensor:
-    """Row and column, (N, 2, H, W), or row, sine and cosine of the column's angle, (N, 3, H, W).
+    """Return coordinate channels: row and column, or row, sine and cosine of longitude.
 
     Args:
         features: (N, C, H, W), for shape, dtype and device.
-        periodic_longitude: whether the columns go once around the globe.
+        periodic_longitude: True if the columns go once around the globe.
     """
     domain, N = current(), len(features)
     H, W = domain.shape(features)  # rows and columns are those of the whole grid

@@ -1,4 +1,4 @@
-"""A learned map: channels with a value of their own at every grid point."""
+"""A learned embedding of the grid points: channels with a parameter at every point."""
 
 import math
 from collections.abc import Sequence
@@ -16,28 +16,28 @@ _STEEPEST = 10.0  # bound of 1 / cos(latitude), which is infinite at the poles
 
 
 class PointEmbedding(nn.Module):
-    """Channels that tell grid points apart, and are drawn to be small and smooth.
+    """Learned channels that distinguish grid points, with a penalty on size and roughness.
 
     The map is z = gain * (p_0 + p_1 + ...), where p_0 has a value at each point and p_n one at each
     2^n-th row and column, interpolated between them. All are learned: the coarse ones let whole
-    regions move at the speed of a single parameter. `penalty` looks at their sum only,
+    regions change at the speed of a single parameter. `penalty` depends on their sum only,
 
         ridge * mean(z^2) + smoothness * mean(|grad z|^2),
 
     means over the area of the sphere, summed over channels, gradient in radians: values do not
-    depend on how fine the grid is. Rows are taken to go evenly from pole to pole and columns once
-    around, so that the gradient sees the distance of the points (at least a tenth of that at the
-    equator).
+    depend on the resolution. Rows are assumed to be evenly spaced from pole to pole and columns
+    around the globe, so that the gradient accounts for the distance of the points (at least a tenth
+    of that at the equator).
 
     Args:
         grid: rows and columns (H, W).
-        channels: of the map.
-        ridge: in units of the loss.
-        smoothness: in units of the loss.
+        channels: number of channels of the map.
+        ridge: weight of the mean square, in units of the loss.
+        smoothness: weight of the mean squared gradient, in units of the loss.
         start: standard deviation of the starting values; 0 starts with a map of zeros.
-        levels: of the sum, 1 for p_0 alone.
-        gain: speed of learning relative to the other parameters of the network.
-        periodic_longitude: whether the first and last column are neighbours.
+        levels: number of terms of the sum, 1 for p_0 alone.
+        gain: factor of the sum, which scales its speed of learning relative to other parameters.
+        periodic_longitude: True if the first and last column are neighbours.
 
     Raises:
         ArgumentError: a negative strength, channels or levels below 1, a grid that is not two
@@ -77,7 +77,7 @@ class PointEmbedding(nn.Module):
         self.register_buffer("steps", steps[..., None].float(), persistent=False)
 
     def forward(self) -> Tensor:
-        """The map, (channels, H, W)."""
+        """Return the learned map, (channels, H, W)."""
         total: Tensor = self.maps[0]
         for coarse in list(self.maps)[1:]:
             rows, columns = (
@@ -91,7 +91,7 @@ class PointEmbedding(nn.Module):
         return scaled
 
     def penalty(self) -> Tensor:
-        """Ridge and smoothness of the map, a scalar; see the class."""
+        """Return ridge and smoothness penalty of the map, a scalar in units of the loss."""
         z = self()
         ridge = (self.area * z.square()).sum()
         last = z[..., :1] if self.periodic_longitude else z[..., -1:]
@@ -104,7 +104,7 @@ class PointEmbedding(nn.Module):
 
 
 def require_grid(features: Tensor, grid: tuple[int, int], layer: str) -> None:
-    """Refuses features on another grid than that of learned maps.
+    """Reject features on another grid than that of the learned maps.
 
     Raises:
         ArgumentError: naming both grids.
@@ -134,7 +134,7 @@ def _check(
 
 
 def _hats(fine: int, coarse: int, like: Tensor, periodic: bool) -> Tensor:
-    """Interpolation from the middles of `coarse` equal parts to those of `fine`, a matrix."""
+    """Return the matrix that interpolates from `coarse` to `fine` equal cells, centre to centre."""
     place = (torch.arange(fine, device=like.device, dtype=like.dtype) + 0.5) * coarse / fine - 0.5
     if not periodic:
         place = place.clamp(0, coarse - 1)

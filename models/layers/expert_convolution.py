@@ -1,4 +1,4 @@
-"""A mixture of experts that a network takes in place of a convolution, by its configuration."""
+"""A mixture-of-experts layer that a configuration can choose instead of a convolution."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from ens10.models.layers.padding import Poles
 
 
 class ExpertConvolution(nn.Module):
-    """`SMoE2d` with the arguments of a network that makes its own layers.
+    """`SMoE2d` with the arguments that networks pass to their convolutions.
 
     For `LocationUNet(convolution=...)`: in YAML `class_path: ens10.models.layers.ExpertConvolution`
     with the arguments after `grid` as `init_args`. As many experts are selected as there are output
@@ -17,11 +17,11 @@ class ExpertConvolution(nn.Module):
 
     Args:
         in_channels: channels of the input.
-        out_channels: k, the experts selected at each point.
-        grid: rows and columns (H, W) that the layer works on.
-        experts: how many, and how they are routed.
-        periodic_longitude: whether first and last column are neighbours.
-        poles: what lies beyond the first and last row.
+        out_channels: number of output channels and k, the number of experts selected at each point.
+        grid: rows and columns (H, W) of the layer's input.
+        experts: options of the experts and gates; None for the defaults.
+        periodic_longitude: True if first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
 
     Raises:
         ArgumentError: an option of the experts outside its range.

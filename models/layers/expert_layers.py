@@ -18,35 +18,35 @@ from ens10.models.layers.smoe import SMoE2d, TensorGate
 
 @dataclass(frozen=True)
 class Experts:
-    """What the mixture-of-experts layers of a network have in common; see `SMoE2d`.
+    """Options that the mixture-of-experts layers of a network share; see `SMoE2d`.
 
     Args:
-        per_selected: E / k, experts for each one that is selected.
-        filters: F of an expert; k = channels / F experts are selected, so that gates have F times
-            fewer values.
-        weighted: whether values are multiplied by the weight of their expert.
-        routing_loss: whether gates learn by routing classification; without it they learn only
-            where `weighted`, from the loss itself.
-        quantile: share of a sample's choices that is called correct at least.
-        damping: factor of the experts' gradient at incorrect choices. Earlier layers get the
-            damped gradient too, so that in a row of L layers it shrinks with damping^L, below what
-            an optimiser can use: 1, no damping, is for networks, 0.1 for a single layer.
-        gate_range: gates start from U(+-gate_range); None for the paper's sqrt(3 E / k).
-        gate_shift: what is added to that start, for weights near 1 in a weighted layer.
-        gate_noise: the start is drawn for each expert, the same at all points, and this share of
-            the range is added for each point; None draws it for each point on its own, as the
-            paper does. A network then begins as a plain one, where a draw for each point gives
-            every channel another expert at each point, which the next layer has to look through.
-        shared_gates: whether layers of the same level and number of experts share one gate.
-        area: weights of the rows in the quantile, as those of the loss.
-        latitudes: of the first and last row, degrees, between which rows are evenly spaced.
-        margin: of the routing loss, see `SMoE2d`.
-        damping_margin: of the damping.
-        relative_margins: whether both are shares of the root mean square of a layer's output.
+        per_selected: E / k, number of experts for each selected one.
+        filters: number F of filters of an expert; k = channels / F experts are selected, so that
+            gates have F times fewer values.
+        weighted: True if values are multiplied by the weight of their expert.
+        routing_loss: True if gates learn by routing classification; otherwise they learn only if
+            `weighted`, from the loss itself.
+        quantile: minimum fraction of a sample's choices that counts as correct.
+        damping: factor of the experts' gradient at incorrect choices. Earlier layers get the damped
+            gradient too, so that over L layers it shrinks with damping^L, below what an optimiser
+            can use: use 1 (no damping) for networks, 0.1 for a single layer.
+        gate_range: gates are initialised from U(+-gate_range); None for the paper's sqrt(3 E / k).
+        gate_shift: constant added to these initial values, for weights near 1 in a weighted layer.
+        gate_noise: initial values are drawn for each expert, the same at all points, and noise of
+            this fraction of the range is added at each point. The network then starts as a plain
+            one. None draws each point independently, as the paper does, which gives every channel a
+            different expert at each point.
+        shared_gates: True if layers of the same level and number of experts share one gate.
+        area: area weights of the rows in the quantile; choose those of the loss.
+        latitudes: latitudes of the first and last row, degrees; rows are evenly spaced.
+        margin: margin of the routing loss, see `SMoE2d`.
+        damping_margin: margin of the damping.
+        relative_margins: True if both are relative to the root mean square of a layer's output.
 
     Raises:
-        ArgumentError: fewer than 1 expert for each one selected, or a range or noise
-            that is not one.
+        ArgumentError: fewer than 1 expert for each one selected, fewer than 1 filter, a range that
+            is not positive, or negative noise.
     """
 
     per_selected: float = 2.0
@@ -80,10 +80,10 @@ class ExpertLayers:
     """Makes the layers of one network.
 
     Args:
-        experts: what they have in common.
+        experts: options that the layers share.
         grid: rows and columns of the data.
-        periodic_longitude: whether the first and last column are neighbours.
-        poles: what lies beyond the first and last row.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
 
     Raises:
         ArgumentError: a grid that is not two positive numbers.
@@ -107,10 +107,10 @@ class ExpertLayers:
         level: int = 0,
         kernel_size: int = 3,
     ) -> SMoE2d:
-        """A layer that gives `channels` channels on the grid after `level` halvings.
+        """Build a layer with `channels` outputs on the grid after `level` halvings.
 
         Raises:
-            ArgumentError: an option outside its range, or channels that are no multiple of the
+            ArgumentError: an option outside its range, or channels that are not a multiple of the
                 experts' filters.
             UnknownNameError: another value of `area` or `poles`.
         """
@@ -118,7 +118,7 @@ class ExpertLayers:
         selected, rest = divmod(channels, experts.filters)
         if rest:
             raise ArgumentError(
-                "filters", f"{channels} channels are no multiple of {experts.filters} filters"
+                "filters", f"{channels} channels are not a multiple of {experts.filters} filters"
             )
         count = round(experts.per_selected * selected)
         return SMoE2d(
@@ -160,7 +160,7 @@ class ExpertLayers:
             gate.weight.add_(experts.gate_shift)
 
     def _area(self, level: int) -> Tensor | None:
-        """Weights of the rows of a level: those of the rows that were pooled, added up."""
+        """Return the area weights of a level's rows: sums of those of the rows pooled into them."""
         if self.experts.area == "none":
             return None
         rows = np.linspace(*self.experts.latitudes, self.grid[0])

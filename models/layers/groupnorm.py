@@ -1,4 +1,4 @@
-"""Group normalisation whose statistics are those of the whole grid."""
+"""Group normalisation with statistics over the whole grid, also if it is split."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from ens10.models.layers.norm import moments
 
 
 class GroupNorm(nn.GroupNorm):
-    """As `torch.nn.GroupNorm`, with the moments of whole fields where a sample is split.
+    """`torch.nn.GroupNorm` with moments over the whole grid, also where a sample is split.
 
     Parameters and their names are torch's.
     """
@@ -37,17 +37,17 @@ def group_norm(
     eps: float,
     domain: Domain,
 ) -> Tensor:
-    """Groups of channels of each sample, normalised over the whole grid (arXiv:1803.08494).
+    """Normalise groups of channels of each sample over the whole grid (arXiv:1803.08494).
 
     With one group it is layer normalisation (arXiv:1607.06450) of channels and grid together.
 
     Args:
         fields: (N, C, h, w), this process's part.
-        groups: of channels.
+        groups: number of groups of channels.
         weight: broadcasts to (C, h, w), or None.
-        bias: likewise.
+        bias: broadcasts to (C, h, w), or None.
         eps: added to the variance.
-        domain: where the other parts are.
+        domain: sums over the other parts of the grid.
 
     Returns:
         (N, C, h, w).
@@ -66,7 +66,7 @@ def group_norm(
 
 
 class NormaliseGroups(torch.autograd.Function):
-    """Normalisation of each group by the moments of all parts, which keeps its input alone.
+    """Normalisation of each group by the moments of all parts; saves only its input.
 
     Called with fields (N, C, h, w), weight and bias that broadcast to (C, h, w), alike, or are
     None, mean and variance (N groups,), the count of values of a group, eps, and the domain. The
@@ -100,7 +100,7 @@ class NormaliseGroups(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients for fields, weight and bias; those of the latter are of this part."""
+        """Return gradients for fields, weight and bias; the latter two are sums over this part."""
         fields, weight, mean, variance, _ = ctx.saved_tensors
         plain = gradient
         if by_map := _is_map(weight):
@@ -125,12 +125,12 @@ class NormaliseGroups(torch.autograd.Function):
 
 
 def _for_fields(ctx: Any, by_one: Tensor, sums: list[Tensor], factor: Tensor | None) -> Tensor:
-    """The gradient for the fields.
+    """Return the gradient for the fields.
 
     Args:
-        ctx: of the forward pass.
+        ctx: context of the forward pass.
         by_one: gradient for the outputs, (1, N C, h, w), before `factor`.
-        sums: of its products with the standardised fields, and of itself, (N C,).
+        sums: sums of its products with the standardised fields, and of itself, (N C,).
         factor: weight of each channel of each sample, (N C,), or None.
     """
     fields, _, mean, variance, count = ctx.saved_tensors
@@ -144,8 +144,8 @@ def _for_fields(ctx: Any, by_one: Tensor, sums: list[Tensor], factor: Tensor | N
     slope = -inverse.square() * by_standard
     shift = -inverse * by_shift - slope * center
     scale, slope, shift = (x.view(1, -1, 1, 1) for x in (scale, slope, shift))
-    found = torch.addcmul(shift, fields.reshape(by_one.shape), slope).addcmul_(by_one, scale)
-    return found.view(fields.shape).to(fields.dtype)
+    result = torch.addcmul(shift, fields.reshape(by_one.shape), slope).addcmul_(by_one, scale)
+    return result.view(fields.shape).to(fields.dtype)
 
 
 def _standardised(
@@ -156,7 +156,7 @@ def _standardised(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Fields less their group's mean, by its deviation; weight and bias are (N C,)."""
+    """Return (fields - group mean) / group deviation, with weight and bias (N C,) if given."""
     one = fields.reshape(1, -1, *fields.shape[2:])
     center, spread = _for_channels(fields, mean, variance)
     outputs = functional.batch_norm(one, center, spread, weight, bias, False, 0.0, eps)
@@ -164,13 +164,13 @@ def _standardised(
 
 
 def _for_channels(fields: Tensor, *of_groups: Tensor) -> tuple[Tensor, ...]:
-    """Values of each group, (N groups,), for each channel, (N C,)."""
+    """Repeat values of each group, (N groups,), for each of its channels, (N C,)."""
     channels = fields.shape[0] * fields.shape[1]
     return tuple(x.repeat_interleave(channels // len(x)) for x in of_groups)
 
 
 def _repeated(parameter: Tensor | None, fields: Tensor) -> Tensor | None:
-    """A value for each channel, (C, 1, 1), for each channel of each sample, (N C,)."""
+    """Repeat a value of each channel, (C, 1, 1), for each sample, (N C,)."""
     return None if parameter is None else parameter.reshape(-1).repeat(len(fields))
 
 

@@ -1,4 +1,4 @@
-"""What networks of several levels share: halving the grid, and coming back up to it."""
+"""The path through the levels of a U-Net: halving the grid, upsampling and joining."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,18 +21,18 @@ def through_levels(
     *,
     periodic_longitude: bool = False,
 ) -> Tensor:
-    """The path of a U-Net: down through the levels, and up again with the maps left on the way.
+    """Apply a U-Net's blocks: down through the levels, and up again with skip connections.
 
     Args:
         fields: (..., C, H, W).
         down: one block for each level, from the full grid to the coarsest.
-        up: one for each level but the coarsest, in the same order; it takes the level's own map
-            with the upsampled one of the level below behind it.
+        up: one for each level but the coarsest, in the same order; its input is the level's own map
+            concatenated with the upsampled one of the level below.
         pool: halves rows and columns, and drops the last one of an odd number.
-        periodic_longitude: whether first and last column are neighbours.
+        periodic_longitude: True if first and last column are neighbours.
 
     Returns:
-        What the block `up[0]` gives, on the full grid.
+        Output of the block `up[0]`, on the full grid.
     """
     maps: list[Tensor] = []
     for block in down:
@@ -44,17 +44,17 @@ def through_levels(
 
 
 def join_level(skip: Tensor, below: Tensor, *, periodic_longitude: bool = False) -> Tensor:
-    """`skip` with the upsampled map of the level below behind it.
+    """Concatenate `skip` with the upsampled map of the level below.
 
-    Pooling dropped the last row of an odd number: the upsampled map gets its first row once more
-    on top (the rule of the ENS-10 paper, whose grid has 361 rows). It dropped the last column too:
-    the upsampled map gets one in the east, its last one again, or the first one if longitude is
-    periodic.
+    Pooling dropped the last row of an odd number: the upsampled map gets a copy of its first row on
+    top (the rule of the ENS-10 paper, whose grid has 361 rows). It dropped the last of an odd
+    number of columns too: the upsampled map gets one in the east, a copy of its last one, or of the
+    first one if longitude is periodic.
 
     Args:
         skip: (..., C, H, W).
         below: (..., C', H // 2, W // 2).
-        periodic_longitude: whether first and last column are neighbours.
+        periodic_longitude: True if first and last column are neighbours.
 
     Returns:
         (..., C + C', H, W).
@@ -65,25 +65,25 @@ def join_level(skip: Tensor, below: Tensor, *, periodic_longitude: bool = False)
     if odd_row or odd_column:
         edges = Edges("replicate", "circular" if periodic_longitude else "replicate")
         upper = domain.pad(upper, Sides(top=odd_row, right=odd_column), edges)
-        # of a part that does not end the grid, what was moved on is left to the next one
+        # in a part that does not end the grid, the appended row belongs to the next part
         upper = upper[..., : skip.shape[-2], : skip.shape[-1]]
     return torch.cat([skip, upper.reshape(*skip.shape[:-3], *upper.shape[1:])], dim=-3)
 
 
 def level_grid(grid: Grid, level: int) -> Grid:
-    """The grid after so many halvings."""
+    """Return the grid after `level` halvings."""
     return grid[0] >> level, grid[1] >> level
 
 
 def check_levels(fields: Tensor, levels: int, least: int, who: str, remedy: str) -> None:
-    """Refuses a grid that is too small for the levels of a network.
+    """Reject a grid that is too small for the levels of a network.
 
     Args:
         fields: (..., H, W).
-        levels: how many there are.
+        levels: number of levels.
         least: smallest number of rows and columns.
         who: the network's name.
-        remedy: what else can be done.
+        remedy: advice in the error message.
 
     Raises:
         ArgumentError: fewer rows or columns.

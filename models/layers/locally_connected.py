@@ -1,4 +1,4 @@
-"""Convolution with weights of its own at every grid point."""
+"""Convolution with separate weights at every grid point."""
 
 import math
 from collections.abc import Sequence
@@ -14,18 +14,17 @@ from ens10.models.layers.padding import Poles, edges_of
 class LocallyConnected2d(nn.Module):
     """A convolution whose filters are not shared between grid points.
 
-    With a 1x1 kernel and a bias it is an affine map at each point. The weights start from
-    U(+-1/sqrt(fan)), fan = in_channels * kernel_size^2, as those of a convolution in torch do; the
-    bias starts at 0.
+    With a 1x1 kernel and a bias it is an affine map at each point. The weights are initialised from
+    U(+-1/sqrt(fan)), fan = in_channels * kernel_size^2, as in torch's convolutions; the bias is 0.
 
     Args:
         in_channels: channels of the input.
         out_channels: channels of the output.
         grid: rows and columns (H, W) of the grid.
         kernel_size: rows and columns of the filters, odd.
-        bias: whether every point has a bias for each channel.
-        periodic_longitude: whether the first and last column are neighbours.
-        poles: what lies beyond the first and last row.
+        bias: True if every point has a bias for each channel.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
 
     Raises:
         ArgumentError: an even kernel, or a grid that is not two positive numbers.
@@ -84,13 +83,13 @@ class LocallyConnected2d(nn.Module):
 
 
 def checked_grid(grid: Sequence[int]) -> tuple[int, int]:
-    """The grid as (H, W).
+    """Return the grid as a checked tuple (H, W).
 
     Raises:
         ArgumentError: not two positive numbers.
     """
     if len(grid) != 2 or min(grid) < 1:
         raise ArgumentError(
-            "grid", f"{tuple(grid)} is not two positive numbers", "Give rows and columns (H, W)"
+            "grid", f"{tuple(grid)} is not two positive numbers", "Pass rows and columns (H, W)"
         )
     return int(grid[0]), int(grid[1])

@@ -12,21 +12,21 @@ from ens10.models.layers.padding import Poles, SameConv2d
 
 
 class LowRankLocallyConnected2d(nn.Module):
-    """A convolution whose filters are a mixture of a few, with other shares at each point.
+    """A convolution whose filters are, at each point, a mixture of a few filter banks.
 
-    Output = sum over r of a_r(row, column) * (filter bank r applied to the input) + a bias for
-    each channel, row and column (Elsayed et al. 2020, arXiv:2002.02959). The shares a are the
-    softmax over the R banks of p_r(row) + q_r(column). p, q and the biases start at 0, so that the
-    layer starts as a convolution with the mean of the banks.
+    Output = sum over r of a_r(row, column) * (filter bank r applied to the input) + a bias for each
+    channel, row and column (Elsayed et al. 2020, arXiv:2002.02959). The weights a are the softmax
+    over the R banks of p_r(row) + q_r(column). p, q and the biases are initialised to 0: the layer
+    starts as a convolution with the mean of the banks.
 
     Args:
         in_channels: channels of the input.
         out_channels: channels of the output.
         grid: rows and columns (H, W) of the grid.
-        rank: R, number of filter banks.
+        rank: number R of filter banks.
         kernel_size: rows and columns of the filters, odd.
-        periodic_longitude: whether the first and last column are neighbours.
-        poles: what lies beyond the first and last row.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
 
     Raises:
         ArgumentError: an even kernel, a rank that is not positive, or a grid that is not two
@@ -65,7 +65,7 @@ class LowRankLocallyConnected2d(nn.Module):
         self.column_bias = nn.Parameter(torch.zeros(1, W))
 
     def shares(self) -> Tensor:
-        """The share of each filter bank at each point, (R, H, W), of sum 1 over the banks."""
+        """Return the weight of each filter bank at each point, (R, H, W), of sum 1 over banks."""
         return (self.row_logits + self.column_logits).softmax(0)
 
     def forward(self, features: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""From the members of an ensemble to fields of the whole ensemble, whatever their order."""
+"""Permutation-invariant encoding of ensemble members as fields of the whole ensemble."""
 
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -15,17 +15,17 @@ Pool = Literal["mean", "std", "max"]
 class MemberEncoder(nn.Module):
     """A small network shared by the members, pooled over them (deep sets, arXiv:1703.06114).
 
-    Each member is seen at each grid point as its deviation from the ensemble mean beside that
-    mean: linear, ReLU, linear to `channels`. Mean and standard deviation over the members of
-    what comes out can say what those of the inputs do not: how variables of a member go together,
-    skewness, two groups of members. Pools do not depend on the order of the members and hardly on
-    their number ("max" grows with it).
+    Its inputs at each grid point are a member's deviation from the ensemble mean, and that mean:
+    linear, ReLU, linear to `channels`. Mean and standard deviation of the codes over the members
+    can express what those of the inputs cannot: dependence between variables, skewness, clusters of
+    members. Pools do not depend on the order of the members and hardly on their number ("max" grows
+    with it).
 
     Args:
         in_channels: channels of a member's features.
-        channels: of the code, for each pool.
-        hidden: width of the layer between.
-        pools: how the codes of the members become one.
+        channels: number of channels of the code, for each pool.
+        hidden: width of the hidden layer.
+        pools: reductions of the codes over the members.
 
     Raises:
         ArgumentError: no pool, or a width that is not positive.
@@ -41,7 +41,7 @@ class MemberEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if not pools:
-            raise ArgumentError("pools", "no pool is given", "Give at least one")
+            raise ArgumentError("pools", "no pool is given", "Choose at least one")
         for pool in pools:
             if pool not in get_args(Pool):
                 raise UnknownNameError("pools", pool, get_args(Pool))
@@ -55,18 +55,18 @@ class MemberEncoder(nn.Module):
     def forward(self, members: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> (N, out_channels, H, W), M at least 2."""
         mean = members.mean(dim=1)
-        # the deviation's map is linear: taken of members and mean, there is no copy of deviations
+        # linear: applied to members and mean separately, so that deviations are never stored
         shared = self.mean(mean) - self.deviation(mean)
         codes = each_member(self.code, each_member(self.deviation, members) + shared[:, None])
         return torch.cat([pooled(codes, pool) for pool in self.pools], dim=1)
 
 
 def pooled(codes: Tensor, pool: Pool) -> Tensor:
-    """Mean, standard deviation (n - 1) or largest value over the members.
+    """Return mean, standard deviation (n - 1) or maximum over the members.
 
     Args:
         codes: (N, M, C, H, W).
-        pool: which.
+        pool: "mean", "std" or "max".
 
     Returns:
         (N, C, H, W).
@@ -77,7 +77,7 @@ def pooled(codes: Tensor, pool: Pool) -> Tensor:
 
 
 def deviation(members: Tensor) -> Tensor:
-    """Standard deviation (n - 1) over the members, (N, M, C, H, W) -> (N, C, H, W).
+    """Return the standard deviation (n - 1) over members, (N, M, C, H, W) -> (N, C, H, W).
 
     Its gradient is finite where all members are the same.
     """

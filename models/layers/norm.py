@@ -1,4 +1,4 @@
-"""Batch normalisation whose statistics are those of the whole grid."""
+"""Batch normalisation with statistics over the whole grid, also if it is split."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from ens10.models.domain import Domain, current
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """As `torch.nn.BatchNorm2d`, with the moments of whole fields where a sample is split.
+    """`torch.nn.BatchNorm2d` with moments over the whole grid, also where a sample is split.
 
     Parameters, buffers and their names are torch's.
     """
@@ -34,7 +34,7 @@ class BatchNorm2d(nn.BatchNorm2d):
         return normalised
 
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
-        """Moves the running moments, as torch does."""
+        """Update the running moments as torch does."""
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
         share = self.momentum
@@ -46,14 +46,14 @@ class BatchNorm2d(nn.BatchNorm2d):
 
 
 def moments(fields: Tensor, domain: Domain) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and variance (n) of each channel over samples and the whole grid, and their count.
+    """Return each channel's mean and variance (n) over samples and the whole grid, and the count.
 
     Moments of the parts are merged by their counts (Chan et al. 1983, doi:10.2307/2683386), which
-    keeps the digits that a difference of large sums would lose. Without gradient.
+    avoids the cancellation of a difference of large sums. Without gradient.
 
     Args:
         fields: (N, C, h, w), this process's part.
-        domain: where the other parts are.
+        domain: sums over the other parts of the grid.
 
     Returns:
         (C,), (C,) and a scalar, at least float32.
@@ -79,7 +79,7 @@ def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Normalise(torch.autograd.Function):
-    """Normalisation by the moments of all parts, which keeps its input alone.
+    """Normalisation by the moments of all parts; saves only its input.
 
     Called with fields (N, C, h, w), weight and bias (C,) or None, their mean and variance (C,),
     the count of values of a channel, eps, and the domain. The gradient is that of batch
@@ -106,7 +106,7 @@ class Normalise(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients for fields, weight and bias; those of the latter are of this part."""
+        """Return gradients for fields, weight and bias; the latter two are sums over this part."""
         fields, weight, mean, variance, count = ctx.saved_tensors
         inverse = (variance + ctx.eps).rsqrt()
         # this part's two sums: as if the moments were constants

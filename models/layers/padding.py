@@ -18,10 +18,10 @@ class SameConv2d(nn.Conv2d):
         in_channels: channels of the input.
         out_channels: channels of the output.
         kernel_size: rows and columns of the filter, odd.
-        dilation: rows and columns from one of the filter's points to the next.
-        periodic_longitude: whether the first and last column are neighbours, as on a global grid;
+        dilation: rows and columns between neighbouring taps of the filter.
+        periodic_longitude: True if the first and last column are neighbours, as on a global grid;
             otherwise zeros lie beyond them.
-        poles: what lies beyond the first and last row: "zeros", or "replicate", that row again.
+        poles: padding beyond the first and last row: "zeros", or "replicate", that row repeated.
 
     Raises:
         ArgumentError: an even kernel, or a dilation that is not positive.
@@ -55,7 +55,7 @@ class SameConv2d(nn.Conv2d):
 
 
 def edges_of(periodic_longitude: bool, poles: Poles) -> Edges:
-    """What lies beyond the grid, from a layer's arguments.
+    """Return the padding modes beyond the grid's edges, from a layer's arguments.
 
     Raises:
         UnknownNameError: another value of `poles`.
@@ -66,11 +66,11 @@ def edges_of(periodic_longitude: bool, poles: Poles) -> Edges:
 
 
 def upsample_twice(fields: Tensor, *, periodic_longitude: bool = False) -> Tensor:
-    """Bilinear interpolation to twice the rows and columns, half-pixel centres.
+    """Interpolate bilinearly to twice the rows and columns, half-pixel centres.
 
     Args:
         fields: (N, C, H, W).
-        periodic_longitude: whether the outermost columns are interpolated with each other;
+        periodic_longitude: True if the outermost columns are interpolated with each other;
             otherwise they are replicated outwards, as the outermost rows always are.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What a network declares about itself."""
+"""The base class of networks: its attributes describe inputs, outputs and levels."""
 
 from abc import abstractmethod
 
@@ -11,14 +11,14 @@ class Network(nn.Module):
     """A map of gridded features to gridded outputs.
 
     Attributes:
-        in_channels: channels of the features it takes.
-        out_channels: channels it delivers; a head states how many it needs.
-        takes_members: whether it takes features of each member (`kind: members` of the data).
-        gives_members: whether it delivers outputs of each member, for a head that takes them.
-        least_members: smallest ensemble that it is defined for; only if it takes members.
-        halvings: how often it halves rows and columns on its way down. A grid that is split
-            between processes is cut at multiples of 2^halvings.
-        odd: what becomes of the last of an odd number of rows or columns when it halves them.
+        in_channels: channels of the input features.
+        out_channels: channels of the outputs; a head requires a certain number.
+        takes_members: True if it takes features of each member (`kind: members` of the data).
+        gives_members: True if it has outputs for each member, for a head that takes them.
+        least_members: smallest ensemble size; only if it takes members.
+        halvings: number of times that it halves rows and columns. A grid that is split between
+            processes is cut at multiples of 2^halvings.
+        odd: treatment of the last of an odd number of rows or columns when it halves them.
     """
 
     in_channels: int
@@ -38,5 +38,5 @@ class Network(nn.Module):
         """
 
     def penalty(self) -> Tensor | None:
-        """What training adds to the loss, in its units; None for nothing."""
+        """Return a term that training adds to the loss, in its units, or None."""
         return None

@@ -22,20 +22,20 @@ class SpreadNet(Network):
 
     Groenquist et al. 2020, arXiv:2005.08748. Each layer but the last is a 3x3, a 5x5 and a 7x7
     convolution with ReLU, whose outputs are concatenated with the features for the next layer; the
-    last, a 3x3 convolution, sees the branches and the raw spread. Our choices: the width of a
-    branch, and no normalisation, since features are standardised.
+    input of the last, a 3x3 convolution, is the branches and the raw spread. Choices of this
+    implementation: the width of a branch, and no normalisation, since features are standardised.
 
     Args:
         in_channels: channels of the features.
-        spread: position of the raw spread among them.
+        spread: index of the raw spread among the channels.
         width: channels of each branch.
-        depth: layers, the last included.
-        periodic_longitude: whether first and last column are neighbours.
-        poles: what the convolutions see beyond the first and last row.
+        depth: number of layers, including the last.
+        periodic_longitude: True if first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
         zero_init: start the last layer at zero.
 
     Raises:
-        ArgumentError: fewer than two layers, or a spread that is no channel.
+        ArgumentError: fewer than two layers, or a spread index that is out of range.
     """
 
     out_channels = 1
@@ -95,26 +95,28 @@ class _Branches(nn.Module):
 
 
 class BiasNet(Network):
-    """A U-Net, and behind it an affine map of each grid point's own.
+    """A U-Net followed by a separate affine map at each grid point.
 
     Groenquist et al. 2020, arXiv:2005.08748: a residual U-Net on the ensemble mean, then a locally
-    connected 1x1 layer. Here the affine map takes the U-Net's output and the mean itself; it starts
-    at the former. The U-Net is that of the ENS-10 paper (our choice).
+    connected 1x1 layer. Here the inputs of the affine map are the U-Net's output and the mean
+    itself; initially it returns the former. The U-Net is that of the ENS-10 paper (a choice of this
+    implementation).
 
     `penalty` is `smoothness` times the mean of the squared difference between neighbours of each
     of the three maps, summed over both directions and the maps.
 
     Args:
         in_channels: channels of the features.
-        mean: position of the target's mean among them.
+        mean: index of the target's mean among the channels.
         grid: rows and columns of the data.
         smoothness: weight of the penalty, in units of the loss.
-        periodic_longitude: whether first and last column are neighbours.
-        poles: what the convolutions see beyond the first and last row.
+        periodic_longitude: True if first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
         zero_init: start the U-Net's last layer at zero.
 
     Raises:
-        ArgumentError: a mean that is no channel, a grid that is none, or a negative smoothness.
+        ArgumentError: a mean index out of range, a grid that is not two positive numbers, or a
+            negative smoothness.
     """
 
     out_channels = 1
@@ -153,7 +155,7 @@ class BiasNet(Network):
         return outputs
 
     def penalty(self) -> Tensor | None:
-        """Roughness of the maps of the affine layer; None without a weight."""
+        """Return the roughness of the affine maps times its weight; None without a weight."""
         if self.smoothness == 0:
             return None
         maps = [self.affine.weight.flatten(0, 2)]
@@ -174,29 +176,29 @@ class Groenquist(Network):
     """The mixed model: mean from the bias net, spread from the spread net.
 
     Groenquist et al. 2020, arXiv:2005.08748. Their models predict from 5 members what 10 give
-    (`data.ensemble: 5`), from leads 0, 24 and 48 h, 7 variables and 2 levels (`data.inputs`). Our
-    choices: both nets see all features and are trained together by the CRPS; they deliver a shift
-    in units of the raw spread and the logarithm of a factor to it, for `ResidualNormalHead`, from
-    which an untrained network gives the raw ensemble.
+    (`data.ensemble: 5`), from leads 0, 24 and 48 h, 7 variables and 2 levels (`data.inputs`).
+    Choices of this implementation: both nets take all features and are trained together by the
+    CRPS; their outputs are a shift in units of the raw spread and the logarithm of a spread factor,
+    for `ResidualNormalHead`, so that an untrained network returns the raw ensemble.
 
     Parameters with the defaults, of 26 channels on 46 x 96 points: 636,865 (U-Net) + 13,248 (affine
     maps) + 283,306 (spread net).
 
     Args:
         in_channels: channels of the features: means of the inputs, their deviations, and others.
-        inputs: number of inputs, which is where the deviations begin.
-        target: position of the target among the inputs.
-        grid: rows and columns of the data; the network is bound to it.
+        inputs: number of inputs, and so the index of the first deviation.
+        target: index of the target among the inputs.
+        grid: rows and columns of the data, which fix the network's parameters.
         parts: "mixed", or only "bias" or "spread"; the other output is then 0.
-        smoothness: of the affine maps; see `BiasNet`.
+        smoothness: weight of the smoothness penalty of the affine maps, in units of the loss.
         width: channels of each branch of the spread net.
         depth: layers of the spread net.
-        periodic_longitude: whether first and last column are neighbours.
-        poles: what the convolutions see beyond the first and last row.
+        periodic_longitude: True if first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
 
     Raises:
         UnknownNameError: other parts.
-        ArgumentError: as for the two nets.
+        ArgumentError: an index, grid, depth or smoothness out of range.
     """
 
     out_channels = 2
@@ -236,10 +238,10 @@ class Groenquist(Network):
         return torch.cat([nothing if net is None else net(features) for net in nets], dim=1)
 
     def penalty(self) -> Tensor | None:
-        """Roughness of the affine maps, if there is a bias net."""
+        """Return the roughness penalty of the affine maps, or None without a bias net."""
         return None if self.bias is None else self.bias.penalty()
 
 
 def _check_channel(argument: str, channel: int, count: int) -> None:
     if not 0 <= channel < count:
-        raise ArgumentError(argument, f"{channel} is no position among {count} channels")
+        raise ArgumentError(argument, f"{channel} is not an index of {count} channels")

@@ -1,4 +1,4 @@
-"""LeNet on the full grid: a reconstruction of a baseline that was never released."""
+"""LeNet on the full grid: a reconstruction of a baseline whose code was not published."""
 
 from torch import Tensor, nn
 
@@ -14,17 +14,16 @@ class LeNet(Network):
     Ashkboos et al. 2022 name a LeNet as baseline and give neither code nor sizes. This is our
     reconstruction: the layers of LeNet-5 (LeCun et al. 1998, doi:10.1109/5.726791) at each point of
     the grid. 5x5 convolutions to 6, 16 and 120 channels, then 84 channels and the outputs at each
-    point on its own; a point sees 13 x 13 points. Our choices: ReLU for tanh, and no subsampling,
-    since there is an output at each point.
+    point on its own; the receptive field is 13 x 13 points. Choices of this implementation: ReLU
+    for tanh, and no subsampling, since there is an output at each point.
 
     Args:
         in_channels: channels of the features.
-        out_channels: channels delivered at each point.
-        periodic_longitude: whether first and last column are neighbours; the network then commutes
-            with turning the globe.
-        poles: what the convolutions see beyond the first and last row.
-        zero_init: start the last layer at zero, so that training starts with an output of 0,
-            which a residual head turns into the raw ensemble.
+        out_channels: output channels at each point.
+        periodic_longitude: True if first and last column are neighbours; the network then commutes
+            with rotations in longitude.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+        zero_init: initialise the last layer to zero: a residual head then returns the raw ensemble.
     """
 
     def __init__(

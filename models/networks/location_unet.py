@@ -1,4 +1,4 @@
-"""A U-Net that knows where it is: maps learned at each grid point at its input and output."""
+"""A U-Net conditioned on location by learned maps at its input and output."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -20,13 +20,13 @@ ConvolutionCallable = Callable[[int, int, Grid], nn.Module]
 
 
 class ResidualBlock(nn.Module):
-    """x + B(relu(A(relu(x)))), A a convolution and B a map of each point that starts at zero.
+    """x + B(relu(A(relu(x)))): A is a convolution and B a 1x1 convolution that starts at zero.
 
-    Without normalisation: the sum stays of the size of x where the second map starts at zero.
+    No normalisation is needed: since B starts at zero, the sum keeps the magnitude of x.
 
     Args:
         convolution: A, which keeps the number of channels.
-        channels: of the fields.
+        channels: number of channels of the fields.
     """
 
     def __init__(self, convolution: nn.Module, channels: int) -> None:
@@ -46,32 +46,33 @@ class LocationUNet(Network):
     """A U-Net of residual blocks, conditioned on location by an embedding of each grid point.
 
     The embedding z (see `PointEmbedding`) is an input at each point, and mixes the weights of the
-    last layer there: output o = W_0 h + z_1 W_1 h + z_2 W_2 h + ..., with biases within. (Rasp &
-    Lerch 2018, doi:10.1175/MWR-D-18-0187.1, embed stations as an input.) All W start at zero: a
-    residual head then gives what it is a residual on.
+    last layer: output o = W_0 h + z_1 W_1 h + z_2 W_2 h + ..., biases included. (Rasp & Lerch 2018,
+    doi:10.1175/MWR-D-18-0187.1, embed stations as an input.) All W start at zero: a residual head
+    then returns its reference forecast.
 
     Each level has `blocks` residual blocks on the way down and as many on the way up, one 3x3
     convolution each. Levels are joined by mean pooling over 2 x 2 points and bilinear
-    interpolation, each with a map of the channels; the way up adds. Any grid is taken: at an odd
-    number, the last row (or, of columns, the first or last one) is repeated for the pooling. With
-    periodic longitude and without embedding the network commutes with turning the globe by
-    multiples of 2^(levels - 1) columns, if their number is one too.
+    interpolation, each with a 1x1 convolution; the way up adds. Any grid is accepted: for an odd
+    number, the last row (or the first or last column) is repeated for the pooling. With periodic
+    longitude and without embedding the network commutes with rotations by multiples of 2^(levels -
+    1) columns, if the number of columns is such a multiple.
 
     Args:
         in_channels: channels of the features.
-        grid: rows and columns (H, W) of the data. The embedding is bound to it.
-        out_channels: channels delivered at each point.
+        grid: rows and columns (H, W) of the data and of the embedding.
+        out_channels: output channels at each point.
         widths: channels of the levels, from the full grid down.
         blocks: residual blocks of a level, each way.
-        embedding: channels of z; 0 for none: then any grid is taken.
-        ridge: of z, in units of the loss.
-        smoothness: of z, in units of the loss.
-        embedding_levels: of z; see `PointEmbedding`.
-        embedding_gain: speed of learning of z relative to the rest.
-        periodic_longitude: whether first and last column are neighbours.
-        poles: what the convolutions see beyond the first and last row.
+        embedding: channels of z; 0 for no embedding, so that any grid is accepted.
+        ridge: weight of the mean square of z, in units of the loss.
+        smoothness: weight of the mean squared gradient of z, in units of the loss.
+        embedding_levels: number of resolutions of z; see `PointEmbedding`.
+        embedding_gain: speed of learning of z relative to other parameters.
+        periodic_longitude: True if first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
         convolution: makes the blocks' convolutions from input channels, output channels and the
-            level's grid; None for 3x3 convolutions. A layer that has a `penalty` is asked for it.
+            level's grid; None for 3x3 convolutions. The penalty of a layer with a method `penalty`
+            is added to the loss.
 
     Raises:
         ArgumentError: no level, or a grid that is too small for them.
@@ -150,15 +151,15 @@ class LocationUNet(Network):
         return self._mixed(self.last(functional.relu(fields)), place)
 
     def penalty(self) -> Tensor | None:
-        """Ridge and smoothness of the embedding and of layers that have a penalty."""
+        """Return ridge and smoothness of the embedding plus the penalties of other layers."""
         layers = [m for m in self.modules() if m is not self]
-        asked = [getattr(layer, "penalty", None) for layer in layers]
-        found = [penalty() for penalty in asked if callable(penalty)]
-        terms = [term for term in found if term is not None]
+        methods = [getattr(layer, "penalty", None) for layer in layers]
+        penalties = [penalty() for penalty in methods if callable(penalty)]
+        terms = [term for term in penalties if term is not None]
         return torch.stack(terms).sum() if terms else None
 
     def _place(self, features: Tensor) -> Tensor | None:
-        """The embedding, (E, H, W)."""
+        """Return the embedding, (E, H, W)."""
         if self.embedding is None:
             return None
         require_grid(features, self.grid, type(self).__name__)
@@ -171,14 +172,14 @@ class LocationUNet(Network):
         if odd_row or odd_column:
             edges = Edges("replicate", "circular" if self.periodic_longitude else "replicate")
             fields = domain.pad(fields, Sides(bottom=odd_row, right=odd_column), edges)
-        return functional.avg_pool2d(fields, 2)  # drops what belongs to the next part
+        return functional.avg_pool2d(fields, 2)  # drops the row that belongs to the next part
 
     def _upsample(self, fields: Tensor, like: Tensor) -> Tensor:
         twice = upsample_twice(fields, periodic_longitude=self.periodic_longitude)
         return twice[..., : like.shape[-2], : like.shape[-1]]
 
     def _mixed(self, heads: Tensor, place: Tensor | None) -> Tensor:
-        """Outputs of all heads, (N, (1 + E) out_channels, H, W), mixed by the embedding."""
+        """Mix outputs of all heads, (N, (1 + E) out_channels, H, W), by the embedding."""
         if place is None:
             return heads
         each = heads.view(len(heads), -1, self.out_channels, *heads.shape[-2:])
@@ -191,14 +192,14 @@ def _beside(features: Tensor, place: Tensor) -> Tensor:
 
 
 def _levels(grid: Grid, widths: Sequence[int]) -> list[Grid]:
-    """The grid of each level, each half of the one before."""
+    """Return the grid of each level, each half of the one before."""
     if not widths:
-        raise ArgumentError("widths", "no level is given", "Give at least one width")
+        raise ArgumentError("widths", "no level is given", "Choose at least one width")
     if 2 ** (len(widths) - 1) > min(grid):
         raise ArgumentError(
             "widths",
             f"{len(widths)} levels do not fit a grid of {grid[0]} x {grid[1]} points",
-            "Give fewer widths",
+            "Choose fewer widths",
         )
     grids = [grid]
     for _ in widths[1:]:

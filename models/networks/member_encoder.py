@@ -1,4 +1,4 @@
-"""Members for networks that take fields."""
+"""Member features for networks that take fields."""
 
 from collections.abc import Sequence
 
@@ -14,18 +14,18 @@ RESULT_VERSION = 1  # raise it when results change
 
 
 class WithMembers(Network):
-    """A network of fields that gets the ensemble's moments and what an encoder of its members says.
+    """A network of fields whose features are the ensemble's moments and a member encoder's output.
 
-    Its features are, in this order, the means of the members' channels; the standard deviations
-    (n - 1) of those that differ between members; and the pools of a `MemberEncoder`. Deviations and
+    Its features are, in this order, the means of the members' channels; the standard deviations (n
+    - 1) of those that differ between members; and the pools of a `MemberEncoder`. Deviations and
     pools are normalised (batch statistics), since the data module normalises members by the
-    statistics of their mean. Any number of members from 2 on, in any order.
+    statistics of their mean. Any number of members of at least 2, in any order.
 
     Args:
         network: takes 2 `in_channels` - `fixed` + `channels` x number of pools.
         in_channels: channels of a member's features.
-        fixed: how many of the last ones are the same for all members: masks and location.
-        channels: of the members' code, for each pool.
+        fixed: number of last channels that are the same for all members: masks and location.
+        channels: number of channels of the members' code, for each pool.
         hidden: width of the encoder.
         pools: "mean", "std" (n - 1), "max" over the members.
 
@@ -53,19 +53,21 @@ class WithMembers(Network):
         self.encoder = MemberEncoder(in_channels, channels, hidden, pools)
         self.in_channels, self.out_channels = in_channels, network.out_channels
         self.varying = in_channels - fixed
-        given = in_channels + self.varying + self.encoder.out_channels
+        required = in_channels + self.varying + self.encoder.out_channels
         name = type(network).__name__
         if network.takes_members:
             raise ArgumentError(
-                "network", f"{name} takes members itself", "Use it as it is, or one of fields"
+                "network",
+                f"{name} takes members itself",
+                "Use it alone, or choose a network of fields",
             )
-        if network.in_channels != given:
+        if network.in_channels != required:
             raise ArgumentError(
                 "network",
-                f"{name} takes {network.in_channels} channels, the members give {given}",
-                f"Set its in_channels to {given}",
+                f"{name} takes {network.in_channels} channels, the members give {required}",
+                f"Set its in_channels to {required}",
             )
-        self.norm = BatchNorm2d(given - in_channels)
+        self.norm = BatchNorm2d(required - in_channels)
         self.network = network
         self.halvings, self.odd = network.halvings, network.odd
 
@@ -77,5 +79,5 @@ class WithMembers(Network):
         return outputs
 
     def penalty(self) -> Tensor | None:
-        """That of the network."""
+        """Return the penalty of the wrapped network."""
         return self.network.penalty()

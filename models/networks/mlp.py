@@ -1,4 +1,4 @@
-"""The multilayer perceptron of the ENS-10 paper, at each grid point on its own."""
+"""The multilayer perceptron of the ENS-10 paper, applied at each grid point separately."""
 
 from torch import Tensor, nn
 
@@ -16,7 +16,7 @@ class MLP(Network):
     Args:
         in_channels: channels of the features, location features included.
         hidden: width of the hidden layer.
-        out_channels: channels delivered at each point.
+        out_channels: output channels at each point.
     """
 
     def __init__(self, in_channels: int, hidden: int = 128, out_channels: int = 2) -> None:

@@ -19,35 +19,35 @@ class PoET(Network):
     """Post-processing of ensembles with transformers, Ben Bouallegue et al. 2024, arXiv:2303.17195.
 
     A U-Net of widths 16, 32 and 64, shared by the members, with attention across members (see
-    `MemberAttention`, 8 heads) at the three deepest levels. Members in, members out, any number
-    from 2 on; permuting them permutes the outputs. Our choices: two blocks of 3x3 convolution,
-    normalisation and ReLU on the way down and one on the way up, mean pooling, attention after the
-    blocks of the way down. Parameters with
-    the defaults: 129,665 for 7 channels, 130,241 for 11.
+    `MemberAttention`, 8 heads) at the three deepest levels. Inputs and outputs are members, at
+    least 2; permuting them permutes the outputs. Choices of this implementation: two blocks of 3x3
+    convolution, normalisation and ReLU on the way down and one on the way up, mean pooling,
+    attention after the blocks of the way down. Parameters with the defaults: 129,665 for 7
+    channels, 130,241 for 11.
 
     The grid is any whose coarsest level has 2 x 2 points; odd numbers of rows and columns are
     treated as in `UNet`.
 
-    In the paper most parameters are weights of normalisations for each channel and point, which
-    act as an embedding of the place. `grid` gives the attention's normalisations such weights
-    (14.5 million on 361 x 720 points); the network is then bound to that grid. Without it, nothing
-    depends on the place.
+    In the paper most parameters are weights of normalisations for each channel and point, which act
+    as an embedding of location. `grid` gives the attention's normalisations such weights (14.5
+    million on 361 x 720 points); the network then works on that grid only. Without it, nothing
+    depends on location.
 
-    Beware: attention across members makes them depend on each other. The fair CRPS then rewards
-    too much spread (Roberts 2026, arXiv:2602.15830); look at the ratio of spread and error.
+    Beware: attention across members makes them depend on each other. The fair CRPS then rewards too
+    much spread (Roberts 2026, arXiv:2602.15830); check the spread-error ratio.
 
     Args:
         in_channels: channels of a member's features.
-        out_channels: channels delivered for each member.
+        out_channels: output channels for each member.
         widths: channels of the levels, from the full grid down; multiples of `heads`.
-        heads: of the attention.
-        attention_levels: how many of the deepest levels have attention.
+        heads: number of attention heads.
+        attention_levels: number of deepest levels that have attention.
         grid: rows and columns of the data, for weights at each point; None for none.
-        periodic_longitude: whether first and last column are neighbours; without `grid`, the
-            network then commutes with turning the globe by multiples of 4 (for three levels)
-            columns, if their number is one too.
-        poles: what the convolutions see beyond the first and last row.
-        zero_init: start the last layer at zero: a residual head then gives the raw members.
+        periodic_longitude: True if first and last column are neighbours; without `grid`, the
+            network then commutes with rotations by multiples of 4 columns (for three levels), if
+            the number of columns is one.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+        zero_init: initialise the last layer to zero: a residual head then returns the raw members.
 
     Raises:
         ArgumentError: no level, or a width that is not a multiple of heads.
@@ -71,7 +71,7 @@ class PoET(Network):
     ) -> None:
         super().__init__()
         if not widths:
-            raise ArgumentError("widths", "no level is given", "Give at least one width")
+            raise ArgumentError("widths", "no level is given", "Choose at least one width")
         self.in_channels, self.out_channels = in_channels, out_channels
         self.periodic_longitude, self.halvings = periodic_longitude, len(widths) - 1
 
@@ -112,6 +112,6 @@ class PoET(Network):
 
 
 def _attended(block: nn.Module, attention: nn.Module, fields: Tensor) -> Tensor:
-    """A block of each member, then the attention across them."""
+    """Apply a block to each member, then attention across members."""
     mixed: Tensor = attention(each_member(block, fields))
     return mixed

@@ -1,4 +1,4 @@
-"""The self-attentive ensemble transformer: one network for all members, and attention across."""
+"""The self-attentive ensemble transformer: a network shared by members, and attention."""
 
 from torch import Tensor, nn
 
@@ -15,25 +15,26 @@ class SAET(Network):
 
     A convolutional network is shared by the members; after each of its blocks, attention across
     members re-weights their perturbations about the ensemble mean, with weights from dot products
-    over the whole field and as many heads as channels (see `MemberAttention`). Members in,
-    members out, any number from 2 on; permuting them permutes the outputs. Known: the attention,
-    its zero start and residual, 64 channels and heads. Our choices: 5x5 convolution in, residual
-    blocks of one 3x3 convolution, 1x1 convolution out, normalisation that is blind to the place.
-    Parameters with the defaults: 171,841 for 7 channels, 178,241 for 11.
+    over the whole field and as many heads as channels (see `MemberAttention`). Inputs and outputs
+    are members, at least 2; permuting them permutes the outputs. From the paper: the attention, its
+    zero initialisation and residual connection, 64 channels and heads. Choices of this
+    implementation: 5x5 convolution in, residual blocks of one 3x3 convolution, 1x1 convolution out,
+    normalisation independent of location. Parameters with the defaults: 171,841 for 7 channels,
+    178,241 for 11.
 
-    Beware: attention across members makes them depend on each other. The fair CRPS then rewards
-    too much spread (Roberts 2026, arXiv:2602.15830); look at the ratio of spread and error.
+    Beware: attention across members makes them depend on each other. The fair CRPS then rewards too
+    much spread (Roberts 2026, arXiv:2602.15830); check the spread-error ratio.
 
     Args:
         in_channels: channels of a member's features.
-        out_channels: channels delivered for each member.
-        width: channels inside.
-        depth: blocks of convolution and attention.
-        heads: of the attention; None for one of each channel.
-        periodic_longitude: whether first and last column are neighbours; the network then commutes
-            with turning the globe.
-        poles: what the convolutions see beyond the first and last row.
-        zero_init: start the last layer at zero: a residual head then gives the raw members.
+        out_channels: output channels for each member.
+        width: hidden channels.
+        depth: number of blocks of convolution and attention.
+        heads: number of attention heads; None for one for each channel.
+        periodic_longitude: True if first and last column are neighbours; the network then commutes
+            with rotations in longitude.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+        zero_init: initialise the last layer to zero: a residual head then returns the raw members.
 
     Raises:
         ArgumentError: a depth below 1, or a width that is not a multiple of heads.

@@ -18,20 +18,20 @@ class SMoEResNet(Network):
     """Residual blocks of `SMoE2d` layers, Dryden & Hoefler 2022, arXiv:2211.13491.
 
     A 3x3 convolution to `width` channels; blocks x + f(x) with f twice (normalise over the batch,
-    ReLU, mixture of experts), so that what a block adds passes unchanged to the end; normalise,
-    ReLU and a 1x1 convolution. Everything is on the full grid, to which the network is bound. The
-    order within a block and the plain first and last layer are our choice.
+    ReLU, mixture of experts), so that the output of a block passes unchanged to the end; normalise,
+    ReLU and a 1x1 convolution. All layers work on the full grid, whose size is fixed. The order
+    within a block and the plain first and last layer are choices of this implementation.
 
     Args:
         in_channels: channels of the features.
         grid: rows and columns of the data.
-        out_channels: channels delivered at each point.
+        out_channels: output channels at each point.
         width: channels between the blocks, k of their layers.
-        blocks: how many, of two mixture-of-experts layers each.
-        experts: of the layers.
-        periodic_longitude: whether first and last column are neighbours.
-        poles: what the layers see beyond the first and last row.
-        zero_init: start the last layer at zero: a residual head then gives the raw ensemble.
+        blocks: number of blocks, of two mixture-of-experts layers each.
+        experts: options of these layers.
+        periodic_longitude: True if first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+        zero_init: initialise the last layer to zero: a residual head then returns the raw ensemble.
 
     Raises:
         ArgumentError: no block, or an option of the experts outside its range.

@@ -20,27 +20,27 @@ class SMoEUNet(UNetBody):
 
     In the blocks that are named, every 3x3 convolution of the paper's U-Net (see `UNet`) becomes a
     mixture of experts that selects as many as the convolution had channels, with a gate of the
-    level's grid; normalisation and ReLU stay. At the end ("last") one of `last_experts` is
-    selected, and gives all output channels. The gates are learned maps: the network is bound to
-    its grid.
+    level's grid; normalisation and ReLU are unchanged. At the end ("last") one of `last_experts` is
+    selected, whose filters are all output channels. The gates are learned maps, so the grid is
+    fixed.
 
-    In our trials on the synthetic world (46 x 96, width 16, 6 epochs, validation CRPS in K) the
-    plain U-Net had 0.820. Weighted experts in "up_0" that learn from the loss itself and begin the
-    same at all points had 0.814, also in "down_0" 0.824; taught by the routing loss,
-    without margins, 0.827.
+    In trials on the synthetic world (46 x 96, width 16, 6 epochs, validation CRPS in K) the plain
+    U-Net had 0.820. Weighted experts in "up_0" that learn from the loss itself and are initialised
+    equally at all points had 0.814, also in "down_0" 0.824; with the routing loss, without margins,
+    0.827.
 
     Args:
         in_channels: channels of the features.
         grid: rows and columns of the data.
-        out_channels: channels delivered at each point.
+        out_channels: output channels at each point.
         places: blocks with mixtures of experts: "down_0", "down_1", "bottom", "up_1", "up_0",
             "last".
-        experts: what the layers have in common.
+        experts: options that the layers share.
         width: channels on the full grid (the paper's 32); k of the layers there.
         last_experts: number of experts at the end.
-        periodic_longitude: whether first and last column are neighbours.
-        poles: what the layers see beyond the first and last row.
-        zero_init: start the last layer at zero: a residual head then gives the raw ensemble.
+        periodic_longitude: True if first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+        zero_init: initialise the last layer to zero: a residual head then returns the raw ensemble.
 
     Raises:
         ArgumentError: an option outside its range.

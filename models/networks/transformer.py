@@ -17,18 +17,18 @@ class Transformer(Network):
     reconstruction: the features of a member at a point are a token, embedded linearly without a
     position, since members are exchangeable; `depth` pre-normalised encoder layers (Vaswani et al.
     2017, arXiv:1706.03762); a normalisation, the mean over the members, and a linear layer to the
-    outputs of the point. Permuting the members leaves the outputs; any number of them is taken.
-    Parameters with the defaults: 25,794 for 7 channels, 25,922 for 11.
+    outputs of the point. The outputs are invariant to permutations of the members; any number of
+    members is accepted. Parameters with the defaults: 25,794 for 7 channels, 25,922 for 11.
 
     Args:
         in_channels: channels of a member's features.
-        out_channels: channels delivered at each point.
+        out_channels: output channels at each point.
         width: channels of a token, a multiple of `heads`.
-        heads: of the attention.
-        depth: encoder layers.
-        chunk: points at a time. If there are more, training keeps the features of each chunk only
-            and computes it twice, so that memory does not grow with the layers' inner maps.
-        zero_init: start the last layer at zero, so that training starts with an output of 0.
+        heads: number of attention heads.
+        depth: number of encoder layers.
+        chunk: points processed at a time. With several chunks, training recomputes each in the
+            backward pass (checkpointing), which limits memory.
+        zero_init: initialise the last layer to zero, so that training starts with an output of 0.
 
     Raises:
         ArgumentError: a width that is not a multiple of heads, or a chunk of no points.
@@ -49,7 +49,7 @@ class Transformer(Network):
     ) -> None:
         super().__init__()
         if heads < 1 or width % heads:
-            raise ArgumentError("width", f"{width} is no multiple of {heads} heads")
+            raise ArgumentError("width", f"{width} is not a multiple of {heads} heads")
         if chunk < 1:
             raise ArgumentError("chunk", f"{chunk} is less than 1")
         self.in_channels, self.out_channels, self.chunk = in_channels, out_channels, chunk

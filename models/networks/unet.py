@@ -19,7 +19,7 @@ PLACES = {"down_0": 0, "down_1": 1, "bottom": 2, "up_1": 1, "up_0": 0, "last": 0
 
 
 class UNetBody(Network):
-    """The levels of the paper's U-Net, with any layers in them.
+    """The levels of the paper's U-Net, with a choice of layers.
 
     Args:
         in_channels: channels of the features.
@@ -27,7 +27,7 @@ class UNetBody(Network):
         layer: makes a layer, from the name of its block (one of `PLACES`) and its numbers of
             channels before and after.
         width: channels of the blocks on the full grid; below they have 2 and 4 times as many.
-        periodic_longitude: whether first and last column are neighbours.
+        periodic_longitude: True if first and last column are neighbours.
     """
 
     halvings = 2
@@ -84,21 +84,21 @@ class UNet(UNetBody):
     128-128-128-64; then twice: bilinear upsampling, concatenation behind the map of the same level
     (64-32 and 32-32); at last a 3x3 convolution. The defaults are the paper's variant.
 
-    Any grid of at least 8 x 8 points is taken. Pooling drops the last row of an odd number: the
-    upsampled map then gets its first row once more on top (the paper's rule, whose grid has 361
-    rows). Pooling drops the last column too: here the upsampled map gets one column in the east,
-    where it was dropped, its last one again, or the first one if longitude is periodic.
+    Any grid of at least 8 x 8 points is accepted. Pooling drops the last row of an odd number: the
+    upsampled map then gets a copy of its first row on top (the paper's rule; its grid has 361
+    rows). Pooling drops the last of an odd number of columns too: the upsampled map gets one column
+    in the east, a copy of its last one, or of the first one if longitude is periodic.
 
     Args:
         in_channels: channels of the features.
         out_channels: channels delivered at each point.
-        periodic_longitude: whether first and last column are neighbours in every convolution and
-            interpolation. The network then commutes with turning the globe by multiples of 4
-            columns if their number is a multiple of 4; where a level has an odd number of columns,
+        periodic_longitude: True if first and last column are neighbours in every convolution and
+            interpolation. The network then commutes with rotations by multiples of 4 columns if the
+            number of columns is a multiple of 4; where a level has an odd number of columns,
             pooling breaks this near the seam, and it holds only approximately.
-        poles: what the convolutions see beyond the first and last row.
-        zero_init: start the last convolution at zero, so that training starts with an output of 0,
-            which a residual head turns into the raw ensemble.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+        zero_init: initialise the last convolution to zero: a residual head then returns the raw
+            ensemble.
     """
 
     def __init__(
@@ -118,6 +118,6 @@ class UNet(UNetBody):
 
 
 def start_at_zero(layer: nn.Module) -> None:
-    """Sets all parameters of a last layer to zero: a residual head then gives the raw ensemble."""
+    """Set all parameters of a last layer to zero: a residual head then gives the raw ensemble."""
     for parameter in layer.parameters():
         nn.init.zeros_(parameter)

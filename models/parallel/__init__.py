@@ -1,4 +1,4 @@
-"""One sample split between processes, so that the run equals the serial one to rounding."""
+"""Spatial parallelism: samples split between processes, with a serial run's results to rounding."""
 
 from ens10.models.parallel.exchange import Exchange, Link, ProcessGroupExchange, Traffic
 from ens10.models.parallel.known import register_known, require_known

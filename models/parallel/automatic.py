@@ -1,4 +1,4 @@
-"""What lat="auto" is in a run: as few parts as fit into the memory of a process."""
+"""The number of parts for lat="auto": the fewest that fit into the memory of a process."""
 
 import os
 from typing import Any
@@ -9,7 +9,7 @@ from torch import nn
 from ens10.models.networks.base import Network
 from ens10.models.parallel.cost import ChosenLat, choose_lat
 
-_MEMBERS = 10  # of ENS-10, where the data module does not say
+_MEMBERS = 10  # members of ENS-10, if the data module does not say
 _USED = 0.9  # share of a device's memory that a run may take
 
 
@@ -21,14 +21,14 @@ def lat_of_run(
     lon: int,
     memory: float,
 ) -> ChosenLat:
-    """The parts of the rows for a run, by the cost model.
+    """Return the number of parts of the rows for a run, by the cost model.
 
     Args:
-        model: with its networks; without any there is nothing to split.
-        trainer: whose data module knows the size of a batch.
+        model: model whose networks are split; None or without networks nothing is split.
+        trainer: its data module gives the batch size.
         grid: rows and columns.
         world: number of processes.
-        lon: parts of the columns.
+        lon: number of parts of the columns.
         memory: bytes that a process may use.
 
     Raises:
@@ -44,12 +44,12 @@ def lat_of_run(
     shape = (samples, *([members] if network.takes_members else []), network.in_channels)
     half = "bf16" in str(getattr(trainer, "precision", "32"))
     dtype = torch.bfloat16 if half else torch.float32
-    # those of an ensemble of networks are trained side by side
+    # the networks of a deep ensemble are trained together
     return choose_lat(network, shape, grid, world, memory / len(networks), lon=lon, dtype=dtype)
 
 
 def outermost(model: nn.Module | None) -> list[Network]:
-    """The networks of a model that are not parts of other networks."""
+    """Return the networks of a model that are not parts of other networks."""
     if model is None:
         return []
     if isinstance(model, Network):
@@ -58,11 +58,11 @@ def outermost(model: nn.Module | None) -> list[Network]:
 
 
 def memory_of_process(device: torch.device, processes: int) -> float:
-    """Bytes that a process may use: of its GPU, or its share of the machine's memory.
+    """Return the bytes that a process may use: of its GPU, or its share of the main memory.
 
     Args:
-        device: of the process.
-        processes: on this machine.
+        device: device of the process.
+        processes: number of processes on this machine.
     """
     if device.type == "cuda":
         return _USED * torch.cuda.get_device_properties(device).total_memory

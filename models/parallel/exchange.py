@@ -8,35 +8,35 @@ import torch.distributed as dist
 from torch import Tensor
 
 Strips = tuple[Tensor | None, Tensor | None]
-Message = tuple[int, Tensor]  # rank in the group, and what goes there or comes from there
+Message = tuple[int, Tensor]  # rank in the group, and the tensor sent to or received from it
 
 
 class Link(Protocol):
     """The neighbours of a part along one dimension."""
 
     def ends(self, around: bool) -> tuple[bool, bool]:
-        """Whether the grid ends before, and after, this part; never where it goes around."""
+        """Return True for each side (before, after) at which the grid ends; never if periodic."""
         ...
 
     def swap(self, to_before: Tensor | None, to_after: Tensor | None, around: bool) -> Strips:
-        """Sends a strip to each neighbour, and gives those that come from them.
+        """Send a strip to each neighbour, and return those received from them.
 
-        All processes call it alike, with strips that are as wide on each of them.
+        A collective call; strips have the same width on all processes.
 
         Args:
-            to_before: for the neighbour in the north or west; None if it wants nothing.
-            to_after: for the one in the south or east.
-            around: whether the first part and the last are neighbours.
+            to_before: strip for the neighbour in the north or west; None for nothing.
+            to_after: strip for the neighbour in the south or east; None for nothing.
+            around: True if the first part and the last are neighbours.
 
         Returns:
-            What came from before, in the shape of `to_after`, and from after, in that of
-            `to_before`; None where there is no neighbour.
+            The strips received from before, in the shape of `to_after`, and from after, in the
+            shape of `to_before`; None where there is no neighbour.
         """
         ...
 
 
 class Exchange(Protocol):
-    """All that sharding needs of a communication library."""
+    """The communication that a split grid needs."""
 
     @property
     def size(self) -> int:
@@ -49,7 +49,7 @@ class Exchange(Protocol):
         ...
 
     def total(self, parts: Tensor) -> Tensor:
-        """The sum over all processes, a new tensor."""
+        """Return the sum over all processes, as a new tensor."""
         ...
 
 
@@ -57,23 +57,23 @@ class Alone:
     """The link of a dimension that is not split."""
 
     def ends(self, around: bool) -> tuple[bool, bool]:
-        """See `Link.ends`."""
+        """Return True for each side (before, after) at which the grid ends; never if periodic."""
         return not around, not around
 
     def swap(self, to_before: Tensor | None, to_after: Tensor | None, around: bool) -> Strips:
-        """See `Link.swap`; the part is its own neighbour."""
+        """Return the strips swapped: without a split, a periodic part is its own neighbour."""
         return (to_after, to_before) if around else (None, None)
 
 
 @dataclass
 class Traffic:
-    """What a process sent, counted from the start.
+    """Counters of the messages that a process has sent.
 
     Attributes:
-        messages: to neighbours.
-        bytes: in them.
+        messages: number of messages to neighbours.
+        bytes: bytes in these messages.
         sums: number of sums over the group.
-        summed_bytes: that this process gave to them.
+        summed_bytes: bytes that this process contributed to the sums.
     """
 
     messages: int = 0
@@ -87,10 +87,10 @@ class Messages:
     """A link by messages of `torch.distributed`, over any of its backends.
 
     Attributes:
-        group: the processes of a sample; None to count messages and send none.
-        ranks: in the group, of the parts along this dimension.
-        index: of this part.
-        traffic: where messages are counted.
+        group: the processes of a sample; None to count messages without sending any.
+        ranks: ranks in the group of the parts along this dimension.
+        index: index of this part.
+        traffic: counters of messages.
     """
 
     group: dist.ProcessGroup | None
@@ -99,19 +99,19 @@ class Messages:
     traffic: Traffic
 
     def ends(self, around: bool) -> tuple[bool, bool]:
-        """See `Link.ends`."""
+        """Return True for each side (before, after) at which the grid ends; never if periodic."""
         return not around and self.index == 0, not around and self.index == len(self.ranks) - 1
 
     def swap(self, to_before: Tensor | None, to_after: Tensor | None, around: bool) -> Strips:
-        """See `Link.swap`."""
+        """Send a strip to each neighbour, and return those received from them."""
         if to_before is None and to_after is None:
             return None, None
         first, last = self.ends(around)
         before, after = (self.ranks[(self.index + n) % len(self.ranks)] for n in (-1, 1))
         from_before = None if first or to_after is None else torch.empty_like(to_after)
         from_after = None if last or to_before is None else torch.empty_like(to_before)
-        # southwards first: with two parts that go around, both neighbours are the same process,
-        # and its messages are told apart by their order
+        # southwards first: with two periodic parts, both neighbours are the same process,
+        # and its messages are distinguished by their order
         sent = [(after, None if last else to_after), (before, None if first else to_before)]
         received = [(before, from_before), (after, from_after)]
         for _, strip in sent:
@@ -124,14 +124,14 @@ class Messages:
         assert some is not None
         host = some.device.type == "cpu" or dist.get_backend(self.group) == "gloo"
         deliver = self._together if host else self._apart
-        deliver(_given(sent), _given(received))
+        deliver(_existing(sent), _existing(received))
         return from_before, from_after
 
     def _together(self, sent: list[Message], received: list[Message]) -> None:
-        """All messages of the group at once, through the memory of the host.
+        """Exchange all messages of the group in one collective call, through host memory.
 
-        Over gloo this takes 0.3 ms, and 2 to 4 ms where each is sent on its own. Gloo sends
-        nothing from the memory of a GPU: strips there are copied to the host and back.
+        With gloo this takes 0.3 ms, and separate messages 2 to 4 ms. Gloo cannot send from GPU
+        memory: strips there are copied to the host and back.
         """
         assert self.group is not None
         peers = range(self.group.size())
@@ -155,7 +155,7 @@ class Messages:
             strip.copy_(part.view(strip.dtype).view(strip.shape))
 
     def _apart(self, sent: list[Message], received: list[Message]) -> None:
-        """Each message on its own, as suits NCCL."""
+        """Send and receive each message on its own, as suits NCCL."""
         operations = [
             dist.P2POp(operation, strip, group=self.group, group_peer=peer)
             for operation, messages in ((dist.isend, sent), (dist.irecv, received))
@@ -165,7 +165,7 @@ class Messages:
             work.wait()
 
 
-def _given(messages: list[tuple[int, Tensor | None]]) -> list[Message]:
+def _existing(messages: list[tuple[int, Tensor | None]]) -> list[Message]:
     return [(peer, strip) for peer, strip in messages if strip is not None]
 
 
@@ -195,7 +195,7 @@ class ProcessGroupExchange:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Which part of the rows, and of the columns, is this process's."""
+        """Index of this process's part of the rows, and of the columns."""
         rank = self.rank if self.group is None else self.group.rank()
         return divmod(rank, self.lon)
 
@@ -211,7 +211,7 @@ class ProcessGroupExchange:
         return Messages(self.group, ranks, index, self.traffic) if len(ranks) > 1 else Alone()
 
     def total(self, parts: Tensor) -> Tensor:
-        """The sum over all processes, a new tensor."""
+        """Return the sum over all processes, as a new tensor."""
         summed = parts.detach().clone(memory_format=torch.contiguous_format)
         if self.group is not None:
             dist.all_reduce(summed, group=self.group)

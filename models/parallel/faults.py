@@ -1,4 +1,4 @@
-"""What happens when one of the processes of a run ends or hangs."""
+"""Error handling when one of the processes of a run ends or hangs."""
 
 import re
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ _SIGNS = ("gloo", "nccl", "connection", "timed out", "broken pipe", "socket")
 
 @contextmanager
 def one_error_for_lost_processes(rank: int) -> Iterator[None]:
-    """Makes one clear error of what communication libraries say when a process is lost.
+    """Convert errors of communication libraries that mean a lost process to one clear error.
 
     Args:
-        rank: of this process.
+        rank: rank of this process.
 
     Raises:
         LostProcessError: another process ended, or did not answer within the timeout.
@@ -29,6 +29,6 @@ def one_error_for_lost_processes(rank: int) -> Iterator[None]:
         if not (isinstance(error, dist.DistError) or signs):
             raise
         line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
-        # without the library's own place in its sources, and its advice
+        # without the library's source position and advice
         line = re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", line).partition(". This is typically")[0]
         raise LostProcessError(rank, line) from error

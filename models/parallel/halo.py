@@ -1,4 +1,4 @@
-"""What lies beyond a part of the fields: gathered from neighbours and edges, and given back."""
+"""Halo exchange: gather rows and columns from neighbours and grid edges, and the adjoint."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from ens10.models.parallel.exchange import Exchange, Link, Strips
 
 
 class Halo(NamedTuple):
-    """Strips around fields (N, C, h, w); None where nothing is wanted.
+    """Strips around fields (N, C, h, w); None where the width is 0.
 
     Attributes:
-        rows: above and below, as wide as the fields.
-        columns: left and right, as high as the fields with the rows around them.
+        rows: strips above and below, as wide as the fields.
+        columns: strips left and right, as high as the fields with these rows.
     """
 
     rows: Strips
@@ -23,12 +23,12 @@ class Halo(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """How wide a halo is, and where it comes from.
+    """Width and sources of a halo.
 
     Attributes:
-        exchange: the messages.
-        sides: how wide.
-        edges: what lies beyond the grid.
+        exchange: communication with neighbours.
+        sides: width on each side.
+        edges: padding beyond the grid.
     """
 
     exchange: Exchange
@@ -36,7 +36,7 @@ class Frame(NamedTuple):
     edges: Edges
 
     def gather(self, fields: Tensor) -> Halo:
-        """The halo of fields; rows first, so that the corners come with the columns."""
+        """Return the halo of fields; rows first, so that corners come with the columns."""
         _, columns_link = self.exchange.links
         _, _, left, right = self.sides
         rows = self._rows(fields, zeros=True)
@@ -51,14 +51,14 @@ class Frame(NamedTuple):
         return Halo(rows, columns)
 
     def rows_alone(self, fields: Tensor) -> bool:
-        """Whether only rows are wanted, as many above as below and no more than there are."""
+        """Return True if the halo is rows only, equally many on both sides, at most the part's."""
         top, bottom, left, right = self.sides
         return top == bottom and 0 < top <= fields.shape[-2] and left == right == 0
 
     def gather_rows(self, fields: Tensor) -> Strips:
-        """The rows above and below alone, (N, C, top, w) and (N, C, bottom, w).
+        """Return the rows above and below alone, (N, C, top, w) and (N, C, bottom, w).
 
-        Rows of zeros beyond the grid are not made: None is in their place.
+        None stands for rows of zeros beyond the grid.
         """
         return self._rows(fields, zeros=False)
 
@@ -73,7 +73,7 @@ class Frame(NamedTuple):
         return _gather(link, rows_at, fields.shape[-2], -2, (top, bottom), edge, zeros)
 
     def around(self, fields: Tensor, halo: Halo) -> Tensor:
-        """The fields with their halo, (N, C, h + top + bottom, w + left + right)."""
+        """Return the fields with their halo, (N, C, h + top + bottom, w + left + right)."""
         if halo.columns == (None, None):
             return _joined(halo.rows, fields)
         top, bottom, left, right = self.sides
@@ -96,10 +96,11 @@ class Frame(NamedTuple):
         return around
 
     def scatter(self, gradient: Tensor) -> Tensor:
-        """The adjoint: what points of the halo got goes to where they came from.
+        """Adjoint of the halo exchange: add gradients of halo points to their source points.
 
         Args:
-            gradient: of the fields with their halo. It is changed: the result is a part of it.
+            gradient: gradient of the fields with their halo; changed in place: the result is a view
+                of it.
         """
         rows_link, columns_link = self.exchange.links
         top, bottom, left, right = self.sides
@@ -107,12 +108,12 @@ class Frame(NamedTuple):
         return _scatter(rows_link, inner, -2, (top, bottom), self.edges.rows)
 
     def scatter_rows(self, gradient: Tensor, strips: Strips) -> None:
-        """The adjoint of `gather_rows`.
+        """Adjoint of `gather_rows`: add gradients of halo rows to their source rows.
 
         Args:
-            gradient: of the fields alone; what comes is added to it.
-            strips: gradients of the rows above and below. They are tensors wherever rows are
-                wanted: of zeros beyond the grid too, where their values do not matter.
+            gradient: gradient of the fields alone, to which the received gradients are added.
+            strips: gradients of the rows above and below; tensors also for zeros beyond the grid,
+                where their values do not matter.
         """
         _give_back(self.exchange.links[0], gradient, strips, -2, self.edges.rows)
 
@@ -126,10 +127,10 @@ def _gather(
     edge: str,
     zeros: bool = True,
 ) -> Strips:
-    """Strips on both sides; `lines` gives so many lines of the part from one on."""
+    """Return strips on both sides; `lines(start, count)` returns lines of this part."""
     before, after = widths
     head = tail = None
-    # of a dimension that is not split, what lies beyond may be wider than the part
+    # without a split, the halo may be wider than the part
     if link.ends(edge == "circular") != (True, True):
         first = lines(0, after).contiguous() if after else None
         last = lines(length - before, before).contiguous() if before else None
@@ -143,7 +144,7 @@ def _gather(
 
 
 def _beyond(line: Tensor, dim: int, width: int, edge: str) -> Tensor:
-    """What lies beyond the outermost line of the grid, without a copy."""
+    """Return the padding beyond the outermost line of the grid, without a copy."""
     shape = list(line.shape)
     shape[dim] = width
     return (line if edge == "replicate" else torch.zeros_like(line)).expand(shape)
@@ -167,7 +168,7 @@ def _scatter(link: Link, gradient: Tensor, dim: int, widths: tuple[int, int], ed
 
 
 def _give_back(link: Link, inner: Tensor, strips: Strips, dim: int, edge: str) -> None:
-    """Adds to a part's lines what those that came from them got, here and at the neighbours."""
+    """Adjoint of the halo exchange: add the halo's gradients to their source lines."""
     length = inner.shape[dim]
     from_before, from_after = link.swap(*strips, edge == "circular")
     if from_before is not None:

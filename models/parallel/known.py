@@ -1,4 +1,4 @@
-"""Modules that are known to work on a part of the grid; any other one is refused by name."""
+"""Modules that are known to work on a part of the grid; models with others are rejected."""
 
 from collections.abc import Callable, Iterator
 from typing import cast
@@ -178,12 +178,11 @@ _known: set[Kind] = {*_OURS, *_CONTAINERS, *_AT_A_POINT}
 
 
 def register_known(kind: Kind) -> Kind:
-    """Declares that modules of a class work on a part of the grid; to be used as a decorator.
+    """Register a class of modules that work on a part of the grid; a decorator.
 
-    They do if they work at each point on its own, or ask `ens10.models.domain.current()` for all
-    that lies elsewhere: neighbours, sums over the grid, parameters with a value at each point.
-    The modules within them are looked at one by one all the same, and subclasses have to be
-    declared for themselves.
+    Modules do if they work at each point independently, or use `ens10.models.domain.current()` for
+    neighbours, sums over the grid and parameters with a value at each point. Submodules are checked
+    separately, and subclasses must be registered themselves.
 
     Args:
         kind: a class of modules.
@@ -196,39 +195,39 @@ def register_known(kind: Kind) -> Kind:
 
 
 def require_known(model: nn.Module) -> None:
-    """Refuses a model with a module that is not known to work on a part of the grid.
+    """Reject a model with a module that is not known to work on a part of the grid.
 
-    Its outputs at the borders of the parts, or its statistics, would be wrong without a word.
+    Its outputs at the borders of the parts, or its statistics, would be silently wrong.
 
     Args:
         model: a Lightning module, or a part of one.
 
     Raises:
-        ArgumentError: names each such module by its place in the model; or a layer pools in a
-            model whose networks do not say that they halve the grid.
+        ArgumentError: lists such modules by their path in the model; or a layer pools although the
+            networks' `halvings` is 0.
     """
     _require_halvings(model)
     unknown = dict(_unknown(model, ""))
     if not unknown:
         return
     kinds = {type(module): module for module in unknown.values()}
-    found = [f"{place} ({type(module).__name__})" for place, module in unknown.items()]
+    places = [f"{place} ({type(module).__name__})" for place, module in unknown.items()]
     reasons = [f"{kind.__name__}: {reason_against(module)}" for kind, module in kinds.items()]
     raise ArgumentError(
         "model",
-        f"it cannot be split between processes, because of {listing(found)}. {'; '.join(reasons)}",
+        f"it cannot be split between processes, because of {listing(places)}. {'; '.join(reasons)}",
         "Declare modules of your own that work on parts with "
         "ens10.models.parallel.register_known, or train without splitting samples",
     )
 
 
 def _require_halvings(model: nn.Module) -> None:
-    """Refuses pooling at parts that may begin at any row."""
+    """Reject pooling where parts of the grid may begin at any row."""
     pools = [
         name for name, m in model.named_modules() if isinstance(m, nn.MaxPool2d | nn.AvgPool2d)
     ]
-    found = [module for module in model.modules() if isinstance(module, networks.Network)]
-    if pools and found and not any(network.halvings for network in found):
+    nets = [module for module in model.modules() if isinstance(module, networks.Network)]
+    if pools and nets and not any(network.halvings for network in nets):
         raise ArgumentError(
             "network",
             f"{listing(pools)} halve the grid, but the network's `halvings` is 0",
@@ -238,7 +237,7 @@ def _require_halvings(model: nn.Module) -> None:
 
 
 def _unknown(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module]]:
-    """Modules that are not known, the outermost only, with their places."""
+    """Yield unsupported modules, the outermost only, with their paths in the model."""
     if not _is_known(module):
         yield place or "the model", module
     elif _kind_of(module) not in _ANSWER_FOR_THEIR_PARTS:
@@ -253,7 +252,7 @@ def _is_known(module: nn.Module) -> bool:
 
 
 def _kind_of(module: nn.Module) -> Kind:
-    """Its class; below the one that `fully_shard` puts over it."""
+    """Return a module's class, without the one that `fully_shard` derives from it."""
     kind = type(module)
     wrapped = FSDPModule in kind.__bases__
     return next(base for base in kind.__bases__ if base is not FSDPModule) if wrapped else kind

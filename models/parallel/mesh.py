@@ -1,4 +1,4 @@
-"""Which process holds which part of which samples."""
+"""Assignment of processes to parts of the grid and to groups of samples."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,11 +15,11 @@ class Mesh:
     Neighbouring ranks are in the same group, so that halos stay on a node where they can.
 
     Attributes:
-        lat: parts of the rows.
-        lon: parts of the columns.
+        lat: number of parts of the rows.
+        lon: number of parts of the columns.
         group: the processes with parts of this one's samples.
-        data_rank: number of this group.
-        data_world: of how many.
+        data_rank: index of this group.
+        data_world: number of groups.
     """
 
     lat: int
@@ -30,12 +30,12 @@ class Mesh:
 
     @classmethod
     def of_world(cls, lat: int, lon: int, timeout: timedelta | None = None) -> "Mesh":
-        """That of all processes; called by each of them.
+        """Build the mesh of all processes; a collective call.
 
         Args:
-            lat: parts of the rows.
-            lon: parts of the columns.
-            timeout: of messages within a group.
+            lat: number of parts of the rows.
+            lon: number of parts of the columns.
+            timeout: timeout of messages within a group.
 
         Raises:
             ArgumentError: the parts do not divide the number of processes.

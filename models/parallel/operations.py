@@ -1,4 +1,4 @@
-"""Operations on parts of fields whose gradients cross the borders too."""
+"""Differentiable operations on parts of fields, with exchange of values and gradients."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -29,22 +29,21 @@ class Pad(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """The adjoint of the exchange."""
+        """Return the adjoint of the halo exchange."""
         # autograd's gradient is not to be changed
         return ctx.frame.scatter(gradient.clone()), None
 
 
 class Convolve(torch.autograd.Function):
-    """A convolution of fields with their halo, which keeps the fields and the strips alone.
+    """A convolution of fields with their halo; saves only the fields and the strips.
 
-    A padded copy of the fields would be kept beside the fields themselves, which the operation
-    before keeps anyhow. Where only rows come from elsewhere there is no such copy at all: as the
-    convolution is linear, the fields are convolved with zeros around them, and what the strips
-    give to the outermost rows is added (`Band`). Otherwise the backward pass makes the copy again,
-    without messages.
+    Autograd would save a padded copy besides the fields, which the preceding operation saves
+    anyway. If the halo has rows only, no padded copy is made: as convolution is linear, the fields
+    are convolved with zero padding, and the contribution of the strips to the outermost rows is
+    added (`Band`). Otherwise the backward pass makes the copy again, without messages.
 
     Called with fields (N, C, h, w), weight (O, C, rows, columns), bias (O,) or None, a `Frame`,
-    stride, the padding with zeros that is left to the convolution, and dilation.
+    stride, the zero padding left to the convolution, and dilation.
     """
 
     @staticmethod
@@ -75,17 +74,17 @@ class Convolve(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients for fields, weight and bias."""
+        """Return gradients for fields, weight and bias."""
         fields, weight, top, bottom, left, right = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[:3]
+        needs = ctx.needs_input_grad[:3]
         if ctx.banded:
-            found = Convolve._banded(ctx, gradient, fields, weight, (top, bottom), wanted)
+            gradients = Convolve._banded(ctx, gradient, fields, weight, (top, bottom), needs)
         else:
             around = ctx.frame.around(fields, Halo((top, bottom), (left, right)))
-            found = _gradients(gradient, around, weight, ctx.biases, ctx.options, wanted)
-            if found[0] is not None:
-                found = ctx.frame.scatter(found[0]), *found[1:]
-        return *found, None, None, None, None
+            gradients = _gradients(gradient, around, weight, ctx.biases, ctx.options, needs)
+            if gradients[0] is not None:
+                gradients = ctx.frame.scatter(gradients[0]), *gradients[1:]
+        return *gradients, None, None, None, None
 
     @staticmethod
     def _banded(
@@ -94,16 +93,16 @@ class Convolve(torch.autograd.Function):
         fields: Tensor,
         weight: Tensor,
         strips: Strips,
-        wanted: Sequence[bool],
+        needs: Sequence[bool],
     ) -> Gradients:
-        found = _gradients(gradient, fields, weight, ctx.biases, ctx.options, wanted)
-        for_fields, for_weight, _ = found
+        gradients = _gradients(gradient, fields, weight, ctx.biases, ctx.options, needs)
+        for_fields, for_weight, _ = gradients
         half = ctx.frame.sides.top
         shape = (*fields.shape[:-2], half, fields.shape[-1])
-        for_strips = [fields.new_empty(shape) for _ in strips] if wanted[0] else []
+        for_strips = [fields.new_empty(shape) for _ in strips] if needs[0] else []
         for band in bands(strips, weight, ctx.options):
             for_rows, for_part, _ = _gradients(
-                band.of(gradient), band.rows, band.weight, None, band.options, (*wanted[:2], False)
+                band.of(gradient), band.rows, band.weight, None, band.options, (*needs[:2], False)
             )
             if for_weight is not None and for_part is not None:
                 band.filter_of(for_weight).add_(for_part)
@@ -112,17 +111,17 @@ class Convolve(torch.autograd.Function):
                 for_strips[band.below] = for_rows.narrow(-2, start, half).contiguous()
         if for_fields is not None:
             ctx.frame.scatter_rows(for_fields, (for_strips[0], for_strips[1]))
-        return found
+        return gradients
 
 
 class Band(NamedTuple):
-    """The small convolution that gives what a strip adds to the rows next to it.
+    """The small convolution that computes a strip's contribution to the adjacent rows.
 
     Attributes:
-        rows: the strip, with zeros towards the fields where the filter has more than three rows.
+        rows: the strip, zero-padded towards the fields if the filter has more than three rows.
         weight: the filter's rows that reach the strip.
         options: stride, padding, dilation.
-        below: whether the strip lies below the fields.
+        below: True if the strip lies below the fields.
         half: rows of the strip, and of the outputs that it reaches.
     """
 
@@ -133,17 +132,17 @@ class Band(NamedTuple):
     half: int
 
     def of(self, outputs: Tensor) -> Tensor:
-        """The rows of the outputs that the strip reaches."""
+        """Return the rows of the outputs that the strip reaches."""
         return outputs.narrow(-2, outputs.shape[-2] - self.half if self.below else 0, self.half)
 
     def filter_of(self, weight: Tensor) -> Tensor:
-        """The rows of the filter that reach the strip."""
+        """Return the rows of the filter that reach the strip."""
         count = self.weight.shape[-2]
         return weight.narrow(-2, weight.shape[-2] - count if self.below else 0, count)
 
 
 def bands(strips: Strips, weight: Tensor, options: Options) -> Iterator[Band]:
-    """Those of the strips that there are; `options` are those of the convolution of the fields."""
+    """Yield a band for each strip; `options` are those of the convolution of the fields."""
     stride, (half, columns), dilation = options
     count, more = half // dilation[0], half - dilation[0]
     for strip, below in zip(strips, (False, True), strict=True):
@@ -159,29 +158,29 @@ def _gradients(
     weight: Tensor,
     biases: list[int] | None,
     options: Options,
-    wanted: Sequence[bool],
+    needs: Sequence[bool],
 ) -> Gradients:
-    """Those of a convolution for fields, weight and bias; new tensors."""
-    found: Gradients = torch.ops.aten.convolution_backward(
-        gradient, fields, weight, biases, *options, False, [0, 0], 1, list(wanted)
+    """Return the gradients of a convolution for fields, weight and bias, as new tensors."""
+    gradients: Gradients = torch.ops.aten.convolution_backward(
+        gradient, fields, weight, biases, *options, False, [0, 0], 1, list(needs)
     )
-    return found
+    return gradients
 
 
 class Sum(torch.autograd.Function):
     """The sum over the processes of a sample; called with a tensor and an `Exchange`.
 
-    Every process goes on with the sum, so that each part's gradient is the sum of all of theirs.
+    Every process uses the sum, so that each part's gradient is the sum over processes.
     """
 
     @staticmethod
     def forward(ctx: Any, parts: Tensor, exchange: Exchange) -> Tensor:
-        """The sum, on every process."""
+        """Return the sum, on every process."""
         ctx.exchange = exchange
         return exchange.total(parts)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """The sum of the gradients."""
+        """Return the sum of the gradients."""
         return ctx.exchange.total(gradient), None

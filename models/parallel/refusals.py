@@ -1,9 +1,9 @@
-"""Why a module is not known to work on a part of the grid, and what to take in its place."""
+"""Reasons why modules do not work on a part of the grid, with alternatives."""
 
 from torch import nn
 
-_OF_A_PART = "its statistics would be those of a part"
-_DRAWS = "each process would draw for itself, otherwise than a run in one process"
+_OF_A_PART = "its statistics would cover one part only"
+_DRAWS = "processes would draw different random numbers than a serial run"
 # by a part of the name of the class, or of one that it is made from
 _REASONS = {
     "StatisticalPostProcessor": "it is fitted in one process; set devices to 1",
@@ -20,18 +20,18 @@ _REASONS = {
     "Dropout": f"{_DRAWS}; set p to 0",
     "MultiheadAttention": f"{_DRAWS}; set dropout to 0",
     "Upsample": "points at a border need the next part's; use ens10.models.layers.upsample_twice",
-    "Pool": "only pooling of 2 x 2 points, which are always of one part, needs no neighbours",
+    "Pool": "only pooling of 2 x 2 points, which lie in one part, needs no neighbours",
     "Pad": "it would pad each part; use ens10.models.domain.current().pad",
     "StatisticalMethod": (
-        "it has maps of the whole grid that it does not cut; EMOS and SeasonalEMOS do"
+        "its maps of the whole grid are not split; those of EMOS and SeasonalEMOS are"
     ),
 }
 
 
 def reason_against(module: nn.Module) -> str:
-    """Why a module is not known to work on a part of the grid."""
+    """Return why a module is not known to work on a part of the grid."""
     names = " ".join(kind.__name__ for kind in type(module).__mro__)
     for name, reason in _REASONS.items():
         if name in names:
             return reason
-    return "nothing is known of whether it looks beyond a point"
+    return "it is not known whether it works at each point independently"

@@ -1,4 +1,4 @@
-"""A part of the grid, with neighbours that hold the others."""
+"""The domain of a process that holds a part of the grid."""
 
 import torch
 from torch import Tensor
@@ -11,12 +11,12 @@ from ens10.models.parallel.operations import Convolve, Pad, Sum
 
 
 class Shard(Domain):
-    """One process's part of the grid; see `Domain` for what layers ask of it.
+    """One process's part of the grid; implements `Domain` by halo exchange and sums.
 
     Args:
-        rows: how the rows are cut.
-        columns: how the columns are.
-        exchange: messages to the processes with the other parts.
+        rows: partition of the rows.
+        columns: partition of the columns.
+        exchange: communication with the processes of the other parts.
     """
 
     def __init__(self, rows: Cut, columns: Cut, exchange: Exchange) -> None:
@@ -29,17 +29,17 @@ class Shard(Domain):
         return self.rows.own, self.columns.own
 
     def shape(self, fields: Tensor) -> tuple[int, int]:
-        """Rows and columns of the whole grid, on the level of `fields`."""
+        """Return rows and columns of the whole grid, on the network level of `fields`."""
         height, width = fields.shape[-2:]
         return self.rows.of_size(height).total, self.columns.of_size(width).total
 
     def origin(self, fields: Tensor) -> tuple[int, int]:
-        """Row and column of the first point of `fields` in the whole grid of their level."""
+        """Return row and column in the whole grid, on its level, of the first point of `fields`."""
         height, width = fields.shape[-2:]
         return self.rows.of_size(height).start, self.columns.of_size(width).start
 
     def part(self, whole: Tensor) -> Tensor:
-        """This process's part of a map; dimensions of length 1 stay. Differentiable."""
+        """Return this process's part of a map, differentiably; dimensions of length 1 stay."""
         for dim, cut in ((-2, self.rows), (-1, self.columns)):
             if whole.shape[dim] > 1:
                 level = cut.of_total(whole.shape[dim])
@@ -47,7 +47,7 @@ class Shard(Domain):
         return whole
 
     def pad(self, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
-        """Fields (N, C, h, w) with what lies beyond them. Differentiable."""
+        """Pad fields (N, C, h, w) by values of neighbouring parts or grid edges, differentiably."""
         self._require_room(fields, sides)
         padded: Tensor = Pad.apply(fields, Frame(self.exchange, sides, edges))  # type: ignore[no-untyped-call]
         return padded
@@ -62,7 +62,7 @@ class Shard(Domain):
         stride: int = 1,
         dilation: int = 1,
     ) -> Tensor:
-        """A convolution that sees `half` rows and columns beyond the fields. Differentiable."""
+        """Convolve with `half` rows and columns of padding on each side, differentiably."""
         if stride > 1:
             self._require_steps(fields, stride)
         # zeros beyond columns that are not split are left to the convolution
@@ -83,16 +83,16 @@ class Shard(Domain):
         return outputs
 
     def sum(self, parts: Tensor) -> Tensor:
-        """The sum over all processes of the sample, on each of them. Differentiable."""
+        """Sum over all processes that hold parts of a sample (all-reduce), differentiably."""
         total: Tensor = Sum.apply(parts, self.exchange)  # type: ignore[no-untyped-call]
         return total
 
     def total(self, parts: Tensor) -> Tensor:
-        """The same without gradient."""
+        """Sum over all processes that hold parts of a sample, without gradient."""
         return self.exchange.total(parts)
 
     def _require_steps(self, fields: Tensor, stride: int) -> None:
-        """Refuses a stride that would not go on from one part to the next, on all alike."""
+        """Reject a stride that does not divide the first rows of all parts, on all processes."""
         for cut, length, name in zip(
             (self.rows, self.columns), fields.shape[-2:], ("lat", "lon"), strict=True
         ):
@@ -106,18 +106,18 @@ class Shard(Domain):
                 )
 
     def _require_room(self, fields: Tensor, sides: Sides) -> None:
-        """Refuses a halo that reaches beyond the neighbours, on all processes alike."""
+        """Reject a halo wider than the neighbouring parts, on all processes alike."""
         height, width = fields.shape[-2:]
-        wanted = (
+        checks = (
             (self.rows, height, sides[:2], "rows"),
             (self.columns, width, sides[2:], "columns"),
         )
-        for cut, length, widths, name in wanted:
+        for cut, length, widths, name in checks:
             least = cut.room(length)
             if cut.parts > 1 and max(widths) > least:
                 raise ArgumentError(
                     "lat" if name == "rows" else "lon",
-                    f"a layer looks {max(widths)} {name} beyond its part, but on this level of "
+                    f"a layer needs {max(widths)} {name} beyond its part, but on this level of "
                     f"the network a process has only {least}",
                     f"Split the {name} over fewer processes",
                 )

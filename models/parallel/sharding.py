@@ -16,24 +16,24 @@ from ens10.models.networks.base import Network
 
 
 def shard_parameters(model: nn.Module, device: torch.device) -> None:
-    """Leaves each process 1 / world of every parameter, gathered block by block when it is used.
+    """Shard every parameter over all processes; blocks are gathered when they are used.
 
     Zhao et al. 2023, arXiv:2304.11277, by `torch.distributed.fsdp.fully_shard`. Gradients are
-    averaged over all processes, as by DDP. Blocks are the children of the networks. All begin with
-    the parameters and buffers of the first process, as under DDP.
+    averaged over all processes, and all start from the parameters and buffers of the first process,
+    as with DDP. Blocks are the children of the networks.
 
     Args:
         model: changed in place.
-        device: of this process.
+        device: device of this process.
 
     Raises:
-        ArgumentError: a network that looks at its parameters outside of its blocks.
+        ArgumentError: a network uses its parameters outside of its blocks.
     """
     for module in model.modules():
         if isinstance(module, Groenquist):
             raise ArgumentError(
                 "parameters",
-                f"{type(module).__name__} looks at its maps outside of the forward pass, where "
+                f"{type(module).__name__} uses its maps outside of the forward pass, where "
                 "they are in shards",
                 'Set it to "replicated"',
             )
@@ -44,33 +44,33 @@ def shard_parameters(model: nn.Module, device: torch.device) -> None:
         for block in _blocks(network):
             fully_shard(block, mesh=mesh)
         fully_shard(network, mesh=mesh)
-    left = [name for name, p in model.named_parameters() if not isinstance(p, DTensor)]
-    if left:
+    unsharded = [name for name, p in model.named_parameters() if not isinstance(p, DTensor)]
+    if unsharded:
         raise ArgumentError(
             "parameters",
-            f"{', '.join(left)} belong to no network: they would not be averaged",
+            f"{', '.join(unsharded)} belong to no network: they would not be averaged",
             'Set it to "replicated"',
         )
 
 
 def _blocks(module: nn.Module) -> list[nn.Module]:
-    """The parts that are gathered at once; lists of them are looked into, networks are not."""
-    found: list[nn.Module] = []
+    """Return the blocks that are gathered at once: list items are blocks, networks are whole."""
+    blocks: list[nn.Module] = []
     for child in module.children():
         if isinstance(child, nn.ModuleList):
-            found += [c for c in child if any(True for _ in c.parameters())]
+            blocks += [c for c in child if any(True for _ in c.parameters())]
         elif not isinstance(child, Network) and any(True for _ in child.parameters()):
-            found.append(child)
-    return found
+            blocks.append(child)
+    return blocks
 
 
 def in_shards(model: nn.Module) -> bool:
-    """Whether its parameters are."""
+    """Return True if the model's parameters are in shards."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
 def whole(state: Any) -> Any:
-    """A state dictionary with whole tensors in place of shards; called by all processes alike."""
+    """Return a state dictionary with whole tensors instead of shards; a collective call."""
     if isinstance(state, DTensor):
         return state.full_tensor().cpu()
     if isinstance(state, dict):
@@ -81,7 +81,7 @@ def whole(state: Any) -> Any:
 
 
 def like(value: Tensor, parameter: Tensor) -> Tensor:
-    """A whole tensor as that of a parameter: in shards if the parameter is."""
+    """Return a whole tensor in the form of a parameter: in shards if the parameter is."""
     if not isinstance(parameter, DTensor) or value.shape != parameter.shape:
         return value
     on_device = value.to(parameter.device)
@@ -90,11 +90,11 @@ def like(value: Tensor, parameter: Tensor) -> Tensor:
 
 
 def optimizer_state_like(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-    """A whole state of an optimiser in shards like those of its parameters.
+    """Return an optimiser's whole state in shards like those of its parameters.
 
     Args:
-        optimizer: whose parameters tell the shards.
-        state: of `Optimizer.state_dict()`, with whole tensors.
+        optimizer: optimiser with sharded parameters.
+        state: result of `Optimizer.state_dict()`, with whole tensors.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     shards = {

@@ -41,26 +41,27 @@ _SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else 
 
 
 class SpatialStrategy(WatchedStrategy):
-    """Splits each sample into lat x lon parts; the run equals one that does not, to rounding.
+    """Split each sample into lat x lon parts, with the results of a serial run to rounding.
 
-    Processes that hold parts of the same samples exchange halos and sums. Several such groups
-    share the dates, as data parallel training does: there are world / (lat lon) of them.
-    Gradients are averaged over all processes, so that any Lightning option that works with DDP
-    works here. Parameters and optimiser states are whole on each process, and checkpoints are
-    those of a serial run: they move freely between numbers of processes.
+    Processes that hold parts of the same samples exchange halos and sums. The world / (lat lon)
+    groups of such processes share the dates, as in data-parallel training. Gradients are averaged
+    over all processes, so that any Lightning option that works with DDP works here. Parameters and
+    optimiser states are whole on each process, and checkpoints are those of a serial run: they move
+    freely between numbers of processes.
 
     On the command line: `--trainer.strategy=SpatialStrategy --trainer.strategy.lat=4`, or
     `--trainer.strategy=ddp_spatial` for the defaults. The NCCL backend is untested: it has not run
     on two GPUs yet.
 
     Args:
-        lat: parts of the rows; "auto" for as few as fit into memory, by the cost model.
-        lon: parts of the columns.
-        timeout: seconds after which a process that waits for another one gives up.
-        process_group_backend: "gloo" or "nccl"; None for that of the device.
-        find_unused_parameters: as for DDP.
+        lat: number of parts of the rows; "auto" for the fewest that fit into memory, by the cost
+            model.
+        lon: number of parts of the columns.
+        timeout: seconds after which waiting for another process is an error.
+        process_group_backend: "gloo" or "nccl"; None for the device's default.
+        find_unused_parameters: option of DDP: detect parameters without gradient.
         parameters: "replicated" on each process, or "sharded" over all of them (FSDP2), for models
-            whose parameters and optimiser states are what does not fit. Checkpoints are the same.
+            whose parameters and optimiser states do not fit into memory. Checkpoints are the same.
         start_method: "popen" to start processes by the same command again, or "spawn", "fork",
             "forkserver".
 
@@ -85,7 +86,9 @@ class SpatialStrategy(WatchedStrategy):
         if parameters not in get_args(Parameters):
             raise UnknownNameError("parameters", parameters, get_args(Parameters))
         if not timeout > 0:
-            raise ArgumentError("timeout", f"{timeout} is not positive", "Give it in seconds")
+            raise ArgumentError(
+                "timeout", f"{timeout} is not positive", "Choose a number of seconds"
+            )
         super().__init__(
             process_group_backend=process_group_backend,
             timeout=timedelta(seconds=timeout),
@@ -103,27 +106,27 @@ class SpatialStrategy(WatchedStrategy):
         """This process's part of the grid.
 
         Raises:
-            ArgumentError: nothing has told the grid yet.
+            ArgumentError: the size of the grid is not known yet.
         """
         if self._domain is None:
             raise ArgumentError(
                 "data",
-                f"{type(self).__name__} does not know the grid that it is to split",
+                f"{type(self).__name__} has no size of the grid to split",
                 "Use EnsembleDataModule, or a data module whose setup() calls "
                 "trainer.strategy.share((rows, columns)) and reads that part",
             )
         return self._domain
 
     def setup_environment(self) -> None:
-        """A run begins: shares are of its processes."""
+        """Start the processes; the shares of an earlier run are discarded."""
         self._share = None
         super().setup_environment()
 
     def share(self, grid: Grid) -> Share:
-        """What this process reads: which of the dates, and which rows and columns.
+        """Return what this process reads: which dates, rows and columns.
 
-        The first call of a run is one of all processes. After it, and after the run, each gets the
-        same answer on its own.
+        The first call of a run is collective; later calls return the same result without
+        communication.
 
         Args:
             grid: rows and columns of the data.
@@ -161,7 +164,7 @@ class SpatialStrategy(WatchedStrategy):
         return self._mesh
 
     def _chosen(self, grid: Grid) -> int:
-        """What "auto" is: the first process decides and says why."""
+        """Return the number of parts for "auto"; the first process decides and logs why."""
         model = self.lightning_module
         chosen: ChosenLat | ArgumentError | None = None
         if self.is_global_zero:
@@ -171,23 +174,23 @@ class SpatialStrategy(WatchedStrategy):
                 chosen = lat_of_run(model, trainer, grid, self.world_size, self.lon, memory)
             except ArgumentError as error:
                 chosen = error
-        found: ChosenLat | ArgumentError = self.broadcast(chosen)  # type: ignore[assignment]
-        if isinstance(found, ArgumentError):
-            raise found
+        choice: ChosenLat | ArgumentError = self.broadcast(chosen)  # type: ignore[assignment]
+        if isinstance(choice, ArgumentError):
+            raise choice
         if self.is_global_zero:
-            sys.stderr.write(f"ddp_spatial: {found}\n")
-        return found.lat
+            sys.stderr.write(f"ddp_spatial: {choice}\n")
+        return choice.lat
 
     @property
     def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """Processes with parts of the same samples draw the same ones."""
+        """Arguments of the sampler: processes with parts of the same samples draw the same ones."""
         parts = 1 if self.lat == "auto" else self.lat * self.lon
         mesh = self._mesh
         world = mesh.data_world if mesh else self.world_size // parts
         return {"num_replicas": world, "rank": self.global_rank // (self.world_size // world)}
 
     def setup(self, trainer: pl.Trainer) -> None:
-        """Looks at every module of the model, and splits the grid from here on."""
+        """Check every module of the model, and split the grid from here on."""
         domain = self.domain
         assert self.lightning_module is not None
         if domain.size > 1:
@@ -196,14 +199,14 @@ class SpatialStrategy(WatchedStrategy):
         if trainer.state.fn == "fit" or not in_shards(self.lightning_module):
             super().setup(trainer)
             return
-        # evaluation after a training in shards: there is nothing to make equal
+        # evaluation after sharded training: nothing to synchronise
         assert self.accelerator is not None
         self.accelerator.setup(trainer)
         self.model_to_device()
         self.setup_precision_plugin()
 
     def configure_ddp(self) -> None:
-        """Parameters on each process under DDP, or in shards."""
+        """Replicate the parameters under DDP, or shard them."""
         if self.parameters == "replicated":
             # buffers are statistics of whole fields, the same in all parts of the same samples
             self._ddp_kwargs[_SYNC_BUFFERS] = self.world_size > self.domain.size
@@ -214,38 +217,38 @@ class SpatialStrategy(WatchedStrategy):
             shard_parameters(self.model, self.root_device)
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        """The whole state of the model, as a serial run would save it."""
+        """Return the whole state of the model, as a serial run would save it."""
         state: dict[str, Any] = whole(super().lightning_module_state_dict())
         return state
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-        """The whole state of an optimiser."""
+        """Return the whole state of an optimiser."""
         state: dict[str, Tensor] = whole(super().optimizer_state(optimizer))
         return state
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        """Takes the whole states of a checkpoint, in shards where parameters are."""
+        """Load whole optimiser states of a checkpoint, sharded where parameters are."""
         pairs = zip(self.optimizers, checkpoint["optimizer_states"], strict=True)
         states = [optimizer_state_like(optimizer, state) for optimizer, state in pairs]
         super().load_optimizer_state_dict({**checkpoint, "optimizer_states": states})
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
-        """Takes the whole state of a checkpoint, in shards where parameters are."""
+        """Load the whole model state of a checkpoint, sharded where parameters are."""
         assert self.lightning_module is not None
         own = self.lightning_module.state_dict()
         state = checkpoint["state_dict"]
-        found = {key: like(value, own.get(key, value)) for key, value in state.items()}
-        super().load_model_state_dict({**checkpoint, "state_dict": found}, strict)
+        own_part = {key: like(value, own.get(key, value)) for key, value in state.items()}
+        super().load_model_state_dict({**checkpoint, "state_dict": own_part}, strict)
 
     def process_dataloader(self, dataloader: object) -> object:
-        """Refuses loaders of which one process would come to the end before another.
+        """Reject data loaders whose lengths differ between processes.
 
         Raises:
             ArgumentError: on all processes alike.
         """
         try:
             length = len(dataloader)  # type: ignore[arg-type]
-        except (TypeError, NotImplementedError):  # of a stream, whose length nobody knows
+        except (TypeError, NotImplementedError):  # a stream of unknown length
             length = -1
         lengths: list[Any] = [None] * self.world_size
         dist.all_gather_object(lengths, length)
@@ -253,12 +256,12 @@ class SpatialStrategy(WatchedStrategy):
             raise ArgumentError(
                 "data",
                 f"the processes have loaders of {', '.join(map(str, lengths))} batches",
-                "Give each process as many: the last would wait for the others",
+                "Use equal numbers of batches: otherwise processes would wait forever",
             )
         return dataloader
 
     def teardown(self) -> None:
-        """The grid is whole again."""
+        """End the split of the grid."""
         self._entered.close()
         super().teardown()
         if self._mesh is not None and dist.is_initialized():
@@ -267,7 +270,7 @@ class SpatialStrategy(WatchedStrategy):
 
 
 def levels_of(model: nn.Module | None) -> tuple[int, Odd]:
-    """How often the networks of a model halve the grid, and what becomes of odd numbers.
+    """Return how often a model's networks halve the grid, and how they treat odd lengths.
 
     Raises:
         ArgumentError: networks that treat them in different ways.

@@ -1,4 +1,4 @@
-"""A strategy that says in one error that another process was lost."""
+"""A DDP strategy that reports a lost process in one clear error."""
 
 from typing import Any
 
@@ -11,36 +11,36 @@ class WatchedStrategy(DDPStrategy):
     """DDP whose steps end in a `LostProcessError` if another process ends or hangs."""
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """A batch of training."""
+        """Train on a batch; raise `LostProcessError` if another process is lost."""
         with one_error_for_lost_processes(self.global_rank):
             return super().training_step(*args, **kwargs)
 
     def backward(self, *args: Any, **kwargs: Any) -> Any:
-        """Its backward pass."""
+        """Run the backward pass; raise `LostProcessError` if another process is lost."""
         with one_error_for_lost_processes(self.global_rank):
             return super().backward(*args, **kwargs)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
-        """The step that follows."""
+        """Update the parameters; raise `LostProcessError` if another process is lost."""
         with one_error_for_lost_processes(self.global_rank):
             return super().optimizer_step(*args, **kwargs)
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """A batch of validation."""
+        """Validate a batch; raise `LostProcessError` if another process is lost."""
         with one_error_for_lost_processes(self.global_rank):
             return super().validation_step(*args, **kwargs)
 
     def test_step(self, *args: Any, **kwargs: Any) -> Any:
-        """A batch of the test."""
+        """Test a batch; raise `LostProcessError` if another process is lost."""
         with one_error_for_lost_processes(self.global_rank):
             return super().test_step(*args, **kwargs)
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
-        """A batch to predict."""
+        """Predict a batch; raise `LostProcessError` if another process is lost."""
         with one_error_for_lost_processes(self.global_rank):
             return super().predict_step(*args, **kwargs)
 
     def barrier(self, *args: Any, **kwargs: Any) -> None:
-        """Waits for all processes."""
+        """Wait for all processes; raise `LostProcessError` if one is lost."""
         with one_error_for_lost_processes(self.global_rank):
             super().barrier(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Statistical post-processing: methods that are solved, not trained."""
+"""Statistical post-processing: methods that are fitted in closed form or by Newton's method."""
 
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.bias import BiasMap

@@ -1,4 +1,4 @@
-"""What a statistical method is: it collects the training batches and solves once."""
+"""The base class of statistical methods: collect the training batches, then solve once."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from ens10.models.domain import current
 class StatisticalMethod(nn.Module):
     """A post-processing method without gradient descent.
 
-    `collect` every training batch, then `solve`; the coefficients are buffers, so that the
-    method is saved and loaded as a network is. Buffers take their shape from the checkpoint.
+    Call `collect` for every training batch, then `solve`. The coefficients are buffers, so that the
+    method is saved and loaded like a network. Buffers take their shape from the checkpoint.
     """
 
     def __init__(self) -> None:
@@ -31,9 +31,9 @@ class StatisticalMethod(nn.Module):
         return sum(b.numel() for b in self.buffers() if b.is_floating_point())
 
     def __call__(self, batch: Batch) -> Distribution:
-        """The forecast of `forward`, in full precision also under mixed precision.
+        """Return the forecast in full precision, also under mixed precision.
 
-        Coefficients are in units of the target: half precision knows 280 K to the nearest 2 K.
+        Coefficients are in units of the target: half precision rounds 280 K by up to 1 K.
         """
         with torch.autocast(batch["raw_mean"].device.type, enabled=False):
             forecast: Distribution = super().__call__(batch)
@@ -41,11 +41,11 @@ class StatisticalMethod(nn.Module):
 
     @abstractmethod
     def collect(self, batch: Batch) -> None:
-        """Takes in one training batch; the batch's arrays may be reused after the call."""
+        """Add one training batch; its arrays may be reused after the call."""
 
     @abstractmethod
     def solve(self) -> None:
-        """Computes the coefficients from what was collected and lets go of it.
+        """Compute the coefficients from the collected data, and free these.
 
         Raises:
             ArgumentError: nothing was collected.
@@ -53,7 +53,7 @@ class StatisticalMethod(nn.Module):
 
     @abstractmethod
     def forward(self, batch: Batch) -> Distribution:
-        """The forecast for a batch.
+        """Return the forecast for a batch.
 
         Raises:
             ArgumentError: the method was neither solved nor loaded from a checkpoint.
@@ -68,7 +68,7 @@ class StatisticalMethod(nn.Module):
             )
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        # the grid is known from the checkpoint only: make room for what it holds
+        # only the checkpoint has the grid: allocate buffers of its shapes
         for name, buffer in self._buffers.items():
             loaded = state_dict.get(prefix + name)
             if buffer is not None and loaded is not None and loaded.shape != buffer.shape:
@@ -77,7 +77,7 @@ class StatisticalMethod(nn.Module):
 
 
 def nothing_collected(method: StatisticalMethod) -> ArgumentError:
-    """The error of `solve` without training data."""
+    """Return the error of `solve` without training data."""
     return ArgumentError(
         "method",
         f"{type(method).__name__} saw no training batch",
@@ -86,7 +86,7 @@ def nothing_collected(method: StatisticalMethod) -> ArgumentError:
 
 
 def no_members(method: StatisticalMethod) -> ArgumentError:
-    """The error of a method that needs the members of a batch without them."""
+    """Return the error of a method that needs the members of a batch without them."""
     return ArgumentError(
         "members",
         f"the batch holds no ensemble members, which {type(method).__name__} needs",
@@ -95,7 +95,7 @@ def no_members(method: StatisticalMethod) -> ArgumentError:
 
 
 def require_same_grid(method: StatisticalMethod, fitted: Tensor, batch: Batch) -> None:
-    """Refuses a batch on another grid than the coefficients'.
+    """Reject a batch on another grid than that of the coefficients.
 
     Raises:
         ArgumentError: naming both grids.

@@ -1,4 +1,4 @@
-"""Bias map: the ensemble moved by its mean error at each grid point and time of year."""
+"""Bias map: the ensemble corrected by its mean error at each grid point and time of year."""
 
 import torch
 from torch import Tensor
@@ -22,14 +22,14 @@ class BiasMap(StatisticalMethod):
     time of year by least squares. A point with fewer than three dates per coefficient has a
     constant correction, one without any date none.
 
-    Until it is solved it holds 16 (6 H + 3) bytes for each grid point, whatever the number of
+    Until `solve` it uses 16 (6 H + 3) bytes for each grid point, whatever the number of
     dates.
 
     Args:
-        harmonics: H of the annual cycle; 0 for a constant.
-        members: move the members and give an ensemble; otherwise a normal distribution with the
-            raw standard deviation.
-        estimator: of the ensemble's CRPS.
+        harmonics: number H of harmonics of the annual cycle; 0 for a constant.
+        members: True to shift the members and forecast an ensemble; otherwise a normal distribution
+            with the raw standard deviation.
+        estimator: estimator of the ensemble's CRPS.
 
     Raises:
         ArgumentError: a negative number of harmonics.
@@ -46,14 +46,14 @@ class BiasMap(StatisticalMethod):
         self._sums: CycleSums | None = None
 
     def collect(self, batch: Batch) -> None:
-        """Adds the errors of the batch to the sums."""
+        """Add the errors of the batch to the sums."""
         if self._sums is None:
             self._sums = CycleSums(self.harmonics)
         error = batch["target"].double() - batch["raw_mean"].double()
         self._sums.add(error, batch["weights"] > 0, batch["dates"])
 
     def solve(self) -> None:
-        """Fixes the correction."""
+        """Compute the correction."""
         if self._sums is None:
             raise nothing_collected(self)
         mean, _, count = self._sums.finish()
@@ -63,17 +63,17 @@ class BiasMap(StatisticalMethod):
         self._sums = None
 
     def correction(self, batch: Batch) -> Tensor:
-        """What is added to the ensemble, (N, H, W), target units."""
+        """Return the correction of the ensemble, (N, H, W), in units of the target."""
         self._require_solved()
         require_same_grid(self, self.coefficients, batch)
         cycle = annual_cycle(batch["dates"], self.harmonics).to(self.coefficients)
         return torch.einsum("nk,khw->nhw", cycle, self.coefficients)
 
     def forward(self, batch: Batch) -> Distribution:
-        """Normal with the raw spread, or the moved members.
+        """Return a normal with the raw spread, or the shifted members.
 
         Raises:
-            ArgumentError: members are asked for and the batch has none.
+            ArgumentError: `members` is True and the batch has none.
         """
         correction = self.correction(batch)
         if not self.members:

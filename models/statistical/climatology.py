@@ -1,4 +1,4 @@
-"""Climatology: the forecast of someone who knows the past but no model."""
+"""Climatology: the distribution of past truth at each grid point."""
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ from ens10.models.statistical.base import (
 class Climatology(StatisticalMethod):
     """A normal distribution with the mean and deviation (n - 1) of the training truth.
 
-    Per grid point, over all training dates alike, with no annual cycle. A point with no valid
-    truth has a NaN forecast; one with a single date has sigma 0.
+    Per grid point, over all training dates, without annual cycle. A point with no valid truth has a
+    NaN forecast; one with a single date has sigma 0.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Climatology(StatisticalMethod):
         self._state: tuple[Tensor, Tensor, Tensor] | None = None
 
     def collect(self, batch: Batch) -> None:
-        """Merges the batch into count, mean and sum of squares (Chan et al. 1983), float64."""
+        """Merge the batch into count, mean and sum of squares (Chan et al. 1983), float64."""
         valid = batch["weights"].cpu() > 0
         truth = batch["target"].to("cpu", torch.float64)
         count = valid.sum(0).double()
@@ -44,7 +44,7 @@ class Climatology(StatisticalMethod):
         self._state = (count, mean, squares)
 
     def solve(self) -> None:
-        """Fixes mean and deviation."""
+        """Compute mean and standard deviation."""
         if self._state is None:
             raise nothing_collected(self)
         count, mean, squares = self._state
@@ -56,7 +56,7 @@ class Climatology(StatisticalMethod):
         self._state = None
 
     def forward(self, batch: Batch) -> Normal:
-        """The same distribution for every date of the batch."""
+        """Return the same distribution for every date of the batch."""
         self._require_solved()
         require_same_grid(self, self.mu, batch)
         count = batch["raw_mean"].shape[0]

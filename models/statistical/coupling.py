@@ -18,15 +18,15 @@ _LEAST_LEVEL = 1e-6  # a random level of 0 would be drawn as -inf
 
 
 class Coupled(StatisticalMethod):
-    """A marginal method whose forecast is given members with ranks from elsewhere.
+    """A marginal method whose forecast is turned into members with the ranks of a template.
 
     Args:
         marginal: the method of the forecast at each point.
         variant: "quantile": the levels (k - 1/2) / M, which have the least plain CRPS (Brocker
-            2012, doi:10.1002/qj.1891); "random": M random levels, drawn anew for each date and
-            used at all points, so that they add no noise in space.
-        seed: of random levels and of the order of equal ranks.
-        estimator: of the forecast's CRPS.
+            2012, doi:10.1002/qj.1891); "random": M random levels, drawn for each date and used at
+            all points, so that they add no noise in space.
+        seed: seed of random levels and of the order of equal ranks.
+        estimator: estimator of the forecast's CRPS.
 
     Raises:
         UnknownNameError: another variant.
@@ -50,11 +50,11 @@ class Coupled(StatisticalMethod):
         return self.marginal.fitted_parameters
 
     def collect(self, batch: Batch) -> None:
-        """For the marginal method."""
+        """Pass the batch to the marginal method."""
         self.marginal.collect(batch)
 
     def solve(self) -> None:
-        """Solves the marginal method."""
+        """Solve the marginal method."""
         self.marginal.solve()
         self.solved.fill_(True)
 
@@ -66,14 +66,13 @@ class Coupled(StatisticalMethod):
 class ECC(Coupled):
     """Ensemble copula coupling: members in the order of the raw members at each point.
 
-    Schefzik et al. (2013), doi:10.1214/13-STS443. Each member keeps the rank that it has in the
-    raw ensemble, and with it the raw ensemble's patterns in space. There are as many members as
-    in the batch. `couple` does the same for the forecast of any model. The arguments are those of
-    `Coupled`.
+    Schefzik et al. (2013), doi:10.1214/13-STS443. Each member keeps its rank in the raw ensemble,
+    and so the raw ensemble's spatial patterns. There are as many members as in the batch. `couple`
+    does the same for the forecast of any model. The arguments are those of `Coupled`.
     """
 
     def forward(self, batch: Batch) -> Ensemble:
-        """Members (N, M, H, W).
+        """Return members (N, M, H, W) in the order of the raw members.
 
         Raises:
             ArgumentError: the batch has no members.
@@ -92,15 +91,15 @@ def couple(
     seed: int = 0,
     estimator: Estimator = "plain",
 ) -> Ensemble:
-    """Members of a marginal forecast with the ranks of a template.
+    """Draw members from a marginal forecast, with the ranks of a template.
 
     Args:
         forecast: distributions of N dates.
         template: (N, M, H, W) fields whose order at each point the members take.
-        dates: (N,) valid dates in seconds; results do not depend on which dates come together.
-        variant: see `Coupled`.
-        seed: of random levels and of the order of equal template values.
-        estimator: of the members' CRPS.
+        dates: (N,) valid dates in seconds; results do not depend on the batch.
+        variant: "quantile" or "random", see `Coupled`.
+        seed: seed of random levels and of the order of equal template values.
+        estimator: estimator of the members' CRPS.
 
     Raises:
         UnknownNameError: another variant.
@@ -122,15 +121,14 @@ def couple(
 
 
 def ranks(template: Tensor, dates: Tensor, seed: int) -> Tensor:
-    """Rank of each member among all at its point, from 0; NaN ranks highest.
+    """Return the rank of each member at each point, from 0; NaN ranks highest.
 
-    Equal values are put in an order of the members that is drawn for each date, the same at all
-    points of it.
+    Ties are broken by a random order of the members, drawn for each date and used at all points.
 
     Args:
         template: (N, M, H, W).
         dates: (N,) seconds.
-        seed: of the orders.
+        seed: seed of the random orders.
     """
     size = template.shape[1]
     drawn = _for_dates(lambda random: random.permutation(size), dates, seed, "ties")
@@ -140,17 +138,17 @@ def ranks(template: Tensor, dates: Tensor, seed: int) -> Tensor:
 
 
 def check_variant(variant: str) -> None:
-    """Refuses what is no variant.
+    """Reject an unknown variant.
 
     Raises:
-        UnknownNameError: naming those that are.
+        UnknownNameError: another variant than "quantile" or "random".
     """
     if variant not in get_args(Variant):
         raise UnknownNameError("variant", variant, get_args(Variant))
 
 
 def generator_of(date: int, seed: int, purpose: str) -> np.random.Generator:
-    """Random numbers that are a date's own, whatever the batch it is in."""
+    """Return a random generator that depends on date and seed only, not on the batch."""
     return np.random.default_rng([seed, date % 2**63, *purpose.encode()])
 
 
@@ -163,5 +161,5 @@ def _at_random_levels(forecast: Distribution, size: int, dates: Tensor, seed: in
 def _for_dates(
     draw: Callable[[np.random.Generator], np.ndarray], dates: Tensor, seed: int, purpose: str
 ) -> Tensor:
-    made = [draw(generator_of(int(date), seed, purpose)) for date in dates.tolist()]
-    return torch.from_numpy(np.stack(made))
+    draws = [draw(generator_of(int(date), seed, purpose)) for date in dates.tolist()]
+    return torch.from_numpy(np.stack(draws))

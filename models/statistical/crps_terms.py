@@ -35,28 +35,28 @@ class Terms(NamedTuple):
 
 
 def check_family(name: str) -> None:
-    """Refuses a family that has no location and scale here.
+    """Reject a family without location and scale.
 
     Raises:
-        UnknownNameError: naming those that have.
+        UnknownNameError: another family; the message lists the known ones.
     """
     if name not in get_args(FamilyName):
         raise UnknownNameError("family", name, get_args(FamilyName))
 
 
 def is_bounded(name: str) -> bool:
-    """Whether the family has bounds."""
+    """Return True if the family has bounds."""
     return name.startswith(("truncated", "censored"))
 
 
 def crps_terms(
     family: str, mu: Floats, sigma: Floats, y: Floats, bounds: tuple[Floats, Floats] | None
 ) -> Terms:
-    """The terms at each sample.
+    """Return the CRPS and its derivatives at each sample.
 
     The normal's are exact. For the other families the first derivatives are exact
-    (`ens10.metrics.families`) and the second ones differences of these, which only steer Newton's
-    steps: the minimum is where the first derivatives vanish.
+    (`ens10.metrics.families`) and the second ones finite differences of these, which affect only
+    Newton's steps: the minimum is where the first derivatives vanish.
 
     Args:
         family: name.
@@ -73,8 +73,8 @@ def crps_terms(
     value = formula.on_arrays(formula.value, *np.broadcast_arrays(mu, sigma, *rest))
 
     def slopes(mu: Floats, sigma: Floats) -> tuple[Floats, Floats]:
-        made = formula.on_arrays(formula.partials, *np.broadcast_arrays(mu, sigma, *rest))  # type: ignore[arg-type]
-        return made[0], made[1]
+        derivatives = formula.on_arrays(formula.partials, *np.broadcast_arrays(mu, sigma, *rest))  # type: ignore[arg-type]
+        return derivatives[0], derivatives[1]
 
     by_mu, by_sigma = slopes(mu, sigma)
     moved_mu, cross = slopes(mu + step, sigma)
@@ -90,7 +90,7 @@ def crps_terms(
 
 
 def _normal(mu: Floats, sigma: Floats, y: Floats) -> Terms:
-    """Gneiting et al. (2005), doi:10.1175/MWR2904.1."""
+    """Return the exact terms of the normal (Gneiting et al. 2005, doi:10.1175/MWR2904.1)."""
     z = (y - mu) / sigma
     phi = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
     by_mu = 1 - 2 * special.ndtr(z)

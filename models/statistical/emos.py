@@ -26,8 +26,8 @@ class EMOS(StatisticalMethod):
     Points (or a whole fit) with fewer than three valid dates keep the raw ensemble: a = c = 0,
     b = d = 1.
 
-    Training batches are kept in a temporary file, 12 bytes for each date and point; main memory
-    holds a few blocks of points, which are fitted in parallel.
+    Training batches are stored in a temporary file, 12 bytes per date and point; main memory holds
+    a few blocks of points, which are fitted in parallel.
 
     Args:
         local: one fit per grid point instead of one for all.
@@ -36,7 +36,7 @@ class EMOS(StatisticalMethod):
     def __init__(self, local: bool = False) -> None:
         super().__init__()
         self.local = local
-        # mu = mean + bias + slope (mean - centre): float32 would lose a + b mean for Z500
+        # mu = mean + bias + slope (mean - centre): a + b mean would cancel in float32 for Z500
         for name in ("bias", "slope", "centre", "c", "d"):
             self.register_buffer(name, torch.zeros(0, 0))
         self.bias: Tensor
@@ -62,14 +62,14 @@ class EMOS(StatisticalMethod):
         return 1 + self.slope.double()
 
     def collect(self, batch: Batch) -> None:
-        """Writes truth, mean and deviation to the temporary file."""
+        """Write truth, mean and deviation to the temporary file."""
         if self._spool is None:
             self._spool = Spool()
         fields = [batch["target"], batch["raw_mean"], batch["raw_std"]]
         self._spool.append(fields, batch["weights"], batch["dates"])
 
     def solve(self) -> None:
-        """Fits the coefficients, in blocks of points."""
+        """Fit the coefficients, in blocks of points."""
         if self._spool is None:
             raise nothing_collected(self)
         spool = self._spool
@@ -87,7 +87,7 @@ class EMOS(StatisticalMethod):
         self._spool = None
 
     def forward(self, batch: Batch) -> Normal:
-        """Normal with mu and sigma (N, H, W); NaN where the raw ensemble is."""
+        """Return a normal with mu and sigma (N, H, W); NaN where the raw ensemble is."""
         self._require_solved()
         if self.local:
             require_same_grid(self, self.bias, batch)
@@ -99,14 +99,14 @@ class EMOS(StatisticalMethod):
 
 
 def _block(spool: Spool, points: slice) -> Block:
-    """Truth, mean, variance and weight of some points, one row for each."""
+    """Read truth, mean, variance and weight of some points, one row for each."""
     data = spool.read(points)
-    known = np.isfinite(data).all(0)
-    weights: Floats = spool.area.reshape(-1)[points, None] * known
+    valid = np.isfinite(data).all(0)
+    weights: Floats = spool.area.reshape(-1)[points, None] * valid
     truth, mean, std = np.where(weights > 0, data, 0.0)
     return Block(truth, mean, std**2, weights)
 
 
 def _as_one(block: Block) -> Block:
-    """All points of a block as one problem."""
+    """Merge all points of a block into one problem."""
     return Block(*(x.reshape(1, -1) for x in (block.r, block.u, block.v, block.w)))

@@ -1,4 +1,4 @@
-"""The annual cycle as harmonics, and regressions on it from sums that do not grow with the dates.
+"""The annual cycle as harmonics, and regressions on it from sums of fixed size.
 
 With e_k = exp(i k omega t), a real cycle of H harmonics is sum of c_k e_k over -H <= k <= H. The
 least-squares fit of y needs only the sums of e_n and of y e_n, and that of the squared residual
@@ -14,26 +14,26 @@ from torch import Tensor
 
 from ens10.errors import ArgumentError
 
-_YEAR = 365.2425 * 86400  # seconds: the mean calendar year, so that no leap year jumps
-_DATES_PER_COEFFICIENT = 3  # with fewer a cycle is not told from noise
+_YEAR = 365.2425 * 86400  # seconds in a mean calendar year: no jump in leap years
+_DATES_PER_COEFFICIENT = 3  # with fewer a cycle cannot be distinguished from noise
 
 
 def check_harmonics(harmonics: int) -> None:
-    """Refuses a number of harmonics that cannot be.
+    """Reject a negative number of harmonics.
 
     Raises:
         ArgumentError: a negative number.
     """
     if harmonics < 0:
-        raise ArgumentError("harmonics", f"{harmonics} is negative", "Give 0 for no annual cycle")
+        raise ArgumentError("harmonics", f"{harmonics} is negative", "Choose 0 for no annual cycle")
 
 
 def annual_cycle(dates: Tensor, harmonics: int) -> Tensor:
-    """The functions 1, cos, sin, cos 2, sin 2, ... of the time of year.
+    """Return the functions 1, cos, sin, cos 2, sin 2, ... of the time of year.
 
     Args:
         dates: (N,) seconds since 1970-01-01 00 UTC.
-        harmonics: H, 0 for the constant alone.
+        harmonics: number H of harmonics, 0 for the constant alone.
 
     Returns:
         (N, 1 + 2 H) float64.
@@ -46,9 +46,9 @@ def annual_cycle(dates: Tensor, harmonics: int) -> Tensor:
 
 
 class CycleSums:
-    """Sums over dates from which cycles of mean and variance are made at each grid point.
+    """Sums over dates that determine annual cycles of mean and variance at each grid point.
 
-    It holds 16 (6 H + 3) bytes for each point, whatever the number of dates.
+    They take 16 (6 H + 3) bytes for each point, for any number of dates.
 
     Args:
         harmonics: H.
@@ -61,7 +61,7 @@ class CycleSums:
         self._sums: list[Tensor] = []
 
     def add(self, values: Tensor, valid: Tensor, dates: Tensor) -> None:
-        """Takes in values (N, H, W) where `valid`, at `dates` (N,)."""
+        """Add values (N, H, W) where `valid`, at `dates` (N,)."""
         valid = valid.cpu()
         y = torch.where(valid, values.detach().to("cpu", torch.float64), 0)
         if self._reference is None:
@@ -79,7 +79,7 @@ class CycleSums:
         self._sums = [a + b for a, b in zip(old, parts, strict=True)]
 
     def finish(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The least-squares cycles.
+        """Solve for the least-squares cycles of mean and variance.
 
         Returns:
             Coefficients of the mean and of the variance about it (n minus their number),
@@ -88,7 +88,7 @@ class CycleSums:
             variance; one without any has a mean of NaN.
         """
         if self._reference is None:
-            raise ArgumentError("cycle", "no date was taken in")
+            raise ArgumentError("cycle", "no date was added")
         count = self._sums[0][0].real
         mean, variance = self._fit(self.harmonics)
         if self.harmonics:
@@ -104,15 +104,15 @@ class CycleSums:
         gram = torch.stack(
             [torch.stack([self._sum(0, k - j) for k in _orders(h)], -1) for j in _orders(h)], -2
         )
-        # a pseudo-inverse: dates of one season alone do not tell all harmonics
+        # pseudo-inverse: dates of one season do not determine all harmonics
         inverse = torch.linalg.pinv(gram, hermitian=True, rtol=1e-9)
         right = torch.stack([self._sum(1, -n) for n in _orders(h)], -1)
         c = (inverse @ right.unsqueeze(-1)).squeeze(-1)
         squares = torch.stack([self._squared_residual(c, n, h) for n in _orders(h)], -1)
         variance = (inverse @ squares.unsqueeze(-1)).squeeze(-1)
         count = self._sums[0][0].real
-        left = (count - (2 * h + 1)).clamp(min=1)
-        variance = variance * (count / left).unsqueeze(-1)
+        degrees_of_freedom = (count - (2 * h + 1)).clamp(min=1)
+        variance = variance * (count / degrees_of_freedom).unsqueeze(-1)
         return self._real(c, h), self._real(variance, h)
 
     def _squared_residual(self, c: Tensor, n: int, h: int) -> Tensor:
@@ -124,12 +124,12 @@ class CycleSums:
         return total
 
     def _sum(self, power: int, n: int) -> Tensor:
-        """Sum of y^power e_n, (H, W); e_-n is the conjugate of e_n."""
-        found = self._sums[power][abs(n)]
-        return found if n >= 0 else found.conj()
+        """Return sum of y^power e_n, (H, W); e_-n is the conjugate of e_n."""
+        total = self._sums[power][abs(n)]
+        return total if n >= 0 else total.conj()
 
     def _real(self, c: Tensor, h: int) -> Tensor:
-        """Complex c_-h .. c_h as constant, cosines and sines; zeros up to the full number."""
+        """Convert complex c_-h .. c_h to constant, cosines and sines, padded with zeros."""
         real = torch.zeros(1 + 2 * self.harmonics, *c.shape[:-1], dtype=torch.float64)
         real[0] = c[..., h].real
         for k in range(1, h + 1):
@@ -143,7 +143,7 @@ def _orders(h: int) -> range:
 
 
 def _waves(dates: Tensor, order: int) -> Tensor:
-    """exp(i k omega t) for k from 0 to `order`, (N, order + 1)."""
+    """Return exp(i k omega t) for k from 0 to `order`, (N, order + 1)."""
     angle = dates.to("cpu", torch.float64) * (2 * math.pi / _YEAR)
     turns = angle[:, None] * torch.arange(order + 1, dtype=torch.float64)
     return torch.polar(torch.ones_like(turns), turns)

@@ -18,17 +18,16 @@ from ens10.models.statistical.spool import Spool, in_parallel
 
 
 class IsotonicRegression(StatisticalMethod):
-    """The distribution of the truth given the ensemble mean m, which rises with m and nothing else.
+    """The distribution of the truth given the ensemble mean m, constrained only to increase with m.
 
     Henzi, Ziegel and Gneiting (2021), doi:10.1111/rssb.12450; EasyUQ (Walz et al. 2024) where the
-    forecast is a single number, as here. At each threshold the probability of a truth at most
-    that high is the least-squares fit that does not rise with m; it minimises the CRPS among all
-    distributions that rise with m, without any parameter. The thresholds do not influence each
-    other, so that the probabilities at those used are exact. What is kept of the regression is
-    its quantiles at `levels` levels (k - 1/2) / K and at nodes, the quantiles of m in the
-    training dates; between nodes they are linear in m, beyond them constant (where the truth bends
-    sharply with m more nodes are worth some percent of the CRPS). Between the
-    levels, too, the forecast is linear.
+    forecast is a single number, as here. At each threshold the probability of a truth below it is
+    the least-squares fit that does not increase with m; this minimises the CRPS among all
+    distributions that increase stochastically with m. Thresholds are independent, so that the
+    probabilities at those used are exact. The stored result is the quantiles at `levels` levels (k
+    - 1/2) / K and at nodes, the quantiles of m in the training dates; they are linear in m between
+    nodes and constant beyond them (where the truth depends sharply on m, more nodes improve the
+    CRPS by some percent), and linear between the levels.
 
     The raw spread and the season are not used. A point without valid dates has a NaN forecast.
 
@@ -36,9 +35,9 @@ class IsotonicRegression(StatisticalMethod):
     holds a few blocks of points. The result has 4 G (K + 1) bytes for each point.
 
     Args:
-        levels: K, the number of quantiles.
-        nodes: G, the number of values of the mean.
-        thresholds: most thresholds at each point, quantiles of its truth.
+        levels: number K of quantiles.
+        nodes: number G of values of the mean.
+        thresholds: maximum number of thresholds at each point, quantiles of its truth.
 
     Raises:
         ArgumentError: fewer than one level or threshold, or than two nodes.
@@ -66,14 +65,14 @@ class IsotonicRegression(StatisticalMethod):
         return self.quantiles.numel()
 
     def collect(self, batch: Batch) -> None:
-        """Writes ensemble mean and truth to the temporary file."""
+        """Write ensemble mean and truth to the temporary file."""
         if self._spool is None:
             self._spool = Spool()
         fields = [batch["raw_mean"], batch["target"]]
         self._spool.append(fields, batch["weights"], batch["dates"])
 
     def solve(self) -> None:
-        """Fits all points, in blocks."""
+        """Fit all points, in blocks."""
         if self._spool is None:
             raise nothing_collected(self)
         spool = self._spool
@@ -84,8 +83,8 @@ class IsotonicRegression(StatisticalMethod):
 
         def of_block(points: slice) -> Floats:
             data = spool.read(points).swapaxes(0, 1)
-            made = torch.from_numpy(np.stack([self._of_point(*both) for both in data], 1))
-            means[:, points], quantiles[:, points] = made[: self.nodes], made[self.nodes :]
+            fitted = torch.from_numpy(np.stack([self._of_point(*both) for both in data], 1))
+            means[:, points], quantiles[:, points] = fitted[: self.nodes], fitted[self.nodes :]
             return np.zeros(1)
 
         in_parallel(of_block, spool.blocks())
@@ -96,7 +95,7 @@ class IsotonicRegression(StatisticalMethod):
         self._spool = None
 
     def forward(self, batch: Batch) -> Quantiles:
-        """The quantiles, (N, K, H, W)."""
+        """Return the quantiles, (N, K, H, W)."""
         self._require_solved()
         require_same_grid(self, self.node_means, batch)
         mean = batch["raw_mean"]
@@ -115,13 +114,13 @@ class IsotonicRegression(StatisticalMethod):
         return [(k + 0.5) / self.levels for k in range(self.levels)]
 
     def _at(self, place: Tensor) -> Tensor:
-        """Quantiles at nodes (N, 1, H, W), (N, K, H, W)."""
+        """Interpolate the quantiles to positions (N, 1, H, W) between nodes, (N, K, H, W)."""
         wide = self.quantiles.unsqueeze(0).expand(len(place), -1, -1, -1, -1)
         index = place.unsqueeze(1).expand(-1, self.levels, -1, -1, -1)
         return wide.gather(2, index).squeeze(2)
 
     def _of_point(self, mean: Floats, truth: Floats) -> Floats:
-        """Nodes (G) and quantiles (K G) of one point."""
+        """Fit one point: return nodes (G) and quantiles (K G)."""
         valid = np.isfinite(mean) & np.isfinite(truth)
         if not valid.any():
             return np.full(self.nodes * (1 + self.levels), np.nan)

@@ -1,4 +1,4 @@
-"""Member-by-member: each member is moved and the spread scaled, so that members stay members."""
+"""Member-by-member correction: shift the mean and scale the spread of the members."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, Self, get_args
@@ -33,16 +33,16 @@ class MemberByMember(StatisticalMethod):
     error's deviation, which makes Newton's method work and moves the minimum by less than what
     the dates determine. Points with fewer than three valid dates keep the raw members.
 
-    "fair" judges the distribution that members are drawn from. It assumes that members are
-    independent of each other, which scaling about their own mean breaks (Roberts 2026): 10
-    members come out 18 % too wide (5 % too narrow with "plain"). Look at spread and error and at
-    other ensemble sizes too. Ensembles of any size can be corrected.
+    "fair" scores the distribution that members are drawn from. It assumes independent members,
+    which scaling about their own mean violates (Roberts 2026): the spread of 10 members becomes 18
+    % too large (5 % too small with "plain"). Check the spread-error ratio, also for other ensemble
+    sizes. Ensembles of any size can be corrected.
 
     Training batches are kept in a temporary file, 4 (M + 1) bytes for each date and point; main
     memory holds a few blocks of points, which are fitted in parallel.
 
     Args:
-        estimator: of the CRPS that is minimised, and of the forecast's, "plain" or "fair".
+        estimator: estimator of the CRPS in fit and forecast, "plain" or "fair".
 
     Raises:
         UnknownNameError: another estimator.
@@ -78,7 +78,7 @@ class MemberByMember(StatisticalMethod):
         return 3 * self.bias.numel()
 
     def collect(self, batch: Batch) -> None:
-        """Writes members and truth to the temporary file.
+        """Write members and truth to the temporary file.
 
         Raises:
             ArgumentError: the batch has no members, or another number than those before.
@@ -90,7 +90,7 @@ class MemberByMember(StatisticalMethod):
         self._spool.append([batch["target"], batch["members"]], batch["weights"], batch["dates"])
 
     def solve(self) -> None:
-        """Fits all points, in blocks."""
+        """Fit all points, in blocks."""
         if self._spool is None:
             raise nothing_collected(self)
         spool = self._spool
@@ -110,7 +110,7 @@ class MemberByMember(StatisticalMethod):
         self._spool = None
 
     def forward(self, batch: Batch) -> Ensemble:
-        """The corrected members, (N, M, H, W).
+        """Return the corrected members, (N, M, H, W).
 
         Raises:
             ArgumentError: the batch has no members.
@@ -126,7 +126,7 @@ class MemberByMember(StatisticalMethod):
 
 
 def fit(data: Floats, fair: bool) -> Floats:
-    """Bias, slope, centre and gamma (P, 4) from truth and members (1 + M, P, N)."""
+    """Fit bias, slope, centre and gamma (P, 4) to truth and members (1 + M, P, N)."""
     valid = np.isfinite(data).all(0)
     count = valid.sum(1, keepdims=True)
     w = valid / np.maximum(count, 1)
@@ -153,12 +153,12 @@ def fit(data: Floats, fair: bool) -> Floats:
         theta = minimise(theta, problem)
     alpha, beta, gamma = (theta[:, i : i + 1] * scale for i in range(3))
     gamma = np.where(np.isinf(spread), 1.0, gamma / spread)
-    found = np.concatenate([bias + alpha, beta / width, centre, gamma], 1)
-    return np.where(count >= _FEWEST_DATES, found, [0.0, 0.0, 0.0, 1.0])
+    coefficients = np.concatenate([bias + alpha, beta / width, centre, gamma], 1)
+    return np.where(count >= _FEWEST_DATES, coefficients, [0.0, 0.0, 0.0, 1.0])
 
 
 def _half_difference(members: Floats, fair: bool) -> Floats:
-    """Half the mean difference of two members (M, P, N): of M^2 pairs, or of M (M - 1)."""
+    """Return half the mean difference of two members (M, P, N): of M^2 pairs, or of M (M - 1)."""
     size = len(members)
     rank = np.arange(1, size + 1) * 2.0 - size - 1
     pairs = size * (size - 1) if fair and size > 1 else size**2
@@ -167,7 +167,7 @@ def _half_difference(members: Floats, fair: bool) -> Floats:
 
 @dataclass
 class Points:
-    """The CRPS of P points with |z| smoothed, in alpha, beta and gamma.
+    """The CRPS of P points with smoothed |z|, as a function of alpha, beta and gamma.
 
     Args:
         y: (P, N) truth.
@@ -186,12 +186,12 @@ class Points:
     smoothing: float
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> Self:
-        """Some of the points."""
+        """Return the problem of the chosen points."""
         parts = {name: getattr(self, name)[chosen] for name in ("y", "u", "half", "w")}
         return replace(self, e=self.e[:, chosen], **parts)
 
     def evaluate(self, theta: Floats) -> Evaluation:
-        """Score, gradient and Hessian at theta (P, 3)."""
+        """Return score, gradient and Hessian at theta (P, 3)."""
         alpha, beta, gamma = (theta[:, i, None] for i in range(3))
         z = self.y - alpha - beta * self.u - gamma * self.e
         size = np.sqrt(z**2 + self.smoothing**2)

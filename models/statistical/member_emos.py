@@ -24,7 +24,8 @@ class MemberEMOS(StatisticalMethod):
 
     The EMOS of Ashkboos et al. (2022, arXiv 2206.14786), 13 coefficients for 10 members and 8 for
     5, solved for the least mean CRPS with c and d not below 0. The members of ENS-10 are
-    exchangeable, so that different weights of theirs are noise: `EMOS` is the proper form.
+    exchangeable, so that differences of their weights are noise: use `EMOS` instead, except to
+    reproduce the paper.
 
     Training batches are kept in a temporary file, 4 (M + 2) bytes for each date and point; main
     memory holds a few blocks of points.
@@ -60,7 +61,7 @@ class MemberEMOS(StatisticalMethod):
         return len(self.tilt) + 3
 
     def collect(self, batch: Batch) -> None:
-        """Writes members, deviation and truth to the temporary file.
+        """Write members, deviation and truth to the temporary file.
 
         Raises:
             ArgumentError: the batch has no members, or another number than those before.
@@ -73,7 +74,7 @@ class MemberEMOS(StatisticalMethod):
         self._spool.append(fields, batch["weights"], batch["dates"])
 
     def solve(self) -> None:
-        """Fits all points together."""
+        """Fit all points together."""
         if self._spool is None:
             raise nothing_collected(self)
         problem = _Globe(self._spool, _Units())
@@ -82,7 +83,7 @@ class MemberEMOS(StatisticalMethod):
         units, free = problem.units, theta[2:-2]
         tilt = np.append(free, -free.sum()) * (units.error / units.spread)
         c, d = np.exp(theta[-2:]) * units.error
-        found = {
+        coefficients = {
             "bias": theta[0] * units.error,
             "slope": theta[1] * units.error / units.width,
             "centre": units.centre,
@@ -90,13 +91,13 @@ class MemberEMOS(StatisticalMethod):
             "d": d / units.spread,
             "tilt": tilt,
         }
-        for name, value in found.items():
+        for name, value in coefficients.items():
             setattr(self, name, torch.as_tensor(value).to(self.bias))
         self.solved.fill_(True)
         self._spool = None
 
     def forward(self, batch: Batch) -> Normal:
-        """Normal with mu and sigma (N, H, W); NaN where the raw ensemble is.
+        """Return a normal with mu and sigma (N, H, W); NaN where the raw ensemble is.
 
         Raises:
             ArgumentError: no members, or another number than the fit's.
@@ -110,7 +111,7 @@ class MemberEMOS(StatisticalMethod):
                 "members",
                 f"the batch has {members.shape[1]}, but this EMOS was fitted to "
                 f"{len(self.tilt)} and has a weight for each",
-                "Fit it anew on ensembles of this size, or use EMOS, which takes any",
+                "Fit it on ensembles of this size, or use EMOS, which accepts any size",
             )
         mean = members.mean(1)
         tilted = torch.einsum("m,nmhw->nhw", self.tilt, members - mean.unsqueeze(1))
@@ -136,24 +137,24 @@ class _Globe:
 
     Args:
         spool: truth, deviation and members.
-        units: what the coefficients are measured in.
+        units: units of the coefficients.
     """
 
     spool: Spool
     units: _Units
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> Self:  # noqa: ARG002
-        """The only one."""
+        """Return the problem itself: there is only one."""
         return self
 
     def start(self) -> Floats:
-        """The raw mean, with half of the error's variance in each of c and d."""
+        """Return the start: the raw mean, with half of the error's variance in each of c and d."""
         theta = np.zeros((1, self.spool.fields - 2 + 3))
         theta[:, -2:] = 0.5 * math.log(0.5)
         return theta
 
     def standard_units(self) -> _Units:
-        """Moments of the training data."""
+        """Return the moments of the training data that serve as units."""
         total, m, mm, e, ee, s = self._sum(self._moments)
         total = max(total, 1e-300)
         centre, bias = m / total, e / total
@@ -162,19 +163,19 @@ class _Globe:
         return _Units(centre, width or 1.0, error, s / total or 1.0)
 
     def evaluate(self, theta: Floats) -> Evaluation:
-        """Score, gradient and Hessian."""
+        """Return score, gradient and Hessian."""
         sums = self._sum(lambda points: self._block(theta[0], points))
         sums = sums / max(sums[-1], 1e-300)
         size = theta.shape[1]
         hessian = sums[1 + size : -1].reshape(1, size, size)
         return sums[:1], sums[None, 1 : 1 + size], hessian
 
-    def _sum(self, made: Callable[[slice], Floats]) -> Floats:
+    def _sum(self, function: Callable[[slice], Floats]) -> Floats:
         blocks = self.spool.blocks(self.spool.fields)
-        return np.asarray(np.sum(of_blocks(made, blocks), axis=0))
+        return np.asarray(np.sum(of_blocks(function, blocks), axis=0))
 
     def _read(self, points: slice) -> tuple[Floats, Floats, Floats, Floats]:
-        """Truth, deviation, members and weights, one row for all samples."""
+        """Read truth, deviation, members and weights, one row for all samples."""
         data = self.spool.read(points)
         valid = np.isfinite(data).all(0)
         w = self.spool.area.reshape(-1)[points, None] * valid

@@ -16,14 +16,14 @@ class Problems(Protocol):
     """P functions of D parameters."""
 
     def evaluate(self, theta: Floats) -> Evaluation:
-        """Values (P,), gradients (P, D) and Hessians (P, D, D) at theta (P, D)."""
+        """Return values (P,), gradients (P, D) and Hessians (P, D, D) at theta (P, D)."""
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> Self:
-        """Some of the problems."""
+        """Return the chosen problems."""
 
 
 def minimise(theta: Floats, problems: Problems, max_iterations: int = 60) -> Floats:
-    """Parameters at a minimum of each problem.
+    """Return the parameters at a minimum of each problem.
 
     The Hessian's eigenvalues are taken by their magnitude, so that every step goes downhill, and
     a step is halved until the value falls enough (Armijo).

@@ -29,10 +29,10 @@ _VARIANCE_FLOOR = 1e-8  # in standardised units: keeps z finite where both terms
 
 @dataclass
 class Block:
-    """Some of the samples of P problems, each array (P, K).
+    """A block of samples of P problems, each array (P, K).
 
     Args:
-        r: what is predicted.
+        r: predictand.
         u: predictor of its mean.
         v: predictor of its variance, at least 0.
         w: weights; over all blocks of a problem they sum to 1, or all are 0.
@@ -44,18 +44,18 @@ class Block:
     w: Floats
 
     def select(self, problems: npt.NDArray[np.bool_]) -> "Block":
-        """The same samples of some of the problems."""
+        """Return the same samples of the chosen problems."""
         return Block(self.r[problems], self.u[problems], self.v[problems], self.w[problems])
 
     def mean(self, values: Floats) -> Floats:
-        """This block's part of the weighted mean of values (P, K), (P, 1)."""
+        """Return this block's contribution to the weighted mean of values (P, K), (P, 1)."""
         return np.asarray((self.w * values).sum(1, keepdims=True))
 
 
 class Samples:
-    """All samples of P problems in blocks, which are made anew whenever they are looked at.
+    """All samples of P problems in blocks, which are computed whenever they are used.
 
-    A single block is made once. Memory holds as many blocks as dask has threads.
+    A single block is computed once. Memory holds as many blocks as dask has threads.
 
     Args:
         makers: functions that return the blocks.
@@ -68,19 +68,19 @@ class Samples:
             self.makers = [lambda: block]
 
     def map(self, change: Callable[[Block], Block]) -> "Samples":
-        """Each block changed."""
+        """Apply a function to each block, lazily."""
         return Samples([lambda maker=maker: change(maker()) for maker in self.makers])  # type: ignore[misc]
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> "Samples":
-        """Some of the problems."""
+        """Return the chosen problems."""
         return self.map(lambda block: block.select(chosen))
 
-    def sum(self, made: Callable[[Block], Floats]) -> Floats:
-        """What is made of the blocks, added up in their order."""
-        return np.asarray(np.sum(of_blocks(lambda maker: made(maker()), self.makers), axis=0))
+    def sum(self, function: Callable[[Block], Floats]) -> Floats:
+        """Sum a function of the blocks, in their order."""
+        return np.asarray(np.sum(of_blocks(lambda maker: function(maker()), self.makers), axis=0))
 
     def evaluate(self, theta: Floats) -> Evaluation:
-        """Mean CRPS with gradient and Hessian.
+        """Return the mean CRPS with gradient and Hessian.
 
         Args:
             theta: (P, 4): alpha, beta, gamma, delta.
@@ -93,7 +93,7 @@ class Samples:
 
 
 def _of_block(theta: Floats, block: Block) -> Floats:
-    """Score, gradient and Hessian in the columns of (P, 21)."""
+    """Return score, gradient and Hessian in the columns of (P, 21)."""
     u, v, w = block.u, block.v, block.w
     alpha, beta, gamma, delta = (theta[:, i, None] for i in range(4))
     sigma = np.sqrt(gamma**2 + delta**2 * v + _VARIANCE_FLOOR)
@@ -119,7 +119,7 @@ def _of_block(theta: Floats, block: Block) -> Floats:
 
 
 def minimise(theta: Floats, samples: Samples) -> Floats:
-    """The parameters of least mean CRPS, from a starting point.
+    """Return the parameters of least mean CRPS, from a starting point.
 
     Args:
         theta: (P, 4), the start: alpha, beta, gamma, delta. A gamma or delta of exactly 0 stays 0.

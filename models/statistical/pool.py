@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float64]
 def falling_fit(
     values: Floats, weights: Floats, fitted: Floats, mean: Floats, mass: Floats, size: Floats
 ) -> None:
-    """The non-rising sequence nearest to `values` in weighted least squares, into `fitted`.
+    """Write to `fitted` the non-increasing sequence nearest to `values` (weighted least squares).
 
     Args:
         values: (N,).
@@ -43,7 +43,7 @@ def falling_fit(
 
 @numba.njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def step_functions(x: Floats, y: Floats, thresholds: Floats, nodes: Floats) -> Floats:
-    """Isotonic distributional regression of y on x: P(Y <= t) at nodes, (T, G).
+    """Fit isotonic distributional regression of y on x: return P(Y <= t) at nodes, (T, G).
 
     Args:
         x: (N,), rising; equal values are one.
@@ -63,7 +63,7 @@ def step_functions(x: Floats, y: Floats, thresholds: Floats, nodes: Floats) -> F
     weights = (start[1 : groups + 1] - start[:groups]).astype(np.float64)
     values, fitted = np.empty(groups), np.empty(groups)
     mean, mass, size = np.empty(groups), np.empty(groups), np.empty(groups)
-    made = np.empty((len(thresholds), len(nodes)))
+    probabilities = np.empty((len(thresholds), len(nodes)))
     for j in range(len(thresholds)):
         for k in range(groups):
             below = 0
@@ -71,5 +71,5 @@ def step_functions(x: Floats, y: Floats, thresholds: Floats, nodes: Floats) -> F
                 below += y[i] <= thresholds[j]
             values[k] = below / weights[k]
         falling_fit(values, weights, fitted, mean, mass, size)
-        made[j] = np.interp(nodes, where, fitted)
-    return made
+        probabilities[j] = np.interp(nodes, where, fitted)
+    return probabilities

@@ -7,10 +7,10 @@ from ens10.models.statistical.base import StatisticalMethod, no_members
 
 
 class Raw(StatisticalMethod):
-    """The raw ensemble itself; there is nothing to fit.
+    """The raw ensemble itself, without any correction.
 
     Args:
-        estimator: of the ensemble CRPS, "plain", "fair" or "almost_fair".
+        estimator: estimator of the ensemble CRPS, "plain", "fair" or "almost_fair".
     """
 
     def __init__(self, estimator: Estimator = "plain") -> None:
@@ -19,13 +19,13 @@ class Raw(StatisticalMethod):
         self.solved.fill_(True)
 
     def collect(self, batch: Batch) -> None:
-        """Nothing to collect."""
+        """Do nothing: there is nothing to collect."""
 
     def solve(self) -> None:
-        """Nothing to solve."""
+        """Do nothing: there is nothing to solve."""
 
     def forward(self, batch: Batch) -> Ensemble:
-        """The members of the batch.
+        """Return the members of the batch.
 
         Raises:
             ArgumentError: the batch has no members.

@@ -28,12 +28,12 @@ class SchaakeShuffle(Coupled):
 
     Args:
         marginal: the method of the forecast at each point.
-        members: number of members made.
-        history: most dates that are kept.
+        members: number of members of the forecast.
+        history: maximum number of stored dates.
         window: half-width of the season, days.
-        variant: see `Coupled`.
-        seed: of the choice of dates, of random levels and of equal ranks.
-        estimator: of the forecast's CRPS.
+        variant: "quantile" or "random", see `Coupled`.
+        seed: seed of the choice of dates, of random levels and of equal ranks.
+        estimator: estimator of the forecast's CRPS.
 
     Raises:
         ArgumentError: fewer dates of history than members and the date itself.
@@ -65,7 +65,7 @@ class SchaakeShuffle(Coupled):
         self._kept: list[tuple[float, int, Tensor]] = []
 
     def collect(self, batch: Batch) -> None:
-        """Keeps the truth of dates with low lots, NaN where it has no weight."""
+        """Keep the truth of a random sample of dates, NaN where it has no weight."""
         super().collect(batch)
         for n, date in enumerate(batch["dates"].tolist()):
             lot = float(generator_of(date, self.seed, "history").random())
@@ -77,7 +77,7 @@ class SchaakeShuffle(Coupled):
             del self._kept[self.most :]
 
     def solve(self) -> None:
-        """Solves the marginal method and fixes the history.
+        """Solve the marginal method and store the history.
 
         Raises:
             ArgumentError: fewer training dates than members and the date itself.
@@ -88,45 +88,45 @@ class SchaakeShuffle(Coupled):
             raise ArgumentError(
                 "members",
                 f"{self.members} need more training dates than that, there are {len(self._kept)}",
-                "Take fewer members or more years",
+                "Use fewer members or more years",
             )
-        kept = sorted(self._kept, key=lambda one: one[1])
+        history = sorted(self._kept, key=lambda one: one[1])
         device = self.history.device
-        self.history = torch.stack([field for _, _, field in kept]).to(device)
-        self.history_dates = torch.tensor([date for _, date, _ in kept], device=device)
+        self.history = torch.stack([field for _, _, field in history]).to(device)
+        self.history_dates = torch.tensor([date for _, date, _ in history], device=device)
         self._kept = []
 
     def forward(self, batch: Batch) -> Ensemble:
-        """Members (N, M, H, W)."""
+        """Return members (N, M, H, W) in the order of the truth on past dates."""
         self._require_solved()
         require_same_grid(self, self.history, batch)
         chosen = [self.dates_for(date) for date in batch["dates"].tolist()]
         return self._members(batch, self.history[torch.from_numpy(np.stack(chosen))])
 
     def dates_for(self, date: int) -> npt.NDArray[np.int64]:
-        """Places in the history of the dates that a date (seconds) is given the order of, (M,)."""
-        known = self.history_dates.cpu().numpy()
-        return dates_near(known, date, self.members, self.window, self.seed)
+        """Return positions (M,) in the history of the dates whose order a date (seconds) takes."""
+        past = self.history_dates.cpu().numpy()
+        return dates_near(past, date, self.members, self.window, self.seed)
 
 
 def dates_near(
-    known: npt.NDArray[np.int64], date: int, members: int, window: float, seed: int
+    past: npt.NDArray[np.int64], date: int, members: int, window: float, seed: int
 ) -> npt.NDArray[np.int64]:
     """Draw dates of the past that are near a date in the season, never that date itself.
 
     Args:
-        known: (D,) dates of the past, seconds.
+        past: (D,) dates of the past, seconds.
         date: seconds.
-        members: how many are drawn; fewer than `known`.
+        members: number of dates drawn; less than the number of `past`.
         window: half-width of the season, days; with fewer dates in it the nearest are taken.
-        seed: of the choice, which is the date's own.
+        seed: seed of the choice, which also depends on `date`.
 
     Returns:
-        (members,) places in `known`.
+        (members,) positions in `past`.
     """
-    turns = (known - date) / _YEAR
+    turns = (past - date) / _YEAR
     away = np.abs(turns - np.round(turns)) * 365.2425
-    away[known == date] = np.inf
+    away[past == date] = np.inf
     near = np.flatnonzero(away <= window)
     if len(near) < members:
         near = np.argsort(away, kind="stable")[:members]

@@ -23,11 +23,11 @@ class SeasonalClimatology(StatisticalMethod):
     training dates. A point with fewer than three dates per coefficient has a constant mean and
     variance, one without any a NaN forecast.
 
-    Until it is solved it holds 16 (6 H + 3) bytes for each grid point, whatever the number of
+    Until `solve` it uses 16 (6 H + 3) bytes for each grid point, whatever the number of
     dates.
 
     Args:
-        harmonics: H of the annual cycle of mean and variance; 0 is `Climatology`.
+        harmonics: number H of harmonics of mean and variance; 0 is `Climatology`.
 
     Raises:
         ArgumentError: a negative number of harmonics.
@@ -44,13 +44,13 @@ class SeasonalClimatology(StatisticalMethod):
         self._sums: CycleSums | None = None
 
     def collect(self, batch: Batch) -> None:
-        """Adds the truth of the batch to the sums."""
+        """Add the truth of the batch to the sums."""
         if self._sums is None:
             self._sums = CycleSums(self.harmonics)
         self._sums.add(batch["target"], batch["weights"] > 0, batch["dates"])
 
     def solve(self) -> None:
-        """Fixes the cycles of mean and variance."""
+        """Compute the cycles of mean and variance."""
         if self._sums is None:
             raise nothing_collected(self)
         mean, variance, _ = self._sums.finish()
@@ -60,7 +60,7 @@ class SeasonalClimatology(StatisticalMethod):
         self._sums = None
 
     def forward(self, batch: Batch) -> Normal:
-        """The climatology of the batch's times of year, mu and sigma (N, H, W)."""
+        """Return the climatology of the batch's times of year, mu and sigma (N, H, W)."""
         self._require_solved()
         require_same_grid(self, self.mean_cycle, batch)
         cycle = annual_cycle(batch["dates"], self.harmonics).to(self.mean_cycle)

@@ -1,4 +1,4 @@
-"""EMOS at each grid point with an annual cycle, drawn to the coefficients of all points."""
+"""EMOS at each grid point with an annual cycle, shrunk towards common coefficients."""
 
 import math
 
@@ -26,28 +26,27 @@ from ens10.models.statistical.spool import Spool, in_parallel
 class SeasonalEMOS(StatisticalMethod):
     """EMOS for exchangeable members at each grid point, with an annual cycle, of least mean CRPS.
 
-    Location m + a(t) + b(t) (m - centre) and squared scale c(t)^2 + d(t)^2 var, with ensemble
-    mean m and variance var, and a, b, log c, log d sums of harmonics of the year (Gneiting et al.
-    2005, doi:10.1175/MWR2904.1). The predictors are standardised at each point (as in Dabernig et
-    al. 2017, doi:10.1002/qj.2975), one set of coefficients is fitted to all points, and those of
-    each point are drawn to it by a ridge (`ens10.models.statistical.seasonal_regression`).
-    Points with fewer than three valid dates keep mean and spread of the raw ensemble.
+    Location m + a(t) + b(t) (m - centre) and squared scale c(t)^2 + d(t)^2 var, with ensemble mean
+    m and variance var, and a, b, log c, log d sums of harmonics of the year (Gneiting et al. 2005,
+    doi:10.1175/MWR2904.1). The predictors are standardised at each point (as in Dabernig et al.
+    2017, doi:10.1002/qj.2975), one set of coefficients is fitted to all points, and those of each
+    point are shrunk towards it by a ridge (`ens10.models.statistical.seasonal_regression`). Points
+    with fewer than three valid dates keep mean and spread of the raw ensemble.
 
     Training batches are kept in a temporary file, 12 bytes for each date and point; main memory
     holds a few blocks of points, which are fitted in parallel.
 
     Args:
-        harmonics: H of the annual cycle of the four coefficients; 0 for none.
-        family: of the distribution.
+        harmonics: number H of harmonics of the four coefficients; 0 for none.
+        family: family of the distribution, such as "normal".
         lower: lower bound of truncated and censored families, target units.
-        upper: upper bound.
-        strength: number of dates that the common coefficients count for at each point; None
-            chooses it on the training dates, and whether it is ten times that number for the
-            cycles: each year (or fifth of the years) is left out in turn and predicted from the
-            others. Dates within 366 days are left out in five blocks of consecutive dates, with
-            five days between them and the dates that are fitted to; a fit without annual cycles
-            (`chosen_strength[1]` infinite) is among the choices then. It is chosen with normal
-            distributions, which are fitted faster than the other families.
+        upper: upper bound, target units.
+        strength: strength of the ridge: number of dates that the common coefficients count for at
+            each point. None chooses it, and a factor of 1 or 10 for the cycles, by cross-validation
+            on the training dates: each year (or fifth of the years) is left out in turn. Dates
+            within 366 days are left out in five blocks of consecutive dates, five days apart from
+            the dates of the fit; a fit without annual cycles (`chosen_strength[1]` infinite) is
+            then a choice too. Cross-validation uses normal distributions, which are fastest to fit.
 
     Raises:
         ArgumentError: negative harmonics or strength, bounds that are not in order, or of a family
@@ -69,7 +68,7 @@ class SeasonalEMOS(StatisticalMethod):
         _check_bounds(family, lower, upper)
         if strength is not None and not strength >= 0:
             raise ArgumentError(
-                "strength", f"{strength} is not 0 or more", "Give a number of dates"
+                "strength", f"{strength} is not 0 or more", "Choose a number of dates"
             )
         self.harmonics, self.family, self.strength = harmonics, family, strength
         self.lower, self.upper = lower, upper
@@ -89,14 +88,14 @@ class SeasonalEMOS(StatisticalMethod):
         return self.coefficients.numel()
 
     def collect(self, batch: Batch) -> None:
-        """Writes mean, deviation and truth to the temporary file."""
+        """Write mean, deviation and truth to the temporary file."""
         if self._spool is None:
             self._spool = Spool()
         fields = [batch["raw_mean"], batch["raw_std"], batch["target"]]
         self._spool.append(fields, batch["weights"], batch["dates"])
 
     def solve(self) -> None:
-        """Fits the common coefficients, chooses the strength and fits each point."""
+        """Fit the common coefficients, choose the ridge and fit each point."""
         if self._spool is None:
             raise nothing_collected(self)
         spool = self._spool
@@ -110,11 +109,11 @@ class SeasonalEMOS(StatisticalMethod):
 
         columns = in_parallel(of_block, spool.blocks()).T.reshape(-1, *spool.area.shape)
         # float32 keeps the digits: all but the centre are corrections to the raw ensemble
-        made = torch.from_numpy(np.ascontiguousarray(columns)).to(self.coefficients)
-        parts = made[:-2].reshape(4, -1, *spool.area.shape)
+        parameters = torch.from_numpy(np.ascontiguousarray(columns)).to(self.coefficients)
+        parts = parameters[:-2].reshape(4, -1, *spool.area.shape)
         self.coefficients = parts.new_zeros(4, 1 + 2 * self.harmonics, *spool.area.shape)
         self.coefficients[:, : parts.shape[1]] = parts
-        self.centre, self.floor = made[-2].clone(), made[-1].clone()
+        self.centre, self.floor = parameters[-2].clone(), parameters[-1].clone()
         ratio = ridge.ratio if ridge.cycles or not self.harmonics else math.inf
         # of constants, in dates; times that of cycles, infinite if there are none
         self.chosen_strength.copy_(torch.tensor([ridge.strength, ratio]))
@@ -127,7 +126,7 @@ class SeasonalEMOS(StatisticalMethod):
         return choose_ridge(spool, self.harmonics)
 
     def forward(self, batch: Batch) -> Distribution:
-        """Forecast of the family with location and scale (N, H, W); NaN where the raw one is."""
+        """Return the forecast, location and scale (N, H, W); NaN where the raw ensemble is."""
         self._require_solved()
         require_same_grid(self, self.centre, batch)
         maps = (self.coefficients, self.centre, self.floor)
@@ -147,6 +146,6 @@ def _check_bounds(family: str, lower: float, upper: float) -> None:
         if not lower < upper:
             raise ArgumentError("lower", f"{lower} is not below upper, {upper}")
         if math.isinf(lower) and math.isinf(upper):
-            raise ArgumentError("lower", f"{family} has no bound", "Give lower, upper or both")
+            raise ArgumentError("lower", f"{family} has no bound", "Pass lower, upper or both")
     elif not (math.isinf(lower) and math.isinf(upper)):
         raise ArgumentError("lower", f"{family} takes no bounds", f"Choose truncated_{family}")

@@ -1,4 +1,4 @@
-"""From the training dates to standardised problems of seasonal EMOS, and back."""
+"""Standardisation of seasonal EMOS problems, choice of the ridge, and conversion back."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from ens10.models.statistical.seasonal_regression import (
 )
 from ens10.models.statistical.spool import Points, Spool
 
-_FEWEST_DATES = 3  # a line through two points leaves no residual to learn a spread from
+_FEWEST_DATES = 3  # a line through two points leaves no residual for the spread
 _COMMON_SAMPLES = 1 << 18  # that the few common coefficients are fitted to, at 16 points at least
 _CHOICE_SAMPLES = 1 << 16  # that the strength is chosen at
 _STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # in dates
@@ -33,7 +33,7 @@ _FEWEST_TRAINING_DATES = 8  # beside a block left out
 
 @dataclass
 class Standardised:
-    """Data of P points, (P, N), and how they were standardised, (P, 1).
+    """Data of P points, (P, N), and the constants of their standardisation, (P, 1).
 
     r = (truth - mean) / scale, u = (mean - centre) / width, v = var / variance.
     """
@@ -52,7 +52,7 @@ class Standardised:
 
 @dataclass(frozen=True)
 class Choice:
-    """A ridge.
+    """Parameters of a ridge.
 
     Args:
         strength: in dates, of the constants.
@@ -67,7 +67,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Fold:
-    """Which of the dates are fitted to, and which are predicted from that fit, (N,) each."""
+    """A cross-validation fold: masks of training dates and of left-out dates, (N,) each."""
 
     training: npt.NDArray[np.bool_]
     left_out: npt.NDArray[np.bool_]
@@ -91,7 +91,7 @@ class SeasonalFit:
         self.cycle: Floats = annual_cycle(torch.from_numpy(self.dates), harmonics).numpy()
 
     def common(self, dates: npt.NDArray[np.bool_] | None = None) -> Floats:
-        """Coefficients fitted to all points (a sample of them if they are many), (4 K,)."""
+        """Fit common coefficients, (4 K,), to all points, or to a sample if they are many."""
         points = self.spool.some_points(self._count(_COMMON_SAMPLES))
         return self._common(self.spool.read(points), points, dates)
 
@@ -108,7 +108,7 @@ class SeasonalFit:
         return pooled_fit(problem, area * enough)
 
     def left_out_scores(self, folds: Sequence[Fold]) -> tuple[list[Choice], Floats]:
-        """Total CRPS of the dates left out at a sample of points, for each choice of a ridge."""
+        """Return the total CRPS of left-out dates at a sample of points, for each ridge."""
         points = self.spool.some_points(self._count(_CHOICE_SAMPLES))
         data = self.spool.read(points)
         cycles = self.cycle.shape[1] > 1
@@ -127,7 +127,7 @@ class SeasonalFit:
         fold: Fold,
         choices: Sequence[Choice],
     ) -> Floats:
-        """CRPS of the dates left out in units of each point's error, for all choices."""
+        """Return the CRPS of left-out dates in units of each point's error, for all ridges."""
         prior = self._common(data, points, fold.training)
         standard = self._standardise(data, fold.training)
         left_out = fold.left_out * np.isfinite(data).all(0)
@@ -141,7 +141,7 @@ class SeasonalFit:
         return np.array(scores)
 
     def physical(self, points: Points, prior: Floats, ridge: Choice) -> Floats:
-        """Fits a block: a, b, log c, log d (K each), centre and floor, (P, 4 K + 2)."""
+        """Fit a block: a, b, log c, log d (K each), centre and floor, (P, 4 K + 2)."""
         standard = self._standardise(self.spool.read(points), None)
         start = np.tile(prior, (len(standard.r), 1))
         theta = point_fits(self._problem(standard, start, ridge))
@@ -162,13 +162,13 @@ class SeasonalFit:
         return max(16, samples // len(self.dates))
 
     def _standardise(self, data: Floats, dates: npt.NDArray[np.bool_] | None) -> Standardised:
-        """Standardised by the valid dates among those given; the others have weight 0."""
+        """Standardise by the valid dates among `dates`; other dates get weight 0."""
         mean, std, truth = data
         valid = np.isfinite(data).all(0)
         mean, std, truth = (np.where(valid, x, 0.0) for x in (mean, std, truth))
-        used = valid if dates is None else valid & dates
-        count = used.sum(1, keepdims=True).astype(np.float64)
-        w = used / np.maximum(count, 1)
+        valid_dates = valid if dates is None else valid & dates
+        count = valid_dates.sum(1, keepdims=True).astype(np.float64)
+        w = valid_dates / np.maximum(count, 1)
 
         def average(x: Floats) -> Floats:
             return np.asarray((w * x).sum(1, keepdims=True))
@@ -191,7 +191,7 @@ class SeasonalFit:
         return Standardised(error / scale, u, v, w, count, scale, centre, width, variance, bounds)
 
     def _problem(self, s: Standardised, prior: Floats, ridge: Choice) -> SeasonalProblems:
-        """The problems of all points with this ridge."""
+        """Return the regression problems of all points with this ridge."""
         of_cycle = np.full(self.cycle.shape[1], ridge.strength * ridge.ratio)
         of_cycle[0] = ridge.strength
         share = np.tile(of_cycle, 4) / np.maximum(s.count, 1)
@@ -199,10 +199,10 @@ class SeasonalFit:
 
 
 def choose_ridge(spool: Spool, harmonics: int) -> Choice:
-    """The ridge of least CRPS of training dates that are left out, with normal distributions.
+    """Choose the ridge by the CRPS of left-out training dates, with normal distributions.
 
-    Within one year nothing shows that an annual cycle returns, and one fitted to a part of the year
-    may be far off in the next months: there a fit without cycles is among the choices.
+    Data of one year cannot determine an annual cycle, and one fitted to a part of the year may be
+    far off in the next months: there a fit without cycles is among the choices.
 
     Args:
         spool: mean, deviation and truth.
@@ -217,8 +217,8 @@ def choose_ridge(spool: Spool, harmonics: int) -> Choice:
     totals: list[float] = []
     for count in sorted(tried, reverse=True):
         fit = SeasonalFit(spool, "normal", count, (-math.inf, math.inf))
-        made, scores = fit.left_out_scores(folds)
-        choices, totals = [*choices, *made], [*totals, *scores]
+        tested, scores = fit.left_out_scores(folds)
+        choices, totals = [*choices, *tested], [*totals, *scores]
     return choices[int(np.argmin(totals))]
 
 
@@ -227,7 +227,7 @@ def _several_years(dates: npt.NDArray[np.int64]) -> bool:
 
 
 def left_out_folds(dates: npt.NDArray[np.int64]) -> list[Fold]:
-    """The training sets and the dates left out of them, to choose a strength by.
+    """Return cross-validation folds: training dates and left-out dates of each.
 
     Dates of several years: each year is left out, or each of five groups of years. Dates within
     366 days: five blocks of consecutive dates, of which each is left out, and the dates up to five
@@ -260,5 +260,5 @@ def _too_few(dates: int) -> ArgumentError:
     return ArgumentError(
         "strength",
         f"{dates} training dates within one year are too few to choose it by dates left out",
-        "Give strength a number of dates, such as 100, or take more training dates",
+        "Set strength to a number of dates, such as 100, or use more training dates",
     )

@@ -4,10 +4,10 @@ At each point and date, in standardised units,
 
     mu = a(t) + b(t) u,    sigma^2 = c(t)^2 + d(t)^2 v + 1e-8,
 
-where a, b, log c and log d are sums of K harmonics (with c itself, one that changes its sign with
-the seasons would be a second minimum). What is minimised is the weighted mean CRPS plus
-strength / (4 n) |theta - prior|^2 with n dates: the curvature of the CRPS of a standard normal is
-about a half, so that the prior counts for as many dates as `strength` says.
+where a, b, log c and log d are sums of K harmonics (harmonics of c itself would allow sign changes,
+and so a second minimum). The objective is the weighted mean CRPS plus strength / (4 n) |theta -
+prior|^2 with n dates: the curvature of the CRPS of a standard normal is about a half, so that the
+prior counts for as many dates as `strength` says.
 """
 
 from dataclasses import dataclass, replace
@@ -26,18 +26,18 @@ _PAIRS = [(i, j) for i in range(4) for j in range(i, 4)]
 
 @dataclass
 class SeasonalProblems:
-    """P points of N dates; arrays (P, N) but where told.
+    """Regression problems of P points with N dates; arrays (P, N) unless stated otherwise.
 
     Args:
         family: name of the distribution.
         cycle: (N, K), the harmonics at the dates.
-        r: what is predicted.
+        r: predictand.
         u: predictor of its location.
         v: predictor of its squared scale.
         w: weights; those of a point sum to 1, or all are 0.
         bounds: lower and upper, of bounded families.
-        prior: (P, 4 K), what the coefficients are drawn to.
-        strength: (P, 4 K) of the drawing, in shares of the point's dates.
+        prior: (P, 4 K), centre of the ridge.
+        strength: (P, 4 K), strength of the ridge, as a fraction of the point's dates.
     """
 
     family: str
@@ -51,14 +51,14 @@ class SeasonalProblems:
     strength: Floats
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> Self:
-        """Some of the points."""
+        """Return the problem of the chosen points."""
         fields = ("r", "u", "v", "w", "prior", "strength")
         parts = {name: getattr(self, name)[chosen] for name in fields}
         bounds = self.bounds and (self.bounds[0][chosen], self.bounds[1][chosen])
         return replace(self, bounds=bounds, **parts)
 
     def evaluate(self, theta: Floats) -> Evaluation:
-        """Mean CRPS and penalty with gradient and Hessian in theta (P, 4 K)."""
+        """Return mean CRPS plus penalty with gradient and Hessian in theta (P, 4 K)."""
         value, gradient, hessian = self.mean_crps(theta)
         off = theta - self.prior
         pull = 0.5 * self.strength
@@ -68,7 +68,7 @@ class SeasonalProblems:
         return value, gradient + pull * off, hessian
 
     def mean_crps(self, theta: Floats) -> Evaluation:
-        """Mean CRPS alone, with gradient and Hessian."""
+        """Return the mean CRPS alone, with gradient and Hessian."""
         terms, slopes, sigma = self._terms(theta)
         w = self.w
         by = [w * terms.by_mu, w * terms.by_mu * self.u]
@@ -90,12 +90,12 @@ class SeasonalProblems:
             local = second * rows[i] * rows[j]
             if (i, j) in bends:
                 local = local + bend * bends[i, j]
-            made = ((w * local) @ products).reshape(-1, size, size)
-            hessian[:, i, :, j], hessian[:, j, :, i] = made, made
+            block = ((w * local) @ products).reshape(-1, size, size)
+            hessian[:, i, :, j], hessian[:, j, :, i] = block, block
         return (w * terms.value).sum(1), gradient, hessian.reshape(len(theta), 4 * size, -1)
 
     def _terms(self, theta: Floats) -> tuple[Terms, list[Floats], Floats]:
-        """CRPS terms, derivatives of sigma by log c and log d, sigma."""
+        """Return CRPS terms, derivatives of sigma by log c and log d, and sigma."""
         parts = theta.reshape(len(theta), 4, -1) @ self.cycle.T
         a, b = parts[:, 0], parts[:, 1]
         c, d = np.exp(2 * np.minimum(parts[:, 2:], _LARGEST_LOG)).swapaxes(0, 1)
@@ -117,18 +117,18 @@ class Pooled:
     share: Floats
 
     def evaluate(self, theta: Floats) -> Evaluation:
-        """Weighted mean over the points, for one theta (1, 4 K)."""
+        """Return the weighted mean over the points, for one theta (1, 4 K)."""
         parts = self.points.mean_crps(np.repeat(theta, len(self.share), 0))
         value, gradient, hessian = (np.tensordot(self.share, part, 1)[None] for part in parts)
         return value, gradient, hessian
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> Self:  # noqa: ARG002
-        """The only one."""
+        """Return the problem itself: there is only one."""
         return self
 
 
 def pooled_fit(problem: SeasonalProblems, share: Floats) -> Floats:
-    """Coefficients of least CRPS that all points have in common, (4 K,)."""
+    """Fit the coefficients of least CRPS that all points have in common, (4 K,)."""
     start = np.zeros((1, 4, problem.cycle.shape[1]))
     start[0, 2:, 0] = 0.5 * np.log(0.5)
     total = max(float(share.sum()), 1e-300)
@@ -137,5 +137,5 @@ def pooled_fit(problem: SeasonalProblems, share: Floats) -> Floats:
 
 
 def point_fits(problem: SeasonalProblems) -> Floats:
-    """Coefficients of each point, started at the prior, (P, 4 K)."""
+    """Fit the coefficients of each point, starting at the prior, (P, 4 K)."""
     return minimise(problem.prior, problem)

@@ -1,4 +1,4 @@
-"""What training batches hold, on disk until the fit, read back by blocks of grid points."""
+"""Temporary file of training batches, written by date and read by blocks of grid points."""
 
 import os
 import tempfile
@@ -16,15 +16,15 @@ Floats = npt.NDArray[np.float64]
 Points = slice | npt.NDArray[np.int64]
 Part = TypeVar("Part")
 _ONE_THREAD = ("synchronous", "sync", "single-threaded")
-_SAMPLES = 1 << 17  # of a block: some 40 temporaries of 1 MB
+_SAMPLES = 1 << 17  # samples of a block: some 40 temporaries of 1 MB
 
 
 class Spool:
     """Fields of the training dates in an unnamed temporary file.
 
-    Main memory holds one batch while it is written and a few blocks of grid points while they
-    are fitted; the file takes 4 bytes for each field, date and point, in the folder of temporary
-    files (the environment variable TMPDIR), and is gone with the object.
+    Main memory holds one batch while it is written and a few blocks of grid points while they are
+    fitted; the file takes 4 bytes for each field, date and point, in the folder of temporary files
+    (environment variable TMPDIR), and is deleted with the object.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Spool:
     def area(self) -> Floats:
         """Largest weight that each point had, (H, W)."""
         if self._area is None:
-            raise ArgumentError("spool", "no batch was taken in")
+            raise ArgumentError("spool", "no batch was added")
         return self._area
 
     @property
@@ -52,16 +52,16 @@ class Spool:
         return np.sort(np.concatenate(self._dates), kind="stable")
 
     def append(self, fields: Sequence[Tensor], weights: Tensor, dates: Tensor) -> None:
-        """Writes fields of N dates, (N, H, W) or (N, M, H, W) each; NaN where the weight is 0.
+        """Write fields of N dates, (N, H, W) or (N, M, H, W) each; NaN where the weight is 0.
 
         Raises:
             ArgumentError: another number of fields or another grid than before.
         """
-        known = weights.detach().cpu().numpy() > 0
+        valid = weights.detach().cpu().numpy() > 0
         stacked = [
-            f.detach().cpu().numpy().reshape(len(known), -1, *known.shape[1:]) for f in fields
+            f.detach().cpu().numpy().reshape(len(valid), -1, *valid.shape[1:]) for f in fields
         ]
-        written = np.where(known[:, None], np.concatenate(stacked, 1), np.nan)
+        written = np.where(valid[:, None], np.concatenate(stacked, 1), np.nan)
         written = np.ascontiguousarray(written, np.float32)
         if self._shape and written.shape[1:] != self._shape:
             raise ArgumentError(
@@ -76,28 +76,28 @@ class Spool:
         self._area = area if self._area is None else np.maximum(self._area, area)
 
     def read(self, points: Points) -> Floats:
-        """Some of the points (counted row by row), (F, P, N), dates in the order of time."""
+        """Read chosen points (counted row by row), (F, P, N), dates in order of time."""
         self._file.flush()
         dates = np.concatenate(self._dates)
         rows, size = len(dates) * self._shape[0], int(np.prod(self._shape[1:]))
         chosen = np.arange(*points.indices(size)) if isinstance(points, slice) else points
         first, last = (int(chosen[0]), int(chosen[-1])) if len(chosen) else (0, 0)
         block, row = np.empty((rows, len(chosen)), np.float32), np.empty(last - first + 1, "f4")
-        # not mapped: each few bytes that a block wants of a date would map 64 kB of the file
-        for n, wanted in enumerate(block):
+        # not mapped: reading a few bytes of each date would map 64 kB of the file
+        for n, row_out in enumerate(block):
             os.preadv(self._file.fileno(), [row.data], 4 * (n * size + first))
-            wanted[:] = row if len(row) == len(chosen) else row[chosen - first]
+            row_out[:] = row if len(row) == len(chosen) else row[chosen - first]
         order = np.argsort(dates, kind="stable")
         fields = block.reshape(len(dates), -1, len(chosen))[order]
         return np.ascontiguousarray(fields.transpose(1, 2, 0).astype(np.float64))
 
     def blocks(self, per_date: int = 1) -> list[slice]:
-        """Slices of points whose samples fill a block; `per_date` values count as one date."""
+        """Return slices of points that fill a block; `per_date` values count as one date."""
         width = max(1, _SAMPLES // (len(self.dates) * per_date))
         return [slice(i, i + width) for i in range(0, self.area.size, width)]
 
     def some_points(self, most: int) -> npt.NDArray[np.int64]:
-        """At most so many of the points that have a weight, spread by chance, always the same."""
+        """Return at most `most` of the points that have a weight, drawn with a fixed seed."""
         there = np.flatnonzero(self.area > 0)
         if len(there) <= most:
             return there
@@ -105,23 +105,23 @@ class Spool:
 
 
 def in_parallel(fit: Callable[[slice], Floats], blocks: Sequence[slice]) -> Floats:
-    """Results of `fit` for all blocks, joined along their first axis; see `of_blocks`."""
+    """Apply `fit` to all blocks in parallel, and join the results along their first axis."""
     return np.concatenate(of_blocks(fit, blocks))
 
 
-def of_blocks(made: Callable[[Part], Floats], blocks: Sequence[Part]) -> list[Floats]:
-    """`made` of each block, in dask's threads.
+def of_blocks(function: Callable[[Part], Floats], blocks: Sequence[Part]) -> list[Floats]:
+    """Apply `function` to each block, in dask's threads.
 
     `dask.config.set(scheduler="synchronous")` makes it one thread, `num_workers` that many.
-    Schedulers of other processes, which cannot read the temporary file, are passed over.
+    Multi-process schedulers, which cannot read the temporary file, are ignored.
     """
     if len(blocks) == 1:  # also within a thread of dask: a second pool would wait for the first
-        return [made(blocks[0])]
+        return [function(blocks[0])]
     from dask import config as dask_config  # here: networks and heads load without dask
     from dask.base import compute
     from dask.delayed import delayed
 
     chosen = dask_config.get("scheduler", None)
     scheduler = chosen if chosen in _ONE_THREAD else "threads"
-    jobs = [delayed(made)(block) for block in blocks]
+    jobs = [delayed(function)(block) for block in blocks]
     return list(compute(*jobs, scheduler=scheduler))  # type: ignore[no-untyped-call]

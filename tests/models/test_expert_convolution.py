@@ -75,7 +75,8 @@ def test_experts_of_several_filters_have_fewer_gates():
 
 
 @pytest.mark.parametrize(
-    ("experts", "message"), [({"filters": 5}, "12 channels are no multiple"), ({"filters": 0}, "0")]
+    ("experts", "message"),
+    [({"filters": 5}, "12 channels are not a multiple"), ({"filters": 0}, "0")],
 )
 def test_filters_that_do_not_fit(experts, message):
     with pytest.raises(ArgumentError, match=message):

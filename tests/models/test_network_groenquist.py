@@ -125,9 +125,9 @@ def test_every_parameter_gets_a_gradient():
 def test_settings_that_cannot_be():
     with pytest.raises(UnknownNameError, match="did you mean 'mixed'"):
         Groenquist(4, 2, 1, (8, 12), "mixd")
-    with pytest.raises(ArgumentError, match="target: 2 is no position among 2"):
+    with pytest.raises(ArgumentError, match="target: 2 is not an index of 2"):
         Groenquist(4, 2, 2, (8, 12))
-    with pytest.raises(ArgumentError, match="spread: 3 is no position among 3"):
+    with pytest.raises(ArgumentError, match="spread: 3 is not an index of 3"):
         Groenquist(3, 2, 1, (8, 12))
     with pytest.raises(ArgumentError, match="smoothness"):
         BiasNet(4, 1, (8, 12), smoothness=-1.0)

@@ -208,7 +208,7 @@ def test_poet_without_attention_treats_members_alone():
 
 
 def test_settings_and_grids_that_cannot_be():
-    with pytest.raises(ArgumentError, match="8 channels are no multiple of 3 heads"):
+    with pytest.raises(ArgumentError, match="8 channels are not a multiple of 3 heads"):
         saet(heads=3)
     with pytest.raises(ArgumentError, match="depth"):
         SAET(3, depth=0)

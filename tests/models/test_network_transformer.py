@@ -87,7 +87,7 @@ def test_zero_start_and_gradients():
 
 
 def test_settings_that_cannot_be():
-    with pytest.raises(ArgumentError, match="width: 8 is no multiple of 3 heads"):
+    with pytest.raises(ArgumentError, match="width: 8 is not a multiple of 3 heads"):
         Transformer(3, width=8, heads=3)
     with pytest.raises(ArgumentError, match="chunk"):
         Transformer(3, chunk=0)

@@ -346,7 +346,7 @@ def test_refuses_what_it_cannot_do():
     gate = TensorGate(4, 2, GRID)
     with pytest.raises(ArgumentError, match="selected: 5 of 4 experts"):
         SMoE2d(3, 4, 5, gate)
-    with pytest.raises(ArgumentError, match="weighs 4 experts, the layer has 6"):
+    with pytest.raises(ArgumentError, match="the gate has 4 experts, the layer has 6"):
         SMoE2d(3, 6, 2, gate)
     with pytest.raises(UnknownNameError, match="did you mean 'softmax'"):
         SMoE2d(3, 4, 2, gate, activation="softmx")

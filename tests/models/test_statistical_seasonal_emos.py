@@ -238,7 +238,7 @@ def test_dates_of_several_years_are_left_out_by_years():
 
 def test_too_few_dates_to_choose_by_are_refused():
     batch, _ = one_year(12)
-    with pytest.raises(ArgumentError, match=r"strength: 12 training dates .* Give strength"):
+    with pytest.raises(ArgumentError, match=r"strength: 12 training dates .* Set strength"):
         fitted(SeasonalEMOS(), batch)
     days = np.arange(20) * DAY  # enough, were it not for the gaps
     with pytest.raises(ArgumentError, match="20 training dates within one year"):

@@ -61,7 +61,7 @@ def test_memory_does_not_grow_with_the_dates():
 
 
 def test_nothing_taken_in_and_other_grids():
-    with pytest.raises(ArgumentError, match="no batch was taken in"):
+    with pytest.raises(ArgumentError, match="no batch was added"):
         _ = Spool().area
     spool, *_ = filled()
     field = torch.zeros(2, 4, 5)

@@ -1,4 +1,4 @@
-"""Which experts a map of weights prefers, in small integers, ranks last."""
+"""Selection of the experts of largest weight at each point."""
 
 import torch
 from torch import Tensor
@@ -11,14 +11,14 @@ _BAND = 2**13  # points
 
 
 def preferred(routing: Tensor, k: int) -> Tensor:
-    """The k experts of largest weight at each point.
+    """Return the k experts of largest weight at each point.
 
-    On the CPU in float32 experts of equal weight are taken in order (by a sorting network for
-    many points at once); elsewhere `torch.topk` takes any of them.
+    On the CPU in float32 experts of equal weight are taken in order (by a sorting network for many
+    points at once); elsewhere `torch.topk` breaks ties arbitrarily.
 
     Args:
         routing: R, (N, E, H, W).
-        k: how many.
+        k: number of selected experts.
 
     Returns:
         (N, H, W, k) indices in rank order, in the smallest type that holds E - 1.
@@ -36,7 +36,7 @@ def preferred(routing: Tensor, k: int) -> Tensor:
 
 
 def planes(chosen: Tensor) -> Tensor:
-    """(N, H, W, k) choices as torch gathers by them: (N, k, H, W) int64."""
+    """Convert choices (N, H, W, k) to indices (N, k, H, W), int64, as torch.gather takes them."""
     return chosen.movedim(-1, 1).long()
 
 

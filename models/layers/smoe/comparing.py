@@ -1,4 +1,4 @@
-"""A spatial mixture of experts whose gate is taught by what the other experts would have done."""
+"""A spatial mixture of experts whose gate learns from the errors of the experts not chosen."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -23,41 +23,41 @@ _TINY = 1e-30
 
 
 class ComparingSMoE2d(SMoE2d):
-    """`SMoE2d` with k = 1 that compares errors instead of judging them by a quantile.
+    """`SMoE2d` with k = 1 whose gate learns which expert has the smallest error at each point.
 
-    The published routing classification calls the largest errors of a sample incorrect, and then
-    any other expert right (arXiv:2211.13491). Where the signal is weak the errors are small whoever
-    is chosen, so that the map of the regions is not found there. Here the backward pass works out
-    the error that each rival would have made at the point, s' = s + y' - y, where s is the error
-    of the chosen expert as in `incorrect_choices`. It is exact in the last layer under the mean
-    squared error; elsewhere it takes the curvature of the loss as 1. The expert of the smallest
-    error is the target of the classification loss, the mean binary cross-entropy with logits R.
+    The published routing classification counts the largest errors of a sample as incorrect, and all
+    other experts as correct there (arXiv:2211.13491). Where the signal is weak, the errors are
+    small for every expert, so that the map of regions is not learned there. Here the backward pass
+    computes the error that each other expert would have made at the point, s' = s + y' - y, where s
+    is the error of the chosen expert as in `incorrect_choices`. It is exact in the last layer under
+    the mean squared error; elsewhere it takes the curvature of the loss as 1. The expert of the
+    smallest error is the target of the classification loss, the mean binary cross-entropy with
+    logits R. Squared errors are averaged over filters, and also over the batch if the gate does not
+    depend on the input.
 
-    Squared errors are averaged over filters, and over the batch where the gate does not look at
-    the input: what is learned is one choice for all samples.
-
-    `balance` keeps experts from dying: the logarithm of each expert's error gets an offset that
-    grows by `balance * log(E * load)` a step, where load is its share of the targets, and falls by
-    2 % a step. It vanishes among experts of equal load, and weighs little against the errors of
-    experts that have found their regions.
+    `balance` prevents experts that are never chosen: the logarithm of each expert's error gets an
+    offset that grows by `balance * log(E * load)` a step, where load is its share of the targets,
+    and decays by 2 % a step. It vanishes for experts of equal load, and is small compared with
+    differences between experts that fit their regions.
 
     Args:
         in_channels: channels of the input.
-        num_experts: E, at least 2.
-        gate: gives R, (1 or N, E, H, W).
+        num_experts: number E of experts, at least 2.
+        gate: gate that computes R, (1 or N, E, H, W).
         kernel_size: rows and columns of the experts' filters, odd.
         filters: F.
-        periodic_longitude: whether the first and last column are neighbours.
-        poles: what lies beyond the first and last row.
-        rivals: "all" other experts, or "one" at each point, drawn anew in each backward pass. Two
-            of E are enough then; this form computes all, and keeps their values for the backward
-            pass.
-        balance: see above; 0 for none.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+        rivals: compare with "all" other experts, or with "one" at each point, drawn in each
+            backward pass. (Two of E values would suffice then; this implementation computes and
+            stores all.)
+        balance: strength of the offset, from 0 (none) to 1.
         damping: factor of the expert's gradient where another one is better.
-        area: weights of the points in the loss, as for `SMoE2d`.
+        area: (H,) or (H, W) weights of the points in the loss, or "cell", "cos" or "none".
 
     Attributes:
-        offsets: (E,) of the experts' log errors. Under several processes those of the first count.
+        offsets: (E,) offsets of the experts' log errors; with several processes those of the first
+            are used.
 
     Raises:
         ArgumentError: fewer than two experts, or an option outside its range.
@@ -82,7 +82,7 @@ class ComparingSMoE2d(SMoE2d):
         area: Tensor | Sequence[float] | str | None = None,
     ) -> None:
         if num_experts < 2:
-            raise ArgumentError("num_experts", f"{num_experts}, but it takes two to compare")
+            raise ArgumentError("num_experts", f"{num_experts} is less than 2")
         if rivals not in get_args(Rivals):
             raise UnknownNameError("rivals", rivals, get_args(Rivals))
         if not 0 <= balance <= 1:
@@ -119,15 +119,15 @@ class ComparingSMoE2d(SMoE2d):
         return outputs.flatten(1, 2)
 
     def compare(self, errors: Tensor, choices: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The expert that should have been chosen; moves the balance on.
+        """Return the best expert at each point by balanced error; update the balance.
 
         Args:
             errors: (N or 1, E, H, W) mean squared errors.
             choices: (N or 1, 1, H, W) the chosen experts.
 
         Returns:
-            (N or 1, 1, H, W), the expert of the smallest error, balanced, among those compared; and
-            (N or 1, E, H, W) bool, which were compared, or None for all.
+            (N or 1, 1, H, W), the expert of the smallest balanced error; and (N or 1, E, H, W)
+            bool, which experts were compared, or None for all.
         """
         offsets = self.offsets.to(errors.dtype)[:, None, None]
         scores, compared = errors.clamp(min=_TINY).log() + offsets, None
@@ -147,7 +147,7 @@ class ComparingSMoE2d(SMoE2d):
 
 
 class ComparedOutput(torch.autograd.Function):
-    """The values of the chosen experts; its backward compares them with their rivals'.
+    """Values of the chosen experts; the backward pass compares them with those of other experts.
 
     Called with values (N, E, F, H, W) of all experts; gate (N or 1, E, H, W); indices
     (N or 1, H, W, 1) chosen; area (H, W) or None; and the layer. Gives (N, 1, F, H, W).
@@ -162,7 +162,7 @@ class ComparedOutput(torch.autograd.Function):
         area: Tensor | None,
         layer: ComparingSMoE2d,
     ) -> Tensor:
-        """The output (N, 1, F, H, W)."""
+        """Return the output (N, 1, F, H, W)."""
         ctx.layer = layer
         ctx.save_for_backward(values, gate, indices, area)
         return values.gather(1, along_experts(planes(indices), values.shape))
@@ -170,7 +170,7 @@ class ComparedOutput(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients for values and gate."""
+        """Return gradients for values and gate."""
         values, gate, indices, area = ctx.saved_tensors
         layer: ComparingSMoE2d = ctx.layer
         choices, scale = planes(indices), layer.rule.loss_scale(gradient)
@@ -196,13 +196,13 @@ class ComparedOutput(torch.autograd.Function):
 def rival_errors(
     gradient: Tensor, values: Tensor, choices: Tensor, scale: Tensor, area: Tensor | None = None
 ) -> Tensor:
-    """Squared errors that each expert would have made, mean over its filters.
+    """Return the squared error that each expert would have made, mean over its filters.
 
     Args:
         gradient: (N, 1, F, H, W) of the loss, for the chosen expert's values.
         values: (N, E, F, H, W) of all experts.
         choices: (N or 1, 1, H, W) the chosen ones.
-        scale: of the loss, see `track_loss`.
+        scale: scale of the loss, from `track_loss`.
         area: (H, W) weights of the points in the loss, of mean 1; where it is 0 the chosen expert
             makes no error.
 
@@ -218,7 +218,7 @@ def rival_errors(
 
 
 def comparison_gradient(gate: Tensor, best: Tensor, compared: Tensor | None = None) -> Tensor:
-    """Gradient of the mean binary cross-entropy with logits `gate`, target 1 for the best expert.
+    """Return the gradient of the mean binary cross-entropy with logits `gate`, target 1 for `best`.
 
     Args:
         gate: R, (N or 1, E, H, W).
@@ -234,7 +234,7 @@ def comparison_gradient(gate: Tensor, best: Tensor, compared: Tensor | None = No
 
 
 def _other_than(choices: Tensor, num_experts: int) -> Tensor:
-    """At each point any other expert than the chosen one."""
+    """Draw at each point an expert other than the chosen one."""
     domain = current()
     # drawn for the whole grid, so that parts do not change what is drawn
     shape = (*choices.shape[:2], *domain.shape(choices))

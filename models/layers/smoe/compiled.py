@@ -1,10 +1,9 @@
-"""The k chosen experts of E alone, by compiled loops on the CPU, forward and backward.
+"""Compiled CPU loops that compute only the k chosen of E experts, forward and backward.
 
-A dense layer computes E values at each point to keep k. These loops compute k, and in the
-backward pass judge, damp and differentiate the choices row by row, so that next to no memory is
-needed beyond the fields themselves. Results equal those of the eager form but for the order of
-sums. What depends on the number of threads is only the order in which sums for the filters of
-whole bands are added.
+A dense layer computes E values at each point and discards E - k. These loops compute k, and the
+backward pass classifies, damps and differentiates the choices row by row, so that little memory is
+needed beyond the fields. Results equal those of the eager form up to the order of sums. The number
+of threads changes only the order in which filter sums of bands are added.
 """
 
 from dataclasses import dataclass
@@ -36,12 +35,12 @@ _WORTH_IT = 2**24  # products of the dense form: below this it is as fast
 
 @dataclass(frozen=True)
 class Grid:
-    """What lies beyond the fields, and how fields and filters lie in memory.
+    """Padding beyond the fields, and the memory layout of fields and filters.
 
     Attributes:
         size: rows and columns of a filter, odd.
-        wrap: whether longitude is periodic.
-        replicate: whether the outer rows are replicated.
+        wrap: True if longitude is periodic.
+        replicate: True if the outer rows are replicated.
     """
 
     size: int
@@ -50,32 +49,32 @@ class Grid:
 
     @classmethod
     def of(cls, experts: FreeConv2d) -> "Grid":
-        """That of a convolution."""
+        """Return the grid description of a convolution."""
         size = experts.kernel_size[0]
         return cls(size, experts.edges.columns == "circular", experts.edges.rows == "replicate")
 
     def ring(self, field: Tensor) -> Any:
-        """Scratch for rows of a field (C, H, W) as the loops take them, zeros."""
+        """Return zeroed scratch memory for rows of a field (C, H, W), in the loops' layout."""
         columns = field.shape[2] + 2 * (self.size // 2)
         return field.new_zeros(columns, self.size, field.shape[0]).numpy()
 
-    def turned(self, weight: Tensor) -> Any:
-        """Filters (E, C, rows, columns) as the loops take them: with their rows turned, flat."""
+    def rotated(self, weight: Tensor) -> Any:
+        """Return filters (E, C, rows, columns), flat, for each rotation of the ring buffer."""
         flat = weight.detach().permute(0, 3, 2, 1)
         turns = [flat.roll(n, dims=2).flatten(1) for n in range(self.size)]
         return torch.stack(turns).numpy()
 
-    def filters(self, turned: Tensor, like: Tensor) -> Tensor:
-        """The adjoint of `turned`: (E, C, rows, columns) summed over the turns."""
+    def filters(self, rotated: Tensor, like: Tensor) -> Tensor:
+        """Return the adjoint of `rotated`: (E, C, rows, columns), summed over the rotations."""
         E, C = like.shape[:2]
-        flat = turned.view(self.size, E, self.size, self.size, C)
+        flat = rotated.view(self.size, E, self.size, self.size, C)
         total = sum(part.roll(-n, dims=2) for n, part in enumerate(flat))
         assert isinstance(total, Tensor)
         return total.permute(0, 3, 2, 1).contiguous()
 
 
 def can(features: Tensor, experts: FreeConv2d, filters: int) -> str | None:
-    """Why the compiled form cannot be used, or None if it can."""
+    """Return why the compiled form cannot be used, or None if it can."""
     if features.device.type != "cpu":
         return f"it runs on the CPU, not on {features.device.type}"
     if features.dtype not in (torch.float32, torch.float64):
@@ -93,24 +92,24 @@ def can(features: Tensor, experts: FreeConv2d, filters: int) -> str | None:
 
 
 def worth_it(features: Tensor, experts: FreeConv2d) -> bool:
-    """Whether the dense form has so much to do that compiling pays."""
+    """Return True if the dense form is expensive enough for compilation to pay."""
     N, _, H, W = features.shape
     return N * H * W * experts.weight.numel() >= _WORTH_IT
 
 
 def forward(features: Tensor, weight: Tensor, chosen: Tensor, grid: Grid) -> Tensor:
-    """Values of the chosen experts.
+    """Return the values of the chosen experts.
 
     Args:
         features: (N, C, H, W).
         weight: (E, C, rows, columns).
         chosen: (N or 1, H, W, k) indices.
-        grid: what lies beyond the fields.
+        grid: padding and memory layout.
 
     Returns:
         (N, k, H, W).
     """
-    features, filters = features.detach().contiguous(), grid.turned(weight)
+    features, filters = features.detach().contiguous(), grid.rotated(weight)
     N, _, H, W = features.shape
     out = features.new_empty(N, chosen.shape[-1], H, W)
 
@@ -131,23 +130,24 @@ def backward(
     part: Tensor,
     judged: tuple[Tensor, Judgement, float] | None,
     grid: Grid,
-    wanted: tuple[bool, bool],
+    needs: tuple[bool, bool],
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients for the features and the filters.
+    """Return gradients for the features and the filters.
 
     Args:
         features: (N, C, H, W).
         weight: (E, C, rows, columns).
         chosen: (N or 1, H, W, k) indices.
         part: (N, k, H, W) gradient of the values before damping.
-        judged: the gradient of the output, how it is judged, and the factor of incorrect choices.
-        grid: what lies beyond the fields.
-        wanted: which of the two.
+        judged: gradient of the output, error limits and damping factor; None for a plain backward
+            pass.
+        grid: padding and memory layout.
+        needs: True for each of the two gradients to compute.
     """
-    features, filters = features.detach().contiguous(), grid.turned(weight)
+    features, filters = features.detach().contiguous(), grid.rotated(weight)
     N, _, H, _ = features.shape
     real = features.numpy().dtype.type
-    for_features = torch.zeros_like(features) if wanted[0] else features
+    for_features = torch.zeros_like(features) if needs[0] else features
     errors, judgement, damping = judged or (part, None, 1.0)
     area, limits = _area(judgement, features), np.full(N, np.inf, real)
     if judgement is not None:
@@ -162,18 +162,18 @@ def backward(
             loops.backward_band(
                 features[n].numpy(), band, filters, chosen[n % len(chosen)].numpy(),
                 part[n].numpy(), errors[n].numpy(), area, limits[n], real(damping),
-                for_features[n].numpy(), sums[thread].numpy(), wanted, ring, ring_sums,
+                for_features[n].numpy(), sums[thread].numpy(), needs, ring, ring_sums,
                 grid.wrap, grid.replicate,
             )  # fmt: skip
 
     for parity in (0, 1):  # neighbouring bands add to the same rows: not at the same time
         in_bands(some, [(thread, parity) for thread in range(threads)])
-    for_weight = grid.filters(sums.sum(0), weight) if wanted[1] else None
-    return for_features if wanted[0] else None, for_weight
+    for_weight = grid.filters(sums.sum(0), weight) if needs[1] else None
+    return for_features if needs[0] else None, for_weight
 
 
 def _area(judgement: Judgement | None, like: Tensor) -> Any:
-    """Weights of the points (H, W) as the loops take them, negative if there are none."""
+    """Return the loss weights of the points (H, W), negative if there are none."""
     H, W = like.shape[-2:]
     if judgement is None or judgement.area is None:
         return like.new_full((H, W), -1.0).numpy()
@@ -183,9 +183,9 @@ def _area(judgement: Judgement | None, like: Tensor) -> Any:
 def classification(
     gate: Tensor, chosen: Tensor, errors: Tensor, judgement: Judgement, scale: Tensor
 ) -> Tensor:
-    """As `classification_gradient`, from the errors (N, k, H, W) that are judged."""
+    """Return the routing classification gradient, from errors (N, k, H, W)."""
     weights, signs = gate.detach().contiguous().flatten(2), errors.flatten(2)
-    found, indices = torch.empty_like(weights), chosen.flatten(1, 2)
+    result, indices = torch.empty_like(weights), chosen.flatten(1, 2)
     area, limits = _area(judgement, errors).reshape(-1), judgement.routing.numpy()
     factor = weights.numpy().dtype.type(float(scale) / gate.numel())
 
@@ -193,21 +193,20 @@ def classification(
         samples = slice(None) if len(gate) == 1 else slice(m, m + 1)
         loops.classify(
             weights[m].numpy(), indices[m % len(indices)].numpy(), signs[samples].numpy(),
-            area, limits[samples], factor, band, found[m].numpy(),
+            area, limits[samples], factor, band, result[m].numpy(),
         )  # fmt: skip
 
     points = weights.shape[2]
     in_bands(one, [(m, band) for m in range(len(gate)) for band in bands(points, _BAND_POINTS)])
-    return found.view_as(gate)
+    return result.view_as(gate)
 
 
 class ChosenExperts(torch.autograd.Function):
-    """The values of the chosen experts; its backward judges every choice.
+    """Values of the chosen experts; the backward pass classifies every choice as correct or not.
 
-    As `RoutedOutput`, but called with features and the experts' filters in place of all values:
-    features (N, C, H, W), weight (E, C, rows, columns), weights (N or 1, k, H, W) or None, gate
-    (N or 1, E, H, W), chosen (N or 1, H, W, k), area, rule or None, and the grid. Gives
-    (N, k, H, W).
+    Like `RoutedOutput`, but called with features and filters instead of all experts' values:
+    features (N, C, H, W), weight (E, C, rows, columns), weights (N or 1, k, H, W) or None, gate (N
+    or 1, E, H, W), chosen (N or 1, H, W, k), area, rule or None, and the grid. Gives (N, k, H, W).
     """
 
     @staticmethod
@@ -222,7 +221,7 @@ class ChosenExperts(torch.autograd.Function):
         rule: RoutingRule | None,
         grid: Grid,
     ) -> Tensor:
-        """The output (N, k, H, W)."""
+        """Return the output (N, k, H, W)."""
         ctx.rule, ctx.grid = rule, grid
         judged = gate if rule is not None and rule.classify else None
         ctx.save_for_backward(features, weight, weights, judged, chosen, area)
@@ -234,7 +233,7 @@ class ChosenExperts(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients for features, filters, weights and gate."""
+        """Return gradients for features, filters, weights and gate."""
         features, weight, weights, gate, chosen, area = ctx.saved_tensors
         rule, grid, gradient = ctx.rule, ctx.grid, gradient.contiguous()
         for_weights = for_gate = judged = signal = None
@@ -249,10 +248,10 @@ class ChosenExperts(torch.autograd.Function):
             planar = gradient[:, :, None], None if signal is None else signal[:, :, None]
             judgement = judge(planar[0], rule, area, ctx.amplitude, planar[1])
             judged = (gradient, judgement, rule.damping)
-        found = backward(features, weight, chosen, part, judged, grid, ctx.needs_input_grad[:2])
+        gradients = backward(features, weight, chosen, part, judged, grid, ctx.needs_input_grad[:2])
         if rule is not None and rule.classify and ctx.needs_input_grad[3]:
             errors, scale = gradient if signal is None else signal, rule.loss_scale(gradient)
             for_gate = classification(gate, chosen, errors, judgement, scale)
             if rule.state.record:
                 record_loss(rule, gate, planes(chosen), judgement.wrong(*planar)[0])
-        return *found, for_weights, for_gate, None, None, None, None
+        return *gradients, for_weights, for_gate, None, None, None, None

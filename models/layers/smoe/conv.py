@@ -1,4 +1,4 @@
-"""The convolution of experts and gates: no bias, and a stride if wanted."""
+"""The convolution of experts and gates, without bias and with an optional stride."""
 
 from ens10.errors import ArgumentError
 from ens10.models.layers.padding import Poles, SameConv2d
@@ -12,8 +12,8 @@ class FreeConv2d(SameConv2d):
         out_channels: channels of the output.
         kernel_size: rows and columns of the filter, odd.
         stride: rows and columns from one output to the next.
-        periodic_longitude: whether the first and last column are neighbours.
-        poles: what lies beyond the first and last row.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
 
     Raises:
         ArgumentError: an even kernel, or a stride that is not positive.

@@ -1,4 +1,4 @@
-"""How work on the CPU is run: on threads, and outside of what `torch.compile` compiles."""
+"""Execution of CPU loops on threads, excluded from `torch.compile`."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +12,13 @@ Band = tuple[int, int]
 
 
 def bands(count: int, size: int) -> list[Band]:
-    """First row and the one after the last, of bands of so many rows; one band for one thread."""
+    """Split `count` rows into bands of `size`: (first, past the last); one band for one thread."""
     size = max(count, 1) if torch.get_num_threads() == 1 else size
     return [(first, min(first + size, count)) for first in range(0, count, size)]
 
 
 def in_bands(work: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> None:
-    """Calls `work` with each of the pieces, which may not depend on each other."""
+    """Call `work` on each piece, in threads; pieces must be independent."""
     threads = min(torch.get_num_threads(), len(pieces))
     if threads <= 1:
         for piece in pieces:
@@ -30,10 +30,10 @@ def in_bands(work: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> Non
 
 
 def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, called from compiled code as it is.
+    """Exclude a function from `torch.compile`; compiled code calls it as it is.
 
-    For layers with compiled loops of their own, into which torch cannot look, and with a backward
-    pass that judges: torch compiles what lies before and behind them.
+    For layers with their own compiled loops or a custom backward pass, which torch cannot trace; it
+    compiles the code before and after them.
     """
     called: Callable[P, R] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
     return called

@@ -1,4 +1,4 @@
-"""Gates: what weight every expert has at every grid point."""
+"""Gates: the weight of every expert at every grid point."""
 
 import math
 from abc import abstractmethod
@@ -17,8 +17,8 @@ from ens10.models.layers.smoe.maps import Nested, read_map
 class Gate(nn.Module):
     """Weights of the experts at the points of a layer's output.
 
-    One gate may be given to several layers, which then share its parameters and, if it does not
-    look at the input, its choices.
+    Several layers may share one gate, and with it the parameters and, if it does not depend on the
+    input, the choices.
 
     Attributes:
         num_experts: number of experts.
@@ -28,7 +28,7 @@ class Gate(nn.Module):
 
     @property
     def rows(self) -> int | None:
-        """Of the map, if the gate has one of its own."""
+        """Number of rows of the gate's learned or fixed map, or None if it has none."""
         return self.weight.shape[1] if isinstance(self, TensorGate | FixedGate) else None
 
     @abstractmethod
@@ -37,14 +37,14 @@ class Gate(nn.Module):
 
 
 class TensorGate(Gate):
-    """A learned map of E x H x W weights that does not look at the input: tensor routing.
+    """A learned map of E x H x W weights, independent of the input: tensor routing.
 
-    The gate of the paper's experiments (Dryden & Hoefler 2022, arXiv:2211.13491), started from
+    The gate of the paper's experiments (Dryden & Hoefler 2022, arXiv:2211.13491), initialised from
     U(+-sqrt(3 E / k)).
 
     Args:
-        num_experts: E.
-        selected: k, how many are used at each point.
+        num_experts: number E of experts.
+        selected: number k of experts used at each point.
         grid: rows and columns (H, W) of the layer's output.
 
     Raises:
@@ -60,18 +60,18 @@ class TensorGate(Gate):
         nn.init.uniform_(self.weight, -bound, bound)
 
     def forward(self, features: Tensor) -> Tensor:  # noqa: ARG002  (other gates look at it)
-        """The map, (1, E, H, W)."""
+        """Return the map of weights, (1, E, H, W)."""
         return current().part(self.weight)[None]
 
 
 class FixedGate(Gate):
-    """A given map: an oracle, or the random choice that a learned one has to beat.
+    """A fixed map of weights, such as an oracle or a random baseline.
 
-    It is a buffer, so that it goes with the checkpoint and to the device, and is never trained.
+    It is a buffer: saved in checkpoints, moved between devices, and never trained.
 
     Args:
         weights: (E, H, W) weights, the largest k of which are used at each point; or nested lists
-            of them, or the path of a .npy, .npz or netCDF file that holds them and nothing else.
+            of them, or the path of a .npy, .npz or netCDF file with this one array.
 
     Raises:
         ArgumentError: not three dimensions, values that are not finite, or no such file.
@@ -92,11 +92,11 @@ class FixedGate(Gate):
 
     @classmethod
     def from_choices(cls, choices: Tensor, num_experts: int) -> "FixedGate":
-        """The gate that makes given choices.
+        """Build the gate that makes the given choices.
 
         Args:
             choices: (k, H, W) or (H, W) integers from 0 to E - 1, in rank order.
-            num_experts: E.
+            num_experts: number E of experts.
 
         Raises:
             ArgumentError: an expert that does not exist, or one chosen twice at a point.
@@ -117,15 +117,15 @@ class FixedGate(Gate):
         return cls(weights)
 
     def forward(self, features: Tensor) -> Tensor:  # noqa: ARG002
-        """The map, (1, E, H, W)."""
+        """Return the map of weights, (1, E, H, W)."""
         return current().part(self.weight)[None]
 
 
 def check_selected(selected: int, num_experts: int) -> None:
-    """Refuses to select fewer than one expert or more than there are.
+    """Reject a number of selected experts outside 1 to `num_experts`.
 
     Raises:
-        ArgumentError: it is so.
+        ArgumentError: fewer than 1 or more than `num_experts`.
     """
     if not 1 <= selected <= num_experts:
         raise ArgumentError(

@@ -1,4 +1,4 @@
-"""Gates that look at the input."""
+"""Gates that depend on the input."""
 
 from collections.abc import Sequence
 
@@ -16,11 +16,11 @@ class ConvGate(Gate):
 
     Args:
         in_channels: channels of the features.
-        num_experts: E.
+        num_experts: number E of experts.
         kernel_size: rows and columns of the filter, odd.
-        stride: of the layer it is for.
-        periodic_longitude: whether the first and last column are neighbours.
-        poles: what lies beyond the first and last row.
+        stride: stride of the layer that uses the gate.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
 
     Raises:
         ArgumentError: an even kernel, or a stride that is not positive.
@@ -55,14 +55,14 @@ class ConvGate(Gate):
 
 
 class CoordConvGate(Gate):
-    """A convolution of the input and its coordinates; arguments as those of `CoordConv2d`.
+    """A convolution of the input and its coordinates (`CoordConv2d`).
 
     Args:
         in_channels: channels of the features.
-        num_experts: E.
+        num_experts: number E of experts.
         kernel_size: rows and columns of the filter, odd.
-        periodic_longitude: whether the first and last column are neighbours.
-        poles: what lies beyond the first and last row.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
 
     Raises:
         ArgumentError: an even kernel.
@@ -95,15 +95,15 @@ class CoordConvGate(Gate):
 
 
 class LocallyConnectedGate(Gate):
-    """A locally connected layer: every point weighs the input in its own way.
+    """A locally connected layer: separate weights at every grid point.
 
     Args:
         in_channels: channels of the features.
-        num_experts: E.
+        num_experts: number E of experts.
         grid: rows and columns (H, W).
         kernel_size: rows and columns of the filters, odd.
-        periodic_longitude: whether the first and last column are neighbours.
-        poles: what lies beyond the first and last row.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
 
     Raises:
         ArgumentError: an even kernel, or a grid that is not two positive numbers.

@@ -25,62 +25,60 @@ Kernel = Literal["auto", "eager", "compiled"]
 
 
 class SMoE2d(nn.Module):
-    """Of E experts, the k that a gate prefers at each grid point (arXiv:2211.13491).
+    """Spatial mixture of experts: at each grid point a gate selects k of E experts.
 
-    An expert is a convolution with F filters and no bias, the same at all points. The gate gives
-    weights R (N, E, H, W). The output holds the values of the k experts of largest weight in rank
-    order: channels r F to r F + F - 1 are the filters of the expert of rank r.
+    An expert is a convolution with F filters and no bias, the same at all points (Dryden & Hoefler
+    2022, arXiv:2211.13491). The gate computes weights R (N, E, H, W). The output holds the values
+    of the k experts of largest weight in rank order: channels r F to r F + F - 1 are the filters of
+    the expert of rank r.
 
-    In training mode a gate with parameters is taught by the routing classification loss: see
-    `classification_gradient` for the loss and `incorrect_choices` for what is incorrect. It then
-    gets no other gradient from this layer, and passes none to the input. The experts' gradient at
-    incorrect choices is multiplied by `damping`. All of it happens in the one backward pass of the
-    loss, so that layers may follow each other and gradients may be accumulated, scaled or averaged
-    over processes. The classification loss goes with the loss: it is multiplied by the scale of
-    the loss (that of mixed precision, 1/A under accumulation of A batches), which `track_loss` has
-    to tell.
-    In evaluation mode, and with a gate without gradient (`FixedGate`), which is taken to be right,
-    the backward pass is the plain one. Without the routing loss only `weighted` teaches the gate.
+    In training mode a gate with parameters learns from the routing classification loss
+    (`classification_gradient`; `incorrect_choices` defines incorrect). It then gets no other
+    gradient from this layer, and passes none to the input. The experts' gradient at incorrect
+    choices is multiplied by `damping`. All of this happens in the one backward pass of the loss, so
+    that layers can be stacked and gradients accumulated, scaled or averaged over processes. The
+    classification loss is multiplied by the scale of the loss (that of mixed precision, 1/A for
+    accumulation of A batches): call `track_loss` in the training step. In evaluation mode, and with
+    a gate without gradient (`FixedGate`), whose choices count as correct, the backward pass is the
+    plain one. Without the routing loss the gate learns only if `weighted`.
 
     Args:
         in_channels: channels of the input.
-        num_experts: E.
-        selected: k.
-        gate: gives R; may be shared between layers.
+        num_experts: number E of experts.
+        selected: number k of experts selected at each point.
+        gate: computes R; may be shared between layers.
         kernel_size: rows and columns of the experts' filters, odd.
-        filters: F.
+        filters: number F of filters of an expert.
         stride: rows and columns from one output to the next; the gate's map has the output's size.
-        periodic_longitude: whether the first and last column are neighbours.
-        poles: what lies beyond the first and last row.
-        weighted: whether values are multiplied by their weight R.
-        noise: whether N(0, 1/E^2) is added to R in training.
-        activation: of R after the noise: "none", "softmax" over the experts, or "abs".
-        routing_loss: whether the gate learns by routing classification.
-        quantile: share of a sample's choices that is called correct at least; the published
-            recipe is 0.3.
-        margin: by how much an error has to exceed that quantile to be incorrect for the routing
-            loss, in units of the output if the loss is the mean squared error. Without it the
-            same share is called incorrect also at convergence. The default is that of the
-            published code.
-        damping_margin: the same for the damping.
-        relative_margins: whether both margins are shares of the root mean square of the sample's
-            output, which holds for outputs of any scale; absolute ones are made for one scale.
-        error_signal: what the routing loss judges where values are `weighted`: "output", the
-            error at the output, or "weight", that times the expert's unweighted value, which is
-            the gradient of the weight and the rule of the published code. A choice is then called
-            correct wherever its value is near 0, however wrong it is. Damping takes the
-            error at the output.
-        damping: factor of the experts' gradient at incorrect choices; 1 leaves it as it is. The
-            published code has 0.
-        gain: experts start from U(+-gain sqrt(3 / n)), where n = in_channels kernel_size^2. The
-            published code has 1 in the last layer and sqrt(2) before; None is torch's start
-            for convolutions, which is 1 / sqrt(3).
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+        weighted: True if values are multiplied by their weight R.
+        noise: True if N(0, 1/E^2) is added to R in training.
+        activation: applied to R after the noise: "none", "softmax" over the experts, or "abs".
+        routing_loss: True if the gate learns by routing classification.
+        quantile: minimum fraction of a sample's choices that counts as correct; 0.3 in the paper.
+        margin: excess of an error over that quantile from which a choice is incorrect for the
+            routing loss, in units of the output if the loss is the mean squared error. With 0, the
+            same fraction is incorrect even at convergence. The default is that of the published
+            code.
+        damping_margin: margin for the damping.
+        relative_margins: True if both margins are relative to the root mean square of the sample's
+            output, for outputs of any scale.
+        error_signal: error in the routing loss if `weighted`: "output", the error at the output, or
+            "weight", that times the expert's unweighted value, which is the gradient of the weight
+            and the rule of the published code. With "weight", a choice counts as correct wherever
+            its value is near 0, however wrong it is. Damping always uses the error at the output.
+        damping: factor of the experts' gradient at incorrect choices; 1 for no damping. The
+            published code uses 0.
+        gain: experts are initialised from U(+-gain sqrt(3 / n)), n = in_channels kernel_size^2. The
+            published code uses 1 in the last layer and sqrt(2) before; None is torch's default for
+            convolutions, 1 / sqrt(3).
         area: (H,) or (H, W) weights of the output's points in the loss. Errors are then divided by
-            them, and the quantile is a share of area; points of weight 0 count as correct. Or
+            them, and the quantile is a fraction of area; points of weight 0 count as correct. Or
             "cell", "cos" or "none" for the rows of a grid from pole to pole with the gate's map.
-        kernel: "eager" computes all E experts with torch's operations; "compiled" only the k that
-            are chosen, on the CPU, for F = 1 and stride 1, in float32 and float64; "auto" does so
-            where it can and is worth it. An attribute that may be set at any time.
+        kernel: "eager" computes all E experts with torch's operations; "compiled" only the k
+            chosen, on the CPU, for F = 1 and stride 1, in float32 and float64; "auto" chooses
+            "compiled" where possible and faster. The attribute may be changed at any time.
 
     Raises:
         ArgumentError: more experts selected than there are, a gate of another number of experts,
@@ -126,7 +124,7 @@ class SMoE2d(nn.Module):
             raise UnknownNameError("kernel", kernel, get_args(Kernel))
         if gate.num_experts != num_experts:
             raise ArgumentError(
-                "gate", f"it weighs {gate.num_experts} experts, the layer has {num_experts}"
+                "gate", f"the gate has {gate.num_experts} experts, the layer has {num_experts}"
             )
         self.in_channels, self.out_channels = in_channels, selected * filters
         self.num_experts, self.selected, self.filters = num_experts, selected, filters
@@ -142,7 +140,7 @@ class SMoE2d(nn.Module):
         )
         if gain is not None:
             self._start(gain)
-        self.state = RoutingState()  # a part, so that `track_loss` finds it
+        self.state = RoutingState()  # a submodule, so that `track_loss` finds it
         self.rule = RoutingRule(
             quantile=quantile,
             margin=margin,
@@ -161,7 +159,7 @@ class SMoE2d(nn.Module):
         self._frozen: tuple[Tensor, Tensor, list[tuple[int, int]]] | None = None
 
     def _start(self, gain: float) -> None:
-        """Draws the experts' filters anew; see `gain`."""
+        """Draw the experts' filters from U(+-gain sqrt(3 / n))."""
         if not 0 < gain < math.inf:
             raise ArgumentError("gain", f"{gain} is not positive")
         bound = gain * math.sqrt(3 / self.experts.weight[0].numel())
@@ -173,7 +171,7 @@ class SMoE2d(nn.Module):
 
         Args:
             features: the input.
-            routing: R if it is known already, from `route`.
+            routing: R from an earlier call of `route`; None to compute it.
 
         Raises:
             ArgumentError: another number of channels or dtype than the layer's, or a gate map or
@@ -207,9 +205,9 @@ class SMoE2d(nn.Module):
         return outputs.flatten(1, 2)
 
     def route(self, features: Tensor) -> Tensor:
-        """R, the weights of the experts: (N, E, H', W'), or (1, E, H', W') for all samples."""
+        """Return R, the experts' weights: (N, E, H', W'), or (1, E, H', W') for all samples."""
         if self._taught():
-            # the classification loss teaches gates alone: what earlier layers get is loss gradient
+            # the classification loss trains gates only, not earlier layers
             features = features.detach()
         # in full precision: in half precision many weights are equal
         with torch.autocast(features.device.type, enabled=False):
@@ -227,13 +225,13 @@ class SMoE2d(nn.Module):
         return routing
 
     def freeze_routing(self) -> None:
-        """Chooses once for all evaluation that follows, until training or other weights.
+        """Compute the choices once for all following evaluation.
 
-        The layer goes to evaluation mode. Going back to training, loading weights, moving the
-        layer or any other change of the gate's parameters makes it choose anew.
+        Sets evaluation mode. Returning to training mode, loading weights, moving the layer or any
+        other change of the gate's parameters discards the choices.
 
         Raises:
-            ArgumentError: the gate looks at the input.
+            ArgumentError: the gate depends on the input.
         """
         if self.gate.rows is None:
             raise ArgumentError("gate", "its choices depend on the input: they cannot be frozen")
@@ -243,19 +241,19 @@ class SMoE2d(nn.Module):
         self._frozen = (routing, preferred(routing, self.selected), self._stamps())
 
     def train(self, mode: bool = True) -> "SMoE2d":
-        """As `Module.train`; training forgets frozen choices."""
+        """Set training mode as `Module.train` does; training discards frozen choices."""
         if mode:
             self._frozen = None
         super().train(mode)
         return self
 
     def _stamps(self) -> list[tuple[int, int]]:
-        """What changes with the gate's parameters, and with the part of the grid."""
+        """Return a key that changes with the gate's parameters and the part of the grid."""
         tensors = chain(self.gate.parameters(), self.gate.buffers())
         return [(id(current()), 0), *((t.data_ptr(), t._version) for t in tensors)]
 
     def _routed(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """R and the choices."""
+        """Return R and the choices."""
         if self._frozen is not None:
             routing, chosen, stamps = self._frozen
             if not self.training and stamps == self._stamps():
@@ -265,14 +263,14 @@ class SMoE2d(nn.Module):
         return routing, preferred(routing, self.selected)
 
     def choices(self, features: Tensor) -> Tensor:
-        """The chosen experts in rank order, (N, k, H', W') or (1, k, H', W')."""
+        """Return the chosen experts in rank order, (N, k, H', W') or (1, k, H', W')."""
         return planes(preferred(self.route(features), self.selected))
 
     def _compiled(self, features: Tensor) -> bool:
-        """Whether the compiled form is to be used.
+        """Return True if the compiled form is to be used.
 
         Raises:
-            ArgumentError: it is asked for, but it cannot.
+            ArgumentError: `kernel` is "compiled", but the form cannot be used.
         """
         if self.kernel == "eager":
             return False
@@ -284,7 +282,7 @@ class SMoE2d(nn.Module):
         )
 
     def _taught(self) -> bool:
-        """Whether the gate gets the routing classification gradient, and no other."""
+        """Return True if the gate's only gradient is that of the routing classification."""
         return self.training and self.rule.classify
 
     def _check(self, features: Tensor) -> None:
@@ -303,7 +301,7 @@ class SMoE2d(nn.Module):
                 raise ArgumentError("gate", f"{tensor.dtype}, but the layer is {dtype}")
 
     def _own_area(self) -> Tensor | None:
-        """Weights of the points in this process's part of the grid."""
+        """Return the loss weights of the points in this process's part of the grid."""
         return None if self.area is None else current().part(self.area)
 
     def _check_map(self, routing: Tensor, features: Tensor) -> None:

@@ -1,10 +1,10 @@
 """Compiled loops of the mixture-of-experts layer on the CPU, with the interpreter lock released.
 
-A band of rows of one sample is worked on at a time. Rows of the input are copied into a ring with
-what lies beyond the grid, (columns, rows of a filter, channels), so that the numbers of a patch,
-which is what a filter sees, lie side by side: the product of a patch and a filter is one of two
-vectors. Input row r is at place r % K of K rows, and stays there; so filters are given K times,
-their rows turned as the ring is.
+A band of rows of one sample is processed at a time. Rows of the input, padded beyond the grid, are
+copied into a ring buffer (columns, rows of a filter, channels), so that the numbers of a patch (a
+filter's input) are contiguous: the product of a patch and a filter is a dot product of two vectors.
+Input row r stays at index r % K of K rows; therefore filters are stored K times, with their rows
+rotated like the ring buffer.
 """
 
 import numba
@@ -15,14 +15,14 @@ from ens10.metrics.ensemble.loops import POINTS, merge_fours, sort_four
 from ens10.vector_math import FUSED, exp
 
 _SUMMED = {**OPTIONS, "fastmath": {"contract", "reassoc"}}  # sums in the order of vectors
-_TILE = 32  # columns that are turned at once: all their channels fit in the nearest cache
-_BLOCK = 1024  # points whose classification gradients for all experts stay in the second cache
+_TILE = 32  # columns that are transposed at once: all their channels fit in the L1 cache
+_BLOCK = 1024  # points whose classification gradients for all experts stay in the L2 cache
 _INDEX = 2**16  # more than there are experts
 
 
 @numba.njit(**OPTIONS)
 def _inside(h, H, replicate):  # type: ignore[no-untyped-def]
-    """The row that stands for row h, or -1 for zeros."""
+    """Return the input row that stands for row h, or -1 for zeros."""
     if 0 <= h < H:
         return h
     if replicate:
@@ -78,7 +78,7 @@ def _product(patch, a):  # type: ignore[no-untyped-def]
 
 @numba.njit(**_SUMMED)
 def _four_products(patch, a, b, c, d):  # type: ignore[no-untyped-def]
-    """Four products with a patch that is loaded once."""
+    """Return four products with a patch that is loaded once."""
     zero = patch.dtype.type(0)
     s, t, u, v = zero, zero, zero, zero
     for i in range(patch.size):
@@ -91,7 +91,7 @@ def _four_products(patch, a, b, c, d):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def _values(patch, filters, chosen, out):  # type: ignore[no-untyped-def]
-    """The chosen experts' values of a patch."""
+    """Compute the chosen experts' values of a patch."""
     k = chosen.size
     for r in range(0, k - k % 4, 4):
         a, b, c, d = chosen[r], chosen[r + 1], chosen[r + 2], chosen[r + 3]
@@ -103,17 +103,17 @@ def _values(patch, filters, chosen, out):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def forward_band(field, band, filters, chosen, out, ring, wrap, replicate):  # type: ignore[no-untyped-def]
-    """The chosen experts' values at the rows of a band.
+    """Compute the chosen experts' values at the rows of a band.
 
     Args:
         field: (C, H, W).
         band: first row and the one after the last.
-        filters: (K, E, columns x rows x channels): turned 0 to K - 1 rows.
+        filters: (K, E, columns x rows x channels): rotated by 0 to K - 1 rows.
         chosen: (H, W, k) indices.
         out: (k, H, W), written.
         ring: (W + columns - 1, rows, C) scratch.
-        wrap: whether longitude is periodic.
-        replicate: whether the outer rows are replicated.
+        wrap: True if longitude is periodic.
+        replicate: True if the outer rows are replicated.
     """
     W, K = field.shape[2], ring.shape[1]
     half, size, step = K // 2, filters.shape[2], K * ring.shape[2]
@@ -131,12 +131,12 @@ def forward_band(field, band, filters, chosen, out, ring, wrap, replicate):  # t
 
 @numba.njit(**OPTIONS)
 def incorrect(gradient, area, limit):  # type: ignore[no-untyped-def]
-    """Whether a choice was incorrect; see `ens10.models.layers.smoe.routing`.
+    """Return True if a choice was incorrect by the routing rule (`routing.incorrect_choices`).
 
     Args:
-        gradient: of the output.
-        area: by which its size is divided, or negative.
-        limit: that the error has to exceed, in units of the gradient.
+        gradient: gradient of the output.
+        area: loss weight that divides the gradient's magnitude; negative for none.
+        limit: error above which the choice is incorrect, in units of the gradient.
     """
     error = abs(gradient)
     if area >= 0:
@@ -146,7 +146,7 @@ def incorrect(gradient, area, limit):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def _damped(part, judged, area, limit, damping, factors):  # type: ignore[no-untyped-def]
-    """The experts' gradient at a point."""
+    """Write the experts' gradient at a point, damped at incorrect choices."""
     for r in range(part.size):
         wrong = damping != 1 and incorrect(judged[r], area, limit)
         factors[r] = part[r] * damping if wrong else part[r]
@@ -191,19 +191,20 @@ def _to_filters(filters, chosen, factors, patch):  # type: ignore[no-untyped-def
 @numba.njit(**OPTIONS)
 def backward_band(  # type: ignore[no-untyped-def]
     field, band, filters, chosen, part, judged, area, limit, damping, for_field, for_filters,
-    wanted, ring, sums, wrap, replicate,
+    needs, ring, sums, wrap, replicate,
 ):  # fmt: skip
     """Add the gradients of a band's values to those for the field and the filters.
 
-    Arguments as those of `forward_band`, and:
+    Arguments of `forward_band`, and:
         part: (k, H, W) gradient of the experts' values before damping.
         judged: (k, H, W) gradient of the output.
-        area: (H, W) or negative; see `incorrect`, also for the limit.
-        damping: of incorrect choices; 1 for none.
+        area: (H, W) loss weights, or negative for none.
+        limit: error above which a choice is incorrect; see `incorrect`.
+        damping: factor at incorrect choices; 1 for none.
         for_field: (C, H, W).
         for_filters: like `filters`.
-        wanted: whether the gradient is for the field, for the filters.
-        sums: like the ring, of the field's gradient; zero before and after.
+        needs: True for each of the two gradients (field, filters) to compute.
+        sums: scratch like `ring` for the field's gradient; zero before and after.
     """
     W, K = field.shape[2], ring.shape[1]
     half, size, step = K // 2, filters.shape[2], K * ring.shape[2]
@@ -217,17 +218,17 @@ def backward_band(  # type: ignore[no-untyped-def]
             for w in range(W):
                 at, experts = w * step, chosen[h, w]
                 _damped(part[:, h, w], judged[:, h, w], area[h, w], limit, damping, factors)
-                if wanted[0]:
+                if needs[0]:
                     _to_patch(flat_sums[at : at + size], turned, experts, factors)
-                if wanted[1]:
+                if needs[1]:
                     _to_filters(for_turned, experts, factors, flat[at : at + size])
-        if h >= band[0] and wanted[0]:
+        if h >= band[0] and needs[0]:
             _empty(for_field, h - half, sums, wrap, replicate)
 
 
 @numba.njit(**FUSED)
 def _others(weights, others, factor, gradient):  # type: ignore[no-untyped-def]
-    """Classification gradient of one expert, were it not chosen anywhere."""
+    """Return the classification gradient of an expert that is chosen in no sample."""
     one, end = weights.dtype.type(1), weights.dtype.type(87)
     for p in range(weights.size):
         x = -weights[p]
@@ -245,7 +246,7 @@ def _count(judged, area, limit, share):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def classify(weights, chosen, judged, area, limits, factor, band, gradient):  # type: ignore[no-untyped-def]
-    """The classification gradient of a map of weights, see `classification_gradient`.
+    """Compute the routing classification gradient (sigmoid(R) - target) / n of a map of weights.
 
     Args:
         weights: (E, P) of the experts at P points.
@@ -281,7 +282,7 @@ def classify(weights, chosen, judged, area, limits, factor, band, gradient):  # 
 
 @numba.njit(**OPTIONS)
 def _keys(bits, rank, keys):  # type: ignore[no-untyped-def]
-    """Numbers in the order of float32 weights, NaN last, and of equal ones by a rank.
+    """Write sort keys in the order of float32 weights, NaN last, ties broken by rank.
 
     The bits of a number are an integer in the order of its size; 16 bits more hold the rank, which
     a float64 number has room for.
@@ -295,10 +296,10 @@ def _keys(bits, rank, keys):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def choose(bits, band, chosen):  # type: ignore[no-untyped-def]
-    """The experts of the k largest weights in order; of equal ones the first.
+    """Write the experts of the k largest weights in order; of ties the first.
 
-    Experts come by in sorted groups of four. The best so far are sorted groups of four, too: each
-    keeps the four largest of its own and of those that come by, and passes on the others.
+    Experts are processed in sorted groups of four and merged into sorted groups of the best so far:
+    each of these keeps the four largest of its own and the incoming ones, and passes the others on.
 
     Args:
         bits: (E, P) float32 as int32.
@@ -327,9 +328,9 @@ def choose(bits, band, chosen):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def _digit_at(sums, below, level):  # type: ignore[no-untyped-def]
-    """The first digit up to which more than `level` lies, and what lies before it.
+    """Return the first digit whose cumulative sum exceeds `level`, and the sum before it.
 
-    The last digit that occurs, should rounding leave the level out of reach.
+    If rounding keeps the sum below the level, it is the last digit that occurs.
     """
     total, digit, before = 0.0, -1, below
     for d in range(sums.size):
@@ -343,26 +344,25 @@ def _digit_at(sums, below, level):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def _with_digit(keys, weights, shift, mask, digit):  # type: ignore[no-untyped-def]
-    """The keys that have a digit, as (1, n), and their weights."""
+    """Return the keys with a digit, as (1, n), and their weights."""
     count = 0
     for r in range(keys.shape[0]):
         for p in range(keys.shape[1]):
             count += (keys[r, p] >> shift) & mask == digit
-    kept, share, n = np.empty((1, count), keys.dtype), np.empty(count, weights.dtype), 0
+    matching, share, n = np.empty((1, count), keys.dtype), np.empty(count, weights.dtype), 0
     for r in range(keys.shape[0]):
         for p in range(keys.shape[1]):
             if (keys[r, p] >> shift) & mask == digit and weights[p] > 0:
-                kept[0, n], share[n] = keys[r, p], weights[p]
+                matching[0, n], share[n] = keys[r, p], weights[p]
                 n += 1
-    return kept[:, :n].copy(), share[:n].copy()
+    return matching[:, :n].copy(), share[:n].copy()
 
 
 @numba.njit(**OPTIONS)
 def select(keys, weights, level, bits, width):  # type: ignore[no-untyped-def]
-    """The smallest key up to which the weights add up to more than `level`.
+    """Return the smallest key at which the cumulative weight exceeds `level`.
 
-    A radix selection: the leading bits are counted first and only what shares them is looked at
-    again.
+    Radix selection: count the leading bits first, then look only at keys that share them.
 
     Args:
         keys: (n, P) integers, not negative.

@@ -1,4 +1,4 @@
-"""Maps that configurations give: weights of a fixed gate, weights of the points in the loss."""
+"""Maps from configurations: weights of a fixed gate, and area weights of the points in the loss."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ Nested = Sequence[Sequence[Sequence[float]]]
 
 
 def read_map(path: str | Path) -> Tensor:
-    """The one array of a .npy, .npz or netCDF file.
+    """Read the one array of a .npy, .npz or netCDF file.
 
     Raises:
         ArgumentError: no such file, another kind of file, or not exactly one array in it.
@@ -34,7 +34,7 @@ def read_map(path: str | Path) -> Tensor:
         with xr.open_dataset(path) as dataset:
             arrays = {str(name): dataset[name].to_numpy() for name in dataset.data_vars}
     else:
-        raise ArgumentError("weights", f"{path} is not called .npy, .npz or .nc")
+        raise ArgumentError("weights", f"{path} does not end in .npy, .npz or .nc")
     if len(arrays) != 1:
         raise ArgumentError(
             "weights", f"{path} holds {len(arrays)} arrays ({', '.join(arrays)}), must be one"
@@ -43,7 +43,7 @@ def read_map(path: str | Path) -> Tensor:
 
 
 def mean_one(area: Tensor | Sequence[float]) -> Tensor:
-    """Weights as (H, 1) or (H, W), of mean 1.
+    """Return weights as (H, 1) or (H, W), normalised to mean 1.
 
     Raises:
         ArgumentError: another shape, or negative, NaN or no weights.
@@ -58,11 +58,11 @@ def mean_one(area: Tensor | Sequence[float]) -> Tensor:
 
 
 def named_area(name: str, rows: int | None) -> Tensor | None:
-    """Weights of the rows of a global grid whose first and last row are the poles.
+    """Return row weights of a global grid whose first and last row are the poles.
 
     Args:
         name: "cell", "cos" or "none", see `ens10.grid.area_weights`.
-        rows: of the gate's map, or None if it has none of its own.
+        rows: number of rows of the gate's map, or None if it has none.
 
     Returns:
         (rows, 1) of mean 1, or None for "none".
@@ -78,7 +78,7 @@ def named_area(name: str, rows: int | None) -> Tensor | None:
     if rows is None:
         raise ArgumentError(
             "area",
-            f"{name!r} needs the rows of the grid, which this gate does not know",
-            "Give the weights of the rows, from ens10.grid.area_weights",
+            f"{name!r} needs the rows of the grid, which this gate does not have",
+            "Pass the weights of the rows, from ens10.grid.area_weights",
         )
     return mean_one(area_weights(np.linspace(90, -90, rows), name).tolist())  # type: ignore[call-overload]

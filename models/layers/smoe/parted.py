@@ -1,4 +1,4 @@
-"""Quantiles of errors that lie in parts on several processes."""
+"""Quantiles of errors on a grid that is split between processes."""
 
 import torch
 from torch import Tensor
@@ -12,16 +12,16 @@ _ROUNDING = 1 + 1e-10  # as for the whole: 0.7 of 10 is 7 however it is computed
 def lower_quantile_of_parts(
     values: Tensor, q: float, weights: Tensor | None, domain: Domain
 ) -> Tensor:
-    """The q-quantile of each sample, the same entry that `lower_quantile` finds of the whole.
+    """Return the q-quantile of each sample of a split grid, as `lower_quantile` of the whole.
 
-    A radix selection whose counters are added over the processes: 3 sums for float32 and 6 for
-    float64, of 2048 numbers a sample, however many entries there are.
+    Radix selection with counters summed over the processes: 3 sums for float32 and 6 for float64,
+    of 2048 numbers a sample, for any number of entries.
 
     Args:
         values: (N, P) float32 or float64 of this part, not negative, no NaN.
         q: between 0 and 1.
         weights: (P,) not negative, or fewer, if they are repeated; None for weights of 1.
-        domain: where the other parts are.
+        domain: sums over the other parts of the grid.
 
     Returns:
         (N,) in the dtype of `values`, the same on all processes; 0 if nothing has weight.
@@ -39,7 +39,7 @@ def lower_quantile_of_parts(
 
 
 class _Selection:
-    """What is left of each sample's entries, digit by digit from the leading one."""
+    """Radix selection: the remaining entries of each sample, from the leading digit on."""
 
     def __init__(self, values: Tensor, weights: Tensor, level: Tensor, domain: Domain) -> None:
         self._type = torch.int64 if values.dtype == torch.float64 else torch.int32
@@ -52,13 +52,13 @@ class _Selection:
         self._found = torch.zeros(len(values), dtype=torch.int64, device=values.device)
 
     def found(self) -> Tensor:
-        """The entry of each sample up to which weights add up to more than the level."""
+        """Return the entry of each sample at which cumulative weight exceeds the level."""
         for shift in range(self._bits - self._bits % _DIGIT, -1, -_DIGIT):
             self._narrow(shift)
         return self._found.to(self._type).view(self._dtype)
 
     def _narrow(self, shift: int) -> None:
-        """One more digit is known, and only what shares it is looked at again."""
+        """Determine one more digit, and keep only the entries that share it."""
         digits = [(keys >> shift) & (2**_DIGIT - 1) for keys in self._keys]
         counters = [
             # of no entries torch counts in integers
@@ -74,5 +74,5 @@ class _Selection:
         self._below = torch.where(chosen > 0, before, self._below)
         self._found += chosen << shift
         for n, digit in enumerate(digits):
-            kept = (digit == chosen[n]).nonzero()[:, 0]
-            self._keys[n], self._weights[n] = self._keys[n][kept], self._weights[n][kept]
+            matching = (digit == chosen[n]).nonzero()[:, 0]
+            self._keys[n], self._weights[n] = self._keys[n][matching], self._weights[n][matching]

@@ -21,18 +21,18 @@ ErrorSignal = Literal["output", "weight"]
 
 @dataclass(frozen=True, kw_only=True)
 class RoutingRule:
-    """How choices are judged and what follows; see `SMoE2d` for the meaning.
+    """When a choice counts as incorrect, and its consequences; see `SMoE2d`.
 
     Args:
-        quantile: q, share of a sample's errors that is called correct.
-        margin: what an error has to exceed the q-quantile by to be incorrect for the routing
-            classification; in units of the output.
-        damping_margin: the same for the damping.
-        relative: whether margins are shares of the root mean square of the sample's output.
+        quantile: fraction q of a sample's errors that counts as correct.
+        margin: excess of an error over the q-quantile from which a choice is incorrect for the
+            routing classification; in units of the output.
+        damping_margin: margin for the damping.
+        relative: True if margins are relative to the root mean square of the sample's output.
         error_signal: "output", the error at the output; "weight", that times the expert's value.
         damping: factor of the experts' gradient at incorrect points.
-        classify: whether the gate gets the routing classification gradient.
-        state: where `track_loss` leaves the scale of the loss.
+        classify: True if the gate gets the routing classification gradient.
+        state: module in which `track_loss` stores the scale of the loss.
 
     Raises:
         ArgumentError: a number outside its range, or relative margins of errors that are not in
@@ -63,14 +63,14 @@ class RoutingRule:
             raise ArgumentError(
                 "relative_margins",
                 "errors times the experts' values are not in units of the output",
-                "Take absolute margins, or error_signal 'output'",
+                "Choose absolute margins, or error_signal 'output'",
             )
 
     def loss_scale(self, fields: Tensor) -> Tensor:
-        """The scale of the loss in this backward pass, for means over the points of `fields`.
+        """Return the loss scale of this backward pass, for means over the points of `fields`.
 
         Where the grid is split, the loss of each part is multiplied by the number of parts, and
-        what is taken as a mean over a part's points is a mean over the whole grid's.
+        means over a part's points stand for means over the whole grid.
 
         Args:
             fields: (..., h, w), any of this layer's outputs.
@@ -81,7 +81,7 @@ class RoutingRule:
         if self.state.loss_scale is None:
             raise ArgumentError(
                 "loss",
-                "the routing classification does not know the scale of the loss",
+                "the scale of the loss is missing, which the routing classification needs",
                 "Call track_loss(loss, network) before backward()",
             )
         domain = current()
@@ -92,12 +92,12 @@ class RoutingRule:
 
 
 class RoutedOutput(torch.autograd.Function):
-    """The values of the chosen experts; its backward judges every choice.
+    """Values of the chosen experts; the backward pass classifies every choice as correct or not.
 
     Called with values (N, E, F, H, W) of all experts; weights (N or 1, k, 1, H, W) of the chosen
-    ones, or None; gate (N or 1, E, H, W); indices (N or 1, H, W, k); area (H, W) or None;
-    the rule, or None for a plain backward pass; and whether the loss is scaled against overflow
-    (float16). Gives (N, k, F, H, W).
+    ones, or None; gate (N or 1, E, H, W); indices (N or 1, H, W, k); area (H, W) or None; the rule,
+    or None for a plain backward pass; and True if the loss is scaled against overflow (float16).
+    Returns (N, k, F, H, W).
     """
 
     @staticmethod
@@ -111,7 +111,7 @@ class RoutedOutput(torch.autograd.Function):
         rule: RoutingRule | None,
         scaled: bool,
     ) -> Tensor:
-        """The output (N, k, F, H, W)."""
+        """Return the output (N, k, F, H, W)."""
         chosen = values.gather(1, along_experts(planes(indices), values.shape))
         ctx.rule, ctx.scaled, ctx.shape = rule, scaled, values.shape
         needed = weights is not None and (ctx.needs_input_grad[1] or judges_weights(rule))
@@ -124,7 +124,7 @@ class RoutedOutput(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients for values, weights and gate."""
+        """Return gradients for values, weights and gate."""
         chosen, weights, gate, indices, area = ctx.saved_tensors
         rule: RoutingRule | None = ctx.rule
         choices = planes(indices)
@@ -153,23 +153,23 @@ class RoutedOutput(torch.autograd.Function):
 
 
 def along_experts(choices: Tensor, shape: torch.Size) -> Tensor:
-    """Choices (N or 1, k, H, W) for gathering from (N, E, F, H, W) of `shape`, without a copy."""
+    """Expand choices (N or 1, k, H, W) for gathering from (N, E, F, H, W), without a copy."""
     N, _, F, H, W = shape
     return choices[:, :, None].expand(N, -1, F, H, W)
 
 
 def judges_weights(rule: RoutingRule | None) -> bool:
-    """Whether errors are multiplied by the experts' values, where these are weighted."""
+    """Return True if errors are multiplied by the experts' values, where these are weighted."""
     return rule is not None and rule.error_signal == "weight"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The errors of each sample above which choices are incorrect, (N,), in units of the gradient.
+    """Errors (N,), in units of the gradient, above which a sample's choices are incorrect.
 
     Attributes:
-        routing: for the routing classification.
-        damping: for the damping.
+        routing: limit for the routing classification.
+        damping: limit for the damping.
         area: (H, W) by which errors are divided, or None.
     """
 
@@ -178,7 +178,7 @@ class Judgement:
     area: Tensor | None
 
     def wrong(self, gradient: Tensor, signal: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Which choices are incorrect, as `incorrect_choices` returns them."""
+        """Return which choices are incorrect, for routing and for damping (bool arrays)."""
         sizes = error_sizes(gradient, self.area)
         signals = sizes if signal is None else error_sizes(signal, self.area)
         return signals > self.routing.view(-1, 1, 1, 1), sizes > self.damping.view(-1, 1, 1, 1)
@@ -191,7 +191,7 @@ def judge(
     amplitude: Tensor | None = None,
     signal: Tensor | None = None,
 ) -> Judgement:
-    """How choices are judged; arguments and errors as those of `incorrect_choices`."""
+    """Return the error limits of each sample; arguments and errors of `incorrect_choices`."""
     limits = _quantiles(gradient, rule, area)
     for_routing = limits if signal is None else _quantiles(signal, rule, area)
 
@@ -213,23 +213,23 @@ def incorrect_choices(
     *,
     scaled: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Which choices were incorrect, from the gradient of the loss at the layer's output.
+    """Return which choices were incorrect, from the loss gradient at the layer's output.
 
-    The error of a choice is the mean of |s| over its F filters. It is incorrect if it exceeds
-    the q-quantile of its sample's errors by more than the margin, of which there are two: one for
-    the routing classification and one for the damping. s is the gradient divided by the scale
-    of the loss, times half the number of values in the output, divided by `area`: for the mean
-    squared error with weights `area` at the points, s = y - t whatever the number of samples.
-    Only the margins depend on any of these factors but `area`. The quantile is the error at its
-    rank or just below it, where the published code interpolates between the two.
+    The error of a choice is the mean of |s| over its F filters. A choice is incorrect if its error
+    exceeds the q-quantile of its sample's errors by more than a margin; routing classification and
+    damping have separate margins. s is the gradient divided by the scale of the loss, times half
+    the number of values in the output, divided by `area`: for the mean squared error with weights
+    `area` at the points, s = y - t whatever the number of samples. Only the margins depend on any
+    of these factors but `area`. The quantile is the error at its rank or just below it, where the
+    published code interpolates between the two.
 
     Args:
         gradient: (N, k, F, H, W).
         rule: quantile and margins.
         area: (H, W) weights of the points in the loss, of mean 1; they also weigh the quantile.
-        amplitude: (N,) what margins are relative to, from `amplitude`; None for absolute ones.
-        signal: in place of the gradient for the routing classification.
-        scaled: leave values that are not finite to the loss scaler, which passes over the step.
+        amplitude: (N,) scale of relative margins, from `amplitude`; None for absolute ones.
+        signal: used instead of the gradient for the routing classification.
+        scaled: leave values that are not finite to the loss scaler, which skips the step.
 
     Returns:
         (N, k, H, W) bool for the routing classification, and for the damping.
@@ -262,14 +262,14 @@ def amplitude(outputs: Tensor, area: Tensor | None = None) -> Tensor:
 
 
 def error_sizes(gradient: Tensor, area: Tensor | None = None) -> Tensor:
-    """The mean of |gradient| / area over filters, (N, k, H, W) in float32 or more."""
+    """Return the mean of |gradient| / area over filters, (N, k, H, W), at least float32."""
     sizes = gradient.detach().abs()
     sizes = _single(sizes.squeeze(2) if sizes.shape[2] == 1 else sizes.mean(2))
     return sizes if area is None else torch.where(area > 0, sizes / area, 0)
 
 
 def _quantiles(gradient: Tensor, rule: RoutingRule, area: Tensor | None) -> Tensor:
-    """The q-quantile of each sample's errors, (N,), in units of the gradient."""
+    """Return the q-quantile of each sample's errors, (N,), in units of the gradient."""
     sizes = error_sizes(gradient, area)
     if not all_finite(sizes):
         raise not_finite()
@@ -287,8 +287,8 @@ def _single(values: Tensor) -> Tensor:
 
 
 def all_finite(values: Tensor) -> bool:
-    """Whether all values are finite, in all parts of the grid: the same on each process."""
-    # a sum is the fastest look at them, but may overflow
+    """Return True if all values in all parts of the grid are finite; equal on all processes."""
+    # the sum is the fastest check, but may overflow
     finite = bool(values.sum().isfinite()) or bool(values.isfinite().all())
     domain = current()
     if domain.whole:
@@ -297,7 +297,7 @@ def all_finite(values: Tensor) -> bool:
 
 
 def not_finite() -> ArgumentError:
-    """The error of a backward pass in which no choice can be judged."""
+    """Return the error of a backward pass with a gradient that is not finite."""
     return ArgumentError(
         "gradient",
         "the loss gradient at a mixture-of-experts layer has values that are not finite",
@@ -308,7 +308,7 @@ def not_finite() -> ArgumentError:
 def classification_gradient(
     gate: Tensor, choices: Tensor, wrong: Tensor, scale: Tensor | float = 1.0
 ) -> Tensor:
-    """Gradient of the routing classification loss in closed form, (sigmoid(R) - target) / n.
+    """Return the routing classification loss's gradient in closed form, (sigmoid(R) - target) / n.
 
     The loss is the mean over all N E H W entries of the binary cross-entropy with logits R, the
     gate's weights (Dryden & Hoefler 2022, arXiv:2211.13491). Targets: 1 for a chosen expert that
@@ -318,7 +318,7 @@ def classification_gradient(
     Args:
         gate: R, (N or 1, E, H, W).
         choices: (N or 1, k, H, W) the chosen experts.
-        wrong: (N, k, H, W) bool, whether they were incorrect.
+        wrong: (N, k, H, W) bool, True where they were incorrect.
         scale: factor of the loss.
 
     Returns:
@@ -337,12 +337,12 @@ def classification_gradient(
 
 
 def classification_loss(gate: Tensor, choices: Tensor, wrong: Tensor) -> Tensor:
-    """The routing classification loss itself, over the whole grid; see its gradient.
+    """Return the routing classification loss over the whole grid (see `classification_gradient`).
 
     Args:
         gate: R, (N or 1, E, H, W).
         choices: (N or 1, k, H, W) the chosen experts.
-        wrong: (N, k, H, W) bool, whether they were incorrect.
+        wrong: (N, k, H, W) bool, True where they were incorrect.
 
     Returns:
         A scalar.
@@ -360,6 +360,6 @@ def classification_loss(gate: Tensor, choices: Tensor, wrong: Tensor) -> Tensor:
 
 
 def record_loss(rule: RoutingRule, gate: Tensor, choices: Tensor, wrong: Tensor) -> None:
-    """Keeps the classification loss where `record_routing_loss` asks for it."""
+    """Record the classification loss if `record_routing_loss` enabled it."""
     if rule.state.record:
         rule.state.classification_loss = classification_loss(gate, choices, wrong)

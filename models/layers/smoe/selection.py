@@ -1,4 +1,4 @@
-"""Quantiles by selection: the one value that splits a sample's errors, found without a sort."""
+"""Quantiles of a sample's errors by selection, without sorting."""
 
 import math
 
@@ -16,23 +16,22 @@ _ROUNDING = 1 + 1e-10  # so that 0.7 of 10 is 7 however it is computed
 def lower_quantile(
     values: Tensor, q: float, weights: Tensor | None = None, *, overwrite: bool = False
 ) -> Tensor:
-    """The q-quantile of each row, as the value of the row that lies at it or just below it.
+    """Return the lower q-quantile of each row: its entry at that quantile or just below.
 
-    Without weights this is the entry of rank floor(q (P - 1)) of P (ranks from 0). More than it
-    are exactly the entries that are more than the linearly interpolated quantile, the usual
-    definition: no entry lies between the two. With weights it is the smallest entry v for which
-    the weight of the entries <= v is more than q (1 - 1/P) of the whole, where P counts the
-    entries of positive weight; equal weights give the same entry as none. A row that weighs
-    nothing gives 0.
+    Without weights this is the entry of rank floor(q (P - 1)) of P (ranks from 0). The entries
+    above it are exactly those above the usual, linearly interpolated quantile: no entry lies
+    between the two. With weights it is the smallest entry v for which the weight of the entries <=
+    v is more than q (1 - 1/P) of the total weight, where P counts the entries of positive weight;
+    equal weights give the same entry as no weights. A row of total weight 0 gives 0.
 
-    Both select in time proportional to P, for any P (`torch.quantile` sorts, and refuses more
-    than 2^24 entries).
+    Both take time proportional to P, for any P (`torch.quantile` sorts, and is limited to 2^24
+    entries).
 
     Args:
         values: (N, P) float32 or float64, not negative, no NaN.
         q: between 0 and 1.
         weights: (P,) not negative; or fewer, if they are repeated.
-        overwrite: whether the values may be put in another order, which saves a copy.
+        overwrite: True if the values may be put in another order, which saves a copy.
 
     Returns:
         (N,) in the dtype of `values`.
@@ -62,7 +61,7 @@ def lower_quantile(
 
 
 def _smallest(values: Tensor, rank: int, overwrite: bool) -> Tensor:
-    """The entry of each row of `values` (N, P) at a rank from 0."""
+    """Return the entry of each row of `values` (N, P) at a rank from 0."""
     if values.device.type != "cpu":
         return values.kthvalue(1 + rank, dim=1).values
     # torch's selection on the CPU takes quadratic time for descending values
@@ -73,17 +72,17 @@ def _smallest(values: Tensor, rank: int, overwrite: bool) -> Tensor:
 
 
 def _select_compiled(values: Tensor, weights: Tensor, level: float) -> Tensor:
-    """As `_select` on the CPU, from (n, P) values with the weights (P,) in each row."""
+    """Select on the CPU by compiled loops, from (n, P) values with weights (P,) for each row."""
     keys, bits = _keys(values.detach())
     key = select(keys.numpy(), weights.detach().contiguous().numpy(), level, bits, _DIGIT)
     return torch.from_numpy(np.array(key, keys.numpy().dtype)[None]).view(values.dtype)[0]
 
 
 def _select(values: Tensor, weights: Tensor, level: Tensor) -> Tensor:
-    """The smallest of `values` (P,) up to which `weights` (P,) add up to more than `level`.
+    """Return the smallest of `values` (P,) at which cumulative `weights` (P,) exceed `level`.
 
-    A radix selection: bit patterns of numbers that are not negative have the order of the
-    numbers, so the leading bits are counted first and only what shares them is looked at again.
+    Radix selection: bit patterns of non-negative numbers have the order of the numbers, so the
+    leading bits are counted first, and then only entries that share them.
     """
     keys, bits = _keys(values)
     below = torch.zeros_like(level)
@@ -94,13 +93,13 @@ def _select(values: Tensor, weights: Tensor, level: Tensor) -> Tensor:
         # the last digit that occurs, should rounding leave the level out of reach
         digit = torch.minimum((sums <= level).sum(), digits.max())
         below = torch.where(digit > 0, sums[(digit - 1).clamp(min=0)], below)
-        kept = (digits == digit).nonzero()[:, 0]
-        values, keys, weights = values[kept], keys[kept], weights[kept]
+        matching = (digits == digit).nonzero()[:, 0]
+        values, keys, weights = values[matching], keys[matching], weights[matching]
     return values[0]
 
 
 def _keys(values: Tensor) -> tuple[Tensor, int]:
-    """Integers in the order of `values`, and how many bits they have."""
+    """Return integers in the order of `values`, and their number of bits."""
     if values.dtype == torch.float64:
         return values.contiguous().view(torch.int64), 63
     return values.float().contiguous().view(torch.int32), 31

@@ -1,16 +1,16 @@
-"""What the backward pass of a mixture-of-experts layer needs of a training step, and records."""
+"""The loss scale for the backward pass of mixture-of-experts layers, and their recorded loss."""
 
 import torch
 from torch import Tensor, nn
 
 
 class RoutingState(nn.Module):
-    """A part of a layer that the training step can find within any network.
+    """A submodule of a layer, by which the training step finds the layer within any network.
 
     Attributes:
         loss_scale: the gradient with which a backward pass entered the loss, a scalar tensor, or
             None before the first backward pass of a tracked loss.
-        record: whether backward passes keep the value of the routing classification loss. It costs
+        record: True if backward passes keep the value of the routing classification loss. It costs
             another pass over the gate's map.
         classification_loss: that value in the last recorded backward pass, a scalar tensor, not
             multiplied by the scale of the loss; None if there was none.
@@ -26,12 +26,11 @@ class RoutingState(nn.Module):
 
 
 def track_loss(loss: Tensor, network: nn.Module) -> Tensor:
-    """Lets the mixture-of-experts layers of a network know the scale of their loss.
+    """Register a loss so that mixture-of-experts layers get its scale in the backward pass.
 
-    Call it with the loss as the training step has it, before it is scaled for mixed precision or
-    divided for accumulation. When the backward pass enters the loss, the gradient found there is
-    that scale: the layers multiply the routing classification gradient by it, and the margins of
-    their routing rule.
+    Call it with the loss in the training step, before it is scaled for mixed precision or divided
+    for accumulation. When the backward pass reaches the loss, its gradient there is that scale: the
+    layers multiply the routing classification gradient and the margins of their routing rule by it.
 
     Args:
         loss: the scalar from which backward starts or through which it goes.
@@ -52,11 +51,11 @@ def track_loss(loss: Tensor, network: nn.Module) -> Tensor:
 
 
 def record_routing_loss(network: nn.Module, record: bool = True) -> None:
-    """Sets whether the following backward passes keep the value of the classification loss.
+    """Switch recording of the routing classification loss on or off for later backward passes.
 
     Args:
         network: its layers may be anywhere within.
-        record: False stops it and forgets the values.
+        record: False stops recording and discards the values.
     """
     for state in _states(network):
         state.record, state.classification_loss = record, None

@@ -95,7 +95,7 @@ def test_every_module_of_the_package_was_thought_of():
 
 
 UNKNOWN = [
-    (nn.BatchNorm2d(3), r"statistics would be those of a part; use ens10\.models\.layers\.norm"),
+    (nn.BatchNorm2d(3), r"statistics would cover one part only; use ens10\.models\.layers\.norm"),
     (nn.InstanceNorm2d(3), "groupnorm.GroupNorm"),
     (nn.GroupNorm(1, 3), "groupnorm.GroupNorm"),
     (nn.LayerNorm((3, *GRID)), "ChannelNorm"),
@@ -112,10 +112,10 @@ UNKNOWN = [
     (nn.AvgPool2d(2, ceil_mode=True), "pooling of 2 x 2"),
     (nn.AdaptiveAvgPool2d(1), "pooling"),
     (nn.ReflectionPad2d(1), "pad"),
-    (nn.RReLU(), "nothing is known"),
-    (nn.Softmax2d(), "nothing is known"),
-    (nn.LSTM(3, 3), "nothing is known"),
-    (nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)), "nothing is known"),
+    (nn.RReLU(), "it is not known"),
+    (nn.Softmax2d(), "it is not known"),
+    (nn.LSTM(3, 3), "it is not known"),
+    (nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)), "it is not known"),
     (MemberByMember(), "maps of the whole grid"),
 ]
 
