@@ -40,9 +40,9 @@ def blocks(valid_time: npt.NDArray[np.datetime64]) -> tuple[npt.NDArray[np.int64
         of each date.
     """
     years = years_of(valid_time)
-    found: dict[tuple[int, ...], int] = {}
-    member = [found.setdefault(tuple(row), len(found)) for row in years.tolist()]
-    return np.array(list(found), dtype=np.int64), member
+    members: dict[tuple[int, ...], int] = {}
+    member = [members.setdefault(tuple(row), len(members)) for row in years.tolist()]
+    return np.array(list(members), dtype=np.int64), member
 
 
 class Sums:
@@ -58,7 +58,7 @@ class Sums:
         self.square = np.zeros(shape)
 
     def add(self, sample: npt.NDArray[np.floating]) -> None:
-        """Adds one date."""
+        """Add one date."""
         valid = np.isfinite(sample)
         value = np.where(valid, sample, 0.0).astype(np.float64)
         self.count += valid
@@ -68,7 +68,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Normaliser:
-    """Turns features into (x - mean) / scale at every grid point, with gaps filled by 0.
+    """Turn features into (x - mean) / scale at every grid point, with gaps filled by 0.
 
     A value that is NaN or infinite is a gap.
 
@@ -83,7 +83,7 @@ class Normaliser:
     scale: npt.NDArray[np.float32]
 
     def apply(self, features: npt.NDArray[np.float32]) -> None:
-        """Normalises features (..., C, H, W) in place.
+        """Normalise features (..., C, H, W) in place.
 
         Raises:
             ArgumentError: the features lie on another grid.

@@ -43,7 +43,7 @@ def area_weights(latitude: Any, weighting: Weighting = "cell") -> Any:
     if weighting not in get_args(Weighting):
         raise UnknownNameError("weighting", weighting, get_args(Weighting))
     if hasattr(latitude, "data_vars"):
-        raise ArgumentError("latitude", "a DataArray is wanted, not a Dataset", "Give ds.latitude")
+        raise ArgumentError("latitude", "expected a DataArray, not a Dataset", "Pass ds.latitude")
     lat = np.asarray(latitude, dtype=np.float64)
     _check_latitude(lat)
     weights = _weights(lat, weighting)

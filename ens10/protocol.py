@@ -71,7 +71,9 @@ class EfiRules:
             check_number("efi.years", self.years, 1)
         check_number("efi.window", self.window, 1)
         if self.window % 2 == 0:
-            raise ArgumentError("efi.window", f"{self.window} dates have no middle", "Give 9, say")
+            raise ArgumentError(
+                "efi.window", f"{self.window} dates have no middle", "Use an odd number, such as 9"
+            )
         check_type("efi.round", self.round, bool, "true or false")
 
 
@@ -139,24 +141,24 @@ def names_of(kind: type[Any]) -> tuple[str, ...]:
     return tuple(one.name for one in fields(kind))
 
 
-def check_known(argument: str, choice: object, known: tuple[str, ...]) -> None:
-    """Refuses a choice that is not known."""
-    if choice not in known:
-        raise UnknownNameError(argument, choice, known)
+def check_known(argument: str, choice: object, choices: tuple[str, ...]) -> None:
+    """Refuse a choice that is not known."""
+    if choice not in choices:
+        raise UnknownNameError(argument, choice, choices)
 
 
-def check_type(argument: str, value: object, kind: type[Any], wanted: str) -> None:
-    """Refuses what is of another type."""
+def check_type(argument: str, value: object, kind: type[Any], expected: str) -> None:
+    """Refuse what is of another type."""
     if not isinstance(value, kind):
-        raise ArgumentError(argument, f"{value!r} is not {wanted}", "Mend it")
+        raise ArgumentError(argument, f"{value!r} is not {expected}", "Correct it")
 
 
 def check_number(argument: str, value: object, least: int) -> None:
-    """Refuses what is no whole number, or a small one."""
+    """Refuse what is not a whole number, or a small one."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentError(argument, f"{value!r} is no whole number", f"Give {least} or more")
+        raise ArgumentError(argument, f"{value!r} is not a whole number", f"Use {least} or more")
     if value < least:
-        raise ArgumentError(argument, f"{value} is too few", f"Give {least} or more")
+        raise ArgumentError(argument, f"{value} is too few", f"Use {least} or more")
 
 
 def _check_splits(test: object, val: object, train: object) -> None:
@@ -168,7 +170,7 @@ def _check_splits(test: object, val: object, train: object) -> None:
         elif argument == "val" and isinstance(years, str):
             check_known(argument, years, ("test",))
         elif isinstance(years, int) and years < 0:
-            raise ArgumentError(argument, f"{years} years cannot be taken", "Give 0 or more")
+            raise ArgumentError(argument, f"{years} years are not possible", "Use 0 or more")
         else:
             check_number(argument, years, 0)
 
@@ -178,7 +180,7 @@ def _check_years(argument: str, years: list[Any]) -> None:
         check_number(argument, year, 1)
     twice = sorted({year for year in years if years.count(year) > 1})
     if twice:
-        raise ArgumentError(argument, f"gives {twice[0]} twice", "Give each year once")
+        raise ArgumentError(argument, f"{twice[0]} occurs twice", "Name each year once")
 
 
 # Package data of the experiments, read as files: nothing there is imported.
@@ -224,8 +226,8 @@ def content_of(protocol: Protocol) -> dict[str, Any]:
 def reference_of(protocol: str | Path | Mapping[str, Any] | Protocol) -> str | dict[str, Any]:
     """What a record keeps: the name of a protocol of the package, the content of any other."""
     rules = protocol_of(protocol)
-    known = rules.name in protocol_names() and rules == protocol_of(rules.name)
-    return rules.name if known else content_of(rules)
+    packaged = rules.name in protocol_names() and rules == protocol_of(rules.name)
+    return rules.name if packaged else content_of(rules)
 
 
 @cache
@@ -237,25 +239,25 @@ def _of_package(name: str) -> Protocol:
 def _of_user(path: Path) -> Protocol:
     """From a file, whose stem is the name if it gives none; no name of the package's."""
     if not path.is_file():
-        known = ", ".join(protocol_names())
-        raise FileError(path, "no such file", f"Give the path of a protocol, or one of {known}")
+        names = ", ".join(protocol_names())
+        raise FileError(path, "no such file", f"Pass the path of a protocol, or one of {names}")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(path, f"cannot be read ({error})", "Give a YAML file") from error
+        raise FileError(path, f"cannot be read ({error})", "Pass a YAML file") from error
     content = {"name": path.stem, **_parsed(text, path)}
-    made = _made(content, str(path))
-    if made.name in protocol_names() and made != _of_package(made.name):
-        reason = f"name: {made.name!r} is another protocol"
-        raise FileError(path, reason, "Give it a name of its own, by `name:` or that of the file")
-    return made
+    protocol = _made(content, str(path))
+    if protocol.name in protocol_names() and protocol != _of_package(protocol.name):
+        reason = f"name: {protocol.name!r} is another protocol"
+        raise FileError(path, reason, "Choose another name, by `name:` or the name of the file")
+    return protocol
 
 
 def _parsed(text: str, where: Path | str) -> dict[str, Any]:
     try:
         content: Any = parse_yaml(text)
     except ValueError as error:
-        raise _wrong(where, f"no YAML ({error})") from error
+        raise _wrong(where, f"not valid YAML ({error})") from error
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -273,13 +275,13 @@ def _wrong(where: Path | str, reason: str) -> Ens10Error:
 def _made(content: Mapping[str, Any], where: str) -> Protocol:
     """A protocol of fields by name; the errors say where they come from."""
     _check_fields(content, names_of(Protocol), where)
-    given = dict(content)
+    fields = dict(content)
     try:
-        efi = given.get("efi", {})
+        efi = fields.get("efi", {})
         if isinstance(efi, Mapping):
             _check_fields(efi, names_of(EfiRules), f"efi of {where}")
-            given["efi"] = EfiRules(**efi)
-        return Protocol(**given)
+            fields["efi"] = EfiRules(**efi)
+        return Protocol(**fields)
     except UnknownNameError as error:
         if error.argument.endswith(where):
             raise
@@ -288,10 +290,10 @@ def _made(content: Mapping[str, Any], where: str) -> Protocol:
         raise ArgumentError(where, str(error).removesuffix(".")) from error
 
 
-def _check_fields(content: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+def _check_fields(content: Mapping[str, Any], fields: tuple[str, ...], where: str) -> None:
     for key in content:
-        if key not in known:
-            raise UnknownNameError(f"field of {where}", key, known)
+        if key not in fields:
+            raise UnknownNameError(f"field of {where}", key, fields)
 
 
 @dataclass(frozen=True)
@@ -312,7 +314,7 @@ class Splits:
 def split_dates(
     protocol: Protocol, time: npt.NDArray[np.datetime64], valid_time: npt.NDArray[np.datetime64]
 ) -> Splits:
-    """Applies a protocol to dates, by the year of the valid date (or of the start, `split_by`).
+    """Apply a protocol to dates, by the year of the valid date (or of the start, `split_by`).
 
     Years given as counts are taken from the years of the start dates, so that the one date that a
     lead time carries into the year after the data is in no split (2018-01-02 in ENS-10).
@@ -327,8 +329,8 @@ def split_dates(
         ArgumentError: a split has no dates.
     """
     own = years_of(valid_time if protocol.split_by == "valid" else time)
-    held = set(years_of(valid_time).tolist()) & set(years_of(time).tolist())
-    years = _years(protocol, sorted(held))
+    data_years = set(years_of(valid_time).tolist()) & set(years_of(time).tolist())
+    years = _years(protocol, sorted(data_years))
     _refuse_overlap(years, protocol.selects_on_test())
     index = {name: np.flatnonzero(np.isin(own, years[name])) for name in years}
     for name, positions in index.items():
@@ -343,30 +345,31 @@ def split_dates(
     return Splits(years, index, outside)
 
 
-def _years(protocol: Protocol, held: list[int]) -> dict[str, list[int]]:
-    left = list(held)
+def _years(protocol: Protocol, data_years: list[int]) -> dict[str, list[int]]:
+    left = list(data_years)
     test = _take(protocol.test, left)
     val = test if protocol.val == "test" else _take(protocol.val, left)
     train = left if protocol.train is None else protocol.train
     if not train:
         raise ArgumentError(
             f"protocol {protocol.name}",
-            f"no years are left to train on: the data have {listing([str(y) for y in held])}; "
+            "no years are left to train on: the data have "
+            f"{listing([str(y) for y in data_years])}; "
             f"the test split takes {len(test)} years, the validation split {len(val)}",
             "Use more years, or give the protocol's years",
         )
     return {"train": sorted(train), "val": sorted(val), "test": sorted(test)}
 
 
-def _take(wanted: Years | str, left: list[int]) -> list[int]:
+def _take(years: Years | str, left: list[int]) -> list[int]:
     """Explicit years, or the last few of those left (all if they are too few): taken away."""
-    if isinstance(wanted, list):
-        left[:] = [year for year in left if year not in wanted]
-        return wanted
-    first = max(len(left) - int(wanted), 0)
-    taken = left[first:]
+    if isinstance(years, list):
+        left[:] = [year for year in left if year not in years]
+        return years
+    first = max(len(left) - int(years), 0)
+    chosen = left[first:]
     del left[first:]
-    return taken
+    return chosen
 
 
 def _refuse_overlap(years: dict[str, list[int]], select_on_test: bool) -> None:

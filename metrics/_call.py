@@ -1,8 +1,9 @@
-"""One way of calling every score: numpy, torch, xarray and dask in, the same out.
+"""Call a score on numpy, torch, xarray or dask arrays; the result has the input's type.
 
 A score is written once, as a kernel on numpy arrays whose core axes (members, quantiles, ...)
-come first; a second kernel on tensors has the gradients. `apply` finds out which library the
-arrays are of, brings them into that form, checks that they belong together, and labels the result.
+come first; a second kernel on tensors has the gradients. `apply` detects the library of the
+arrays, moves their core axes first, checks that shapes, coordinates and units agree, and labels
+the result.
 """
 
 import warnings
@@ -38,20 +39,21 @@ Core = Mapping[str, Sequence[Dim]]
 
 
 class RechunkWarning(UserWarning):
-    """A lazy array had to be cut otherwise for a score, which takes memory."""
+    """Chunks of a lazy array were joined for a score, which needs more memory."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a score is called and computed by.
+    """Name and kernels of a score.
 
     Args:
-        name: of the result, such as "crps".
-        long_name: of the result, in words.
-        numpy: from arrays of one floating dtype, core axes first, to the scores (loop shape).
+        name: short name of the result, such as "crps".
+        long_name: its name in words.
+        numpy: function from arrays of one floating dtype, core axes first, to the scores (loop
+            shape).
         torch: the same on tensors, with gradients (it imports torch when called); None to compute
             tensors by the numpy kernel on the host, without gradient.
-        units: whether the score has the unit of its arrays, which then must agree; "1" otherwise.
+        units: True if the score has the unit of its arrays, which then must agree; False for "1".
     """
 
     name: str
@@ -62,7 +64,7 @@ class Score:
 
 
 def on_tensors(module: str, name: str, **options: Any) -> Callable[..., Any]:
-    """A function of a module that imports torch; the module is imported when it is called."""
+    """Return a function that imports `module` (and with it torch) only when it is called."""
     return partial(_call_in, module, name, **options)
 
 
@@ -79,23 +81,23 @@ def apply(
     attrs: Mapping[str, Any] | None = None,
     unlike: Sequence[str] = (),
 ) -> Any:
-    """A score of arrays of any library, elementwise in all axes that are not core axes.
+    """Compute a score of arrays of any library, elementwise in all axes that are not core axes.
 
     Args:
-        score: what is computed.
-        arrays: by the names that the caller uses, in the kernel's order. Plain numbers will do.
+        score: name and kernels.
+        arrays: arrays or plain numbers by argument name, in the kernel's order.
         core: for some arrays, the axes (numbers, or names for DataArrays) that the kernel gets
-            first and consumes. All other arrays must fit the remaining axes.
+            first and consumes. All other arrays must broadcast to the remaining axes.
         options: keyword arguments of the kernels.
-        attrs: of the result, for DataArrays.
+        attrs: attributes of the result, for DataArrays.
         unlike: arrays that need not have the units of the others (weights, probabilities).
 
     Returns:
-        The scores, as the kind of array that was given.
+        The scores, as an array of the input's type.
 
     Raises:
-        ArgumentError: arrays of several libraries, shapes or coordinates that do not fit, an axis
-            that is not there, units that differ.
+        ArgumentError: arrays of several libraries, shapes or coordinates that do not match, an axis
+            that does not exist, units that differ.
     """
     core = {name: tuple(dims) for name, dims in (core or {}).items()}
     kind = backend_of(dict(arrays))
@@ -103,20 +105,20 @@ def apply(
         return _on_xarray(score, arrays, core, dict(options or {}), dict(attrs or {}), unlike)
     if kind == "torch":
         return _on_torch(score, arrays, core, dict(options or {}))
-    held = {k: v if hasattr(v, "ndim") else np.asarray(v) for k, v in arrays.items()}
+    as_arrays = {k: v if hasattr(v, "ndim") else np.asarray(v) for k, v in arrays.items()}
     kernel = partial(score.numpy, **dict(options or {}))
     dtype = common_dtype(*arrays.values())
     if kind == "dask":
-        return _on_dask(score, kernel, held, core, dtype)
-    first = core_first({k: np.asarray(v, dtype=dtype) for k, v in held.items()}, core)
+        return _on_dask(score, kernel, as_arrays, core, dtype)
+    first = core_first({k: np.asarray(v, dtype=dtype) for k, v in as_arrays.items()}, core)
     return kernel(*first.values())
 
 
 def core_first(arrays: Mapping[str, Any], core: Core) -> dict[str, Any]:
-    """The arrays with their core axes first and loop axes that broadcast by position.
+    """Move core axes first and expand the loop axes so that arrays broadcast by position.
 
     Raises:
-        ArgumentError: an axis that is not there, or shapes that do not fit.
+        ArgumentError: an axis that does not exist, or shapes that do not match.
     """
     moved, loops = {}, {}
     for name, array in arrays.items():
@@ -138,7 +140,7 @@ def core_first(arrays: Mapping[str, Any], core: Core) -> dict[str, Any]:
 
 
 def loop_shape(loops: Mapping[str, tuple[int, ...]], core: Core) -> tuple[int, ...]:
-    """The shape of the scores.
+    """Return the shape of the scores.
 
     Where there are core axes, the arrays that have none must fit into the loop axes of those
     that have: observations with a member axis of their own would broadcast to something else.
@@ -148,14 +150,14 @@ def loop_shape(loops: Mapping[str, tuple[int, ...]], core: Core) -> tuple[int, .
     for name in [*outer, *(n for n in loops if n not in outer)]:
         joint = _joint(shape, loops[name])
         if joint is None or (name not in outer and joint != shape):
-            told = ", ".join(f"{n} {s}" for n, s in loops.items())
+            shapes = ", ".join(f"{n} {s}" for n, s in loops.items())
             but = (
                 f" (without the axes of {', '.join(sorted(core))} that are summed)" if core else ""
             )
             raise ArgumentError(
                 name,
-                f"shapes that do not fit each other: {told}{but}",
-                "Give one value for each forecast",
+                f"shapes that do not match each other: {shapes}{but}",
+                "Pass one value for each forecast",
             )
         shape = joint
     return shape
@@ -169,7 +171,7 @@ def _joint(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def checked_axes(name: str, array: Any, dims: Sequence[Dim]) -> tuple[int, ...]:
-    """The numbers of some axes of an array, from 0.
+    """Return the numbers of some axes of an array, counted from 0.
 
     Raises:
         ArgumentError: the array has no such axis, or is a Dataset.
@@ -225,17 +227,17 @@ def _on_dask(
 
 
 def _cut_like(array: Any, chunks: tuple[tuple[int, ...], ...], consumed: int) -> Any:
-    """The array, its loop axes in chunks like those of the first one wherever they are as long."""
-    wanted, loops = {}, array.ndim - consumed
+    """Rechunk the loop axes like those of the first array, where their lengths are equal."""
+    sizes, loops = {}, array.ndim - consumed
     for back in range(1, min(loops, len(chunks)) + 1):
         axis = loops - back
         if array.shape[axis] == sum(chunks[-back]):
-            wanted[axis] = chunks[-back]
-    return array.rechunk(wanted)
+            sizes[axis] = chunks[-back]
+    return array.rechunk(sizes)
 
 
 def _core_last(kernel: Callable[..., Any], consumed: Sequence[int], *arrays: Any) -> Any:
-    """Calls a kernel with arrays whose core axes come last, as dask and xarray have them."""
+    """Call a kernel on arrays whose core axes come last, as dask and xarray pass them."""
     first = [
         np.moveaxis(a, tuple(range(-n, 0)), tuple(range(n))) if n else a
         for a, n in zip(arrays, consumed, strict=True)
@@ -279,8 +281,10 @@ def _on_xarray(
         dask="parallelized",
         output_dtypes=[dtype],
     )
-    found = fitted_coords(result)
-    return labelled(found, score.name, score.long_name, units if score.units else "1", attrs)
+    labelled_result = fitted_coords(result)
+    return labelled(
+        labelled_result, score.name, score.long_name, units if score.units else "1", attrs
+    )
 
 
 def _say_if_cut(score: Score, name: str, blocks: Sequence[int]) -> None:
@@ -294,14 +298,14 @@ def _on_torch(score: Score, arrays: Mapping[str, Any], core: Core, options: dict
         return score.torch(*ready.values(), **options)
     for name, tensor in ready.items():
         if tensor.requires_grad:
-            raise ArgumentError(name, f"{score.name} has no gradient", "Give .detach()")
+            raise ArgumentError(name, f"{score.name} has no gradient", "Pass .detach()")
     like = next(iter(ready.values()))
     result = score.numpy(*(on_host(t) for t in ready.values()), **options)
     return like.new_tensor(np.asarray(result))
 
 
 def as_tensors(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays as tensors of one floating dtype and device; at least one is a tensor.
+    """Convert arrays to tensors of one floating dtype and device; at least one is a tensor.
 
     Plain numbers take the dtype of the tensors; integer tensors become floating.
     """

@@ -1,4 +1,4 @@
-"""Which library holds the arrays of a call, told without importing torch or dask."""
+"""Find the library of arrays (numpy, torch, xarray, dask) without importing torch or dask."""
 
 import sys
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ Array = npt.NDArray[np.floating[Any]]
 
 
 def backend_of(arrays: dict[str, Any]) -> Backend:
-    """The library that holds all of `arrays`; plain numbers fit every library.
+    """Return the library that all of `arrays` belong to; plain numbers fit every library.
 
     Args:
         arrays: the arguments of a score by name.
@@ -26,15 +26,19 @@ def backend_of(arrays: dict[str, Any]) -> Backend:
             Dataset in the place of an array.
     """
     refuse_datasets(arrays)
-    found = {name: _one(value) for name, value in arrays.items() if not np.isscalar(value)}
-    kinds = set(found.values())
+    libraries = {name: _one(value) for name, value in arrays.items() if not np.isscalar(value)}
+    kinds = set(libraries.values())
     if kinds <= {"numpy"}:
         return "numpy"
     if kinds <= {"numpy", "dask"}:
         return "dask"
     if len(kinds) > 1:
-        told = ", ".join(f"{name} is {kind}" for name, kind in found.items())
-        raise ArgumentError(next(iter(found)), f"arrays of several libraries ({told})", "Give one")
+        listed = ", ".join(f"{name} is {kind}" for name, kind in libraries.items())
+        raise ArgumentError(
+            next(iter(libraries)),
+            f"arrays of several libraries ({listed})",
+            "Pass all from one library",
+        )
     return kinds.pop()
 
 
@@ -49,7 +53,7 @@ def refuse_datasets(arrays: Mapping[str, Any]) -> None:
             names = [repr(str(n)) for n in value.data_vars]
             raise ArgumentError(
                 name,
-                f"a DataArray is wanted, not a Dataset (its variables: {listing(names) or 'none'})",
+                f"expected a DataArray, not a Dataset (its variables: {listing(names) or 'none'})",
                 f"Choose one variable, such as ds[{names[0] if names else '...'}]",
             )
 
@@ -66,27 +70,27 @@ def _one(value: Any) -> Backend:
 
 
 def common_dtype(*arrays: Any) -> np.dtype[np.floating[Any]]:
-    """The floating dtype of a result: the arrays' own, or float64 for integers.
+    """Return the floating dtype of a result: that of the arrays, or float64 for integers.
 
     Plain numbers do not widen float32 (numpy's promotion rules since 2.0).
     """
-    held = (a if np.isscalar(a) or hasattr(a, "dtype") else np.asarray(a) for a in arrays)
-    dtype = np.result_type(*(a if np.isscalar(a) else a.dtype for a in held))
+    typed = (a if np.isscalar(a) or hasattr(a, "dtype") else np.asarray(a) for a in arrays)
+    dtype = np.result_type(*(a if np.isscalar(a) else a.dtype for a in typed))
     return dtype if np.issubdtype(dtype, np.floating) else np.dtype(np.float64)
 
 
 def compilable(array: Any) -> Any:
-    """The array as compiled loops take it: contiguous, and half precision as float32."""
+    """Return the array as compiled loops need it: contiguous, half precision as float32."""
     dtype = np.float32 if array.dtype == np.float16 else array.dtype
     return np.ascontiguousarray(array, dtype=dtype)
 
 
 def on_host(tensor: Any) -> Any:
-    """A tensor's values as a numpy array; bfloat16, which numpy lacks, as float32."""
+    """Return a tensor's values as a numpy array; bfloat16, which numpy lacks, as float32."""
     values = tensor.detach().cpu()
     return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
 
 
 def dask_array() -> Any:
-    """`dask.array`, which has no type hints, imported when a lazy array is there."""
+    """Import `dask.array` (which has no type hints); called for lazy arrays only."""
     return import_module("dask.array")

@@ -1,4 +1,4 @@
-"""Compiled sums of fields over the points of one date: by zone, by grid point, by rank."""
+"""Compiled sums over the points of one date: by zone, by grid point, by rank."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ens10.compiled import OPTIONS
 from ens10.metrics._dispatch import Array
 
-_DRAWN = 512  # random numbers at a time
+_DRAWN = 512  # random numbers per block
 _LANES = 64  # partial sums of a row: the order of addition is that of the row alone
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -17,19 +17,19 @@ Floats = npt.NDArray[np.float64]
 
 @numba.njit(**OPTIONS)
 def _row_sums(field, row_weights):  # type: ignore[no-untyped-def]
-    """Sum of weight times value, sum of weights and number, of the points that are not NaN."""
+    """Return sum(weight * value), sum(weight) and the count of the points that are not NaN."""
     total, weight, count = 0.0, 0.0, 0.0
-    lanes, found = np.empty(_LANES), np.empty(_LANES)
+    lanes, counts = np.empty(_LANES), np.empty(_LANES)
     rows, columns = field.shape
     for row in range(rows):
-        lanes[:], found[:] = 0.0, 0.0
+        lanes[:], counts[:] = 0.0, 0.0
         for first in range(0, columns, _LANES):
             part = field[row, first : first + _LANES]
             for lane in range(part.size):
                 value = np.float64(part[lane])
                 lanes[lane] += value if value == value else 0.0
-                found[lane] += np.float64(value == value)
-        n = found.sum()
+                counts[lane] += np.float64(value == value)
+        n = counts.sum()
         total += row_weights[row] * lanes.sum()
         weight += row_weights[row] * n
         count += n
@@ -52,13 +52,13 @@ def _zone_sums(field, row_weights, zones, total, weight, count):  # type: ignore
 def field_sums(
     field: Array, row_weights: Floats, zones: Ints | None = None, number: int = 1
 ) -> tuple[Floats, Floats, Ints]:
-    """Sum of weight times value, sum of weights, and number of the points that are not NaN.
+    """Return sum(weight * value), sum(weight) and the count of points that are not NaN, by zone.
 
     Args:
         field: shape (H, W).
         row_weights: shape (H,).
         zones: shape (H, W), the zone of each point from 0; None for one zone.
-        number: of zones.
+        number: number of zones.
 
     Returns:
         Three arrays of shape (number,), in float64 and int64.
@@ -73,7 +73,7 @@ def field_sums(
 
 @numba.njit(**OPTIONS)
 def add_map(field, total, count):  # type: ignore[no-untyped-def]
-    """Adds a field (H, W) to the sum (float64) and number (int64) at every point, NaN left out."""
+    """Add a field (H, W) to the sum (float64) and count (int64) at each point; skip NaN."""
     rows, columns = field.shape
     for row in range(rows):
         for column in range(columns):
@@ -85,7 +85,7 @@ def add_map(field, total, count):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def _mixed(n, key):  # type: ignore[no-untyped-def]
-    """32 random bits for number n of a key: a bijection found to have little bias (Wellons)."""
+    """Return 32 random bits for index n and a key, by a low-bias bijection (Wellons 2018)."""
     # numba widens 32-bit results, so each step is cut again.
     z = np.uint32(n * np.uint32(0x9E3779B9) + key)
     z = np.uint32((z ^ (z >> np.uint32(16))) * np.uint32(0x7FEB352D))
@@ -122,17 +122,17 @@ def rank_counts(
     bins: int,
     key: np.uint64,
 ) -> tuple[Ints, Ints]:
-    """Counts of ranks, and of PIT values drawn evenly within each rank.
+    """Count ranks, and PIT values drawn uniformly within each rank.
 
-    The random numbers depend on the key and the place of the point alone.
+    The random numbers depend only on the key and the position of the point.
 
     Args:
-        below: of each point, how many of the L sorted values lie below the observation; -1 for
-            points that are left out.
-        equal: how many of them equal it: it takes one of the ranks among them at random.
-        edges: shape (L + 2,), the probabilities at which the ranks begin and end, from 0 to 1.
-        bins: of the PIT histogram.
-        key: see `date_key`.
+        below: number of the L sorted values below the observation, at each point; -1 for points
+            that are left out.
+        equal: number of values equal to the observation, which takes one of their ranks at random.
+        edges: shape (L + 2,), probabilities at which the ranks begin and end, from 0 to 1.
+        bins: number of bins of the PIT histogram.
+        key: random key of the date, as `date_key` returns it.
 
     Returns:
         Shapes (L + 1,) and (bins,).
@@ -144,7 +144,7 @@ def rank_counts(
 
 
 def date_key(seed: int, *labels: Any) -> np.uint64:
-    """A key of random numbers that only the seed and the labels of a date (integers) decide."""
+    """Return a random key that depends only on the seed and the integer labels of a date."""
     # Dates before 1970 are negative, which a seed must not be.
     entropy = [seed, *(int(label) % 2**63 for label in labels)]
     key: np.uint64 = np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]

@@ -15,13 +15,13 @@ from ens10.metrics.ensemble.weighted import crps_weighted
 
 SQRT_HALF = 0.5**0.5
 INV_SQRT_PI = np.pi**-0.5
-FAR = 1e3  # a z at which the normal distribution is 0 or 1 in every dtype, its square finite
+FAR = 1e3  # a z at which Phi is 0 or 1 in every dtype, and whose square is finite
 SMALL = 2**15  # numbers: fewer take numpy about a millisecond, and nobody waits for a compiler
 COMPILED = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def crps_normal(mu: Array, sigma: Array, y: Array, *, check: bool = True) -> Array:
-    """CRPS of normals, of one dtype; shapes broadcast. See `ens10.metrics.crps_normal`."""
+    """Return the CRPS of normal distributions; the arrays have one dtype and broadcast."""
     if mu.dtype == np.float16:
         wide = [a.astype(np.float32) for a in (mu, sigma, y)]
         return crps_normal(*wide, check=check).astype(np.float16)
@@ -46,7 +46,7 @@ def crps_normal(mu: Array, sigma: Array, y: Array, *, check: bool = True) -> Arr
 
 
 def standardised(d: Array, s: Array) -> Array:
-    """The distance in units of s; where s is 0 its limit, far outside, or 0 if d is 0 too."""
+    """Return d / s; where s is 0, its limit: +-`FAR`, or 0 if d is 0 too."""
     z: Array = np.asarray(np.sign(d) * FAR, dtype=d.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         np.divide(d, s, out=z, where=s != 0)
@@ -79,10 +79,10 @@ def crps_ensemble(
     alpha: float = 0.95,
     skip: bool = False,
 ) -> Array:
-    """CRPS of ensembles, members first; `factor` is the a of the spread term.
+    """Return the CRPS of ensembles, with the member axis first.
 
-    With `weights`, or with `skip` where a member is missing, the factor is not used. See
-    `ens10.metrics.crps_ensemble`.
+    `factor` is the a of the spread term in `ens10.metrics.crps_ensemble`. It is not used with
+    `weights`, or with `skip` where a member is missing.
     """
     if members.dtype == np.float16:
         wide = (members.astype(np.float32), y.astype(np.float32), weights)
@@ -116,7 +116,7 @@ def crps_terms(x: Array) -> tuple[Array, Array]:
 
 
 def _plain_terms(x: Array) -> tuple[Array, Array]:
-    """The terms member by member: numpy's own sums depend on the memory's layout."""
+    """Add the terms member by member, as numpy's own sums depend on the memory layout."""
     M = x.shape[0]
     distance: Array = np.abs(x[0])
     for member in x[1:]:

@@ -63,21 +63,21 @@ class EagerNormal(torch.autograd.Function):
 
 
 def _parts(*tensors: Tensor) -> Any:
-    """Flat pieces that stay in the cache of a CPU; elsewhere all at once."""
+    """Flatten tensors and cut them into pieces that fit the cache of a CPU; not on a GPU."""
     flat = [t.reshape(-1) for t in tensors]
     size = _PART if tensors[0].device.type == "cpu" else max(flat[0].numel(), 1)
     return zip(*(torch.split(t, size) for t in flat), strict=True)
 
 
 def _partials(d: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    """Derivatives by the distance and by sigma: finite, also where one of them is NaN."""
+    """Return the derivatives by y - mu and by sigma; finite, also where an input is NaN."""
     z = (d / s.abs()).nan_to_num_(0.0, FAR, -FAR).clamp_(-FAR, FAR)
     by_s = (z * z).mul_(-0.5).exp_().mul_(2 * INV_SQRT_PI * SQRT_HALF).sub_(INV_SQRT_PI)
     return z.mul_(SQRT_HALF).erf_(), by_s
 
 
 def crps_normal(mu: Tensor, sigma: Tensor, y: Tensor, *, check: bool) -> Tensor:
-    """CRPS of normals of one dtype; shapes broadcast. See `ens10.metrics.crps_normal`."""
+    """Return the CRPS of normal distributions; the arrays have one dtype and broadcast."""
     if check:
         _check_sigma(sigma)
     shared = (mu, sigma, y)
@@ -94,8 +94,8 @@ def crps_normal(mu: Tensor, sigma: Tensor, y: Tensor, *, check: bool) -> Tensor:
     function: Any = EagerNormal
     if shared[0].numel() >= SMALL and _compiled_here(shared[0]):
         function = CompiledNormal
-    found: Tensor = function.apply(*shared)
-    return found
+    score: Tensor = function.apply(*shared)
+    return score
 
 
 def crps_ensemble(
@@ -108,9 +108,9 @@ def crps_ensemble(
     alpha: float = 0.95,
     skip: bool = False,
 ) -> Tensor:
-    """CRPS of ensembles, members first; `factor` is the a of the spread term.
+    """Return the CRPS of ensembles, with the member axis first.
 
-    See `ens10.metrics.crps_ensemble`.
+    `factor` is the a of the spread term in `ens10.metrics.crps_ensemble`.
     """
     dtype = members.dtype
     if dtype in _HALF:
@@ -127,19 +127,19 @@ def crps_ensemble(
     function: Any = EagerEnsemble
     if _compiled_here(members):
         function = CompiledEnsemble
-    found: Tensor = function.apply(members, y, factor)
-    return found.to(dtype)
+    crps: Tensor = function.apply(members, y, factor)
+    return crps.to(dtype)
 
 
 def _compiled_here(tensor: Tensor) -> bool:
-    """Whether numpy sees the same numbers, and they are worth a compiled loop."""
+    """Return True for large CPU tensors, which the compiled numpy loops compute faster."""
     plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
     wide = tensor.dtype in (torch.float32, torch.float64)
     return plain and wide and tensor.device.type == "cpu" and tensor.numel() >= SMALL
 
 
 def _traced(x: Tensor, factor: float) -> Tensor:
-    """The score in operations that a compiler fuses, forwards and backwards."""
+    """Return the score in operations that `torch.compile` can trace and differentiate."""
     M = x.shape[0]
     if M > UNROLLED:
         ranks = torch.arange(1 - M, M, 2, dtype=x.dtype, device=x.device)

@@ -1,4 +1,4 @@
-"""What DataArrays say of themselves: dimensions, coordinates and units that must agree."""
+"""Check that dimensions, coordinates and units of DataArrays agree."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,12 +11,12 @@ from ens10.errors import ArgumentError
 def checked_core(
     arrays: Mapping[str, Any], core: Mapping[str, Sequence[int | str]]
 ) -> dict[str, list[str]]:
-    """The core dimensions of each array that has some.
+    """Return the core dimensions of each array that has some.
 
     Raises:
         ArgumentError: an array lacks its core dimension, or one without core dimensions has it.
     """
-    found: dict[str, list[str]] = {}
+    core_dims: dict[str, list[str]] = {}
     for name, dims in core.items():
         had = getattr(arrays[name], "dims", ())
         for dim in dims:
@@ -24,16 +24,18 @@ def checked_core(
                 raise ArgumentError(
                     f"{name}'s dimension", f"{name} has no dimension {dim!r}, only {tuple(had)}"
                 )
-        found[name] = [str(dim) for dim in dims]
+        core_dims[name] = [str(dim) for dim in dims]
         check_some(name, tuple(arrays[name].sizes[dim] for dim in dims))
-    consumed = {dim for dims in found.values() for dim in dims}
+    consumed = {dim for dims in core_dims.values() for dim in dims}
     for name, array in arrays.items():
-        own = sorted(consumed & set(getattr(array, "dims", ())) - set(found.get(name, ())))
-        if own:
+        extra = sorted(consumed & set(getattr(array, "dims", ())) - set(core_dims.get(name, ())))
+        if extra:
             raise ArgumentError(
-                name, f"has the dimension {own[0]!r} of the forecast", "Give one for each forecast"
+                name,
+                f"has the dimension {extra[0]!r} of the forecast",
+                "Pass one for each forecast",
             )
-    return found
+    return core_dims
 
 
 def check_some(name: str, sizes: tuple[int, ...]) -> None:
@@ -43,45 +45,45 @@ def check_some(name: str, sizes: tuple[int, ...]) -> None:
         ArgumentError: there is one.
     """
     if 0 in sizes:
-        raise ArgumentError(name, "there are none along an axis that is summed", "Give some values")
+        raise ArgumentError(name, "an axis that is summed has length 0", "Pass one or more values")
 
 
 def check_alike(arrays: Mapping[str, Any], united: Iterable[str]) -> str | None:
-    """The unit that some arrays share, after all were found to lie on the same coordinates.
+    """Check that arrays lie on the same coordinates, and return the unit that they share.
 
     Args:
-        arrays: by name; only DataArrays are looked at.
-        united: those whose units must agree.
+        arrays: arrays by name; only DataArrays are checked.
+        united: names of the arrays whose units must agree.
 
     Raises:
         ArgumentError: lengths, coordinates or units that differ.
     """
     labelled = {k: v for k, v in arrays.items() if isinstance(v, xr.DataArray)}
-    known: dict[str, tuple[str, Any]] = {}
+    sizes_seen: dict[str, tuple[str, Any]] = {}
     sizes: dict[str, tuple[str, int]] = {}
     for name, array in labelled.items():
         for dim, size in array.sizes.items():  # all there is to see without coordinates
             first, length = sizes.setdefault(str(dim), (name, size))
-            if size != length and not (dim in array.indexes and str(dim) in known):
+            if size != length and not (dim in array.indexes and str(dim) in sizes_seen):
                 raise ArgumentError(name, f"{dim} is {size} long, and {length} in {first}")
         for dim, index in array.indexes.items():
-            first, other = known.setdefault(str(dim), (name, index))
+            first, other = sizes_seen.setdefault(str(dim), (name, index))
             if not index.equals(other):
                 only = index.symmetric_difference(other)
                 named = ", ".join(str(v) for v in only[:3]) + (", ..." if len(only) > 3 else "")
                 reason = f"({named} is in one only)" if len(only) else "(in another order)"
                 raise ArgumentError(
-                    name, f"other {dim} than {first} {reason}", "Align or select both alike first"
+                    name, f"its {dim} differs from that of {first} {reason}", "Align both first"
                 )
     units = {k: labelled[k].attrs["units"] for k in united if "units" in _attrs(labelled.get(k))}
     if len(set(units.values())) > 1:
-        told = ", ".join(f"{name} in {unit}" for name, unit in units.items())
-        raise ArgumentError(next(iter(units)), f"units differ: {told}", "Bring all to one unit")
+        listed = ", ".join(f"{name} in {unit}" for name, unit in units.items())
+        raise ArgumentError(next(iter(units)), f"units differ: {listed}", "Bring all to one unit")
     return next(iter(units.values()), None)
 
 
 def rechunked(array: xr.DataArray, chunks: Mapping[Any, Any]) -> xr.DataArray:
-    """A lazy array with other chunks along some dimensions; its coordinates stay as they are.
+    """Rechunk a lazy array along some dimensions, and leave its coordinates as they are.
 
     `DataArray.chunk` makes the other coordinates lazy, in chunks that need not fit those of scores.
     """
@@ -90,7 +92,7 @@ def rechunked(array: xr.DataArray, chunks: Mapping[Any, Any]) -> xr.DataArray:
 
 
 def fitted_coords(array: xr.DataArray) -> xr.DataArray:
-    """The array with its lazy coordinates in the chunks that it has itself."""
+    """Rechunk the lazy coordinates of an array like the array itself."""
     if array.chunks is None:
         return array
     lazy = {name: c for name, c in array.coords.items() if c.chunks is not None}
@@ -109,7 +111,7 @@ def _attrs(array: Any) -> dict[str, Any]:
 def labelled(
     result: xr.DataArray, name: str, long_name: str, units: str | None, attrs: dict[str, Any]
 ) -> xr.DataArray:
-    """The result with its name, what it is, and its unit if that is known."""
+    """Set the name, long_name, attributes and (if known) unit of a result."""
     result.attrs = {"long_name": long_name, **attrs}
     if units is not None:
         result.attrs["units"] = units
@@ -117,6 +119,6 @@ def labelled(
 
 
 def joined_message(score: str, name: str, blocks: Sequence[int]) -> str:
-    """What is said when chunks along core axes are joined."""
+    """Return the warning for chunks along core axes that are joined."""
     n = max(blocks)
     return f"{score} needs all of an axis of {name} at once: its {n} chunks are joined, lazily"

@@ -1,9 +1,9 @@
-"""Random numbers that belong to points: the same whatever the chunks, the blocks or their order.
+"""Random numbers that depend on the seed and a point's coordinates, not on chunks or order.
 
 A number is a hash (the finaliser of splitmix64; Steele et al. 2014, doi:10.1145/2660193.2660195)
-of the seed and of where the point lies: of its coordinates where a dimension has them, of its
-position where not. So a date scored alone gets the numbers that it gets among others, provided
-that it has its label. They have 23 bits, which float32 holds too.
+of the seed and of the point's coordinate along each dimension (its position along dimensions
+without coordinates). A date scored alone therefore gets the same numbers as among others, if it
+has its coordinate. The numbers have 23 bits, which float32 holds exactly.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ _GOLDEN, _ONE, _TWO = (
 
 
 def mixed(keys: Keys) -> Keys:
-    """A bijection of 64-bit numbers under which neighbours become unlike."""
+    """Scramble 64-bit numbers by a bijection, so that neighbours become uncorrelated."""
     z = (keys ^ (keys >> np.uint64(30))) * _ONE
     z = (z ^ (z >> np.uint64(27))) * _TWO
     return z ^ (z >> np.uint64(31))
 
 
 def uniform(*keys: Any, dtype: Any = np.float64) -> npt.NDArray[np.floating[Any]]:
-    """Numbers inside (0, 1) of points, from keys of their dimensions that broadcast."""
+    """Return uniform numbers inside (0, 1) from the keys of dimensions, which broadcast."""
     from ens10.metrics.calibration._compiled import to_uniform
 
     total = np.zeros(1, dtype=np.uint64)
@@ -46,7 +46,7 @@ def uniform(*keys: Any, dtype: Any = np.float64) -> npt.NDArray[np.floating[Any]
 
 
 def dimension_keys(arrays: Mapping[str, xr.DataArray], seed: int) -> list[xr.DataArray]:
-    """The keys of the points along each dimension of some arrays, whose sum is a point's key.
+    """Return keys for the positions along each dimension; their sum is the key of a point.
 
     Args:
         arrays: DataArrays without core dimensions.
@@ -56,7 +56,7 @@ def dimension_keys(arrays: Mapping[str, xr.DataArray], seed: int) -> list[xr.Dat
         uint64, one with each dimension (chunked as the arrays are) and one without any.
 
     Raises:
-        ArgumentError: a seed that is no whole number.
+        ArgumentError: a seed that is not a whole number.
     """
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool):
         raise ArgumentError("seed", f"expected a whole number, got {seed!r}")
@@ -80,23 +80,23 @@ def draws(
     seed: int,
     unlike: Sequence[str] = (),
 ) -> Any:
-    """Random numbers in (0, 1) for the points of some arrays, as an array of their library.
+    """Return random numbers in (0, 1) for the points of some arrays, in their library.
 
     Args:
-        arrays: as a score is called with; of one library.
-        core: the dimensions that points have not, as for `as_labelled`.
+        arrays: the arguments of a score by name; of one library.
+        core: by array, the dimensions that points lack: the name they get, and their axis.
         seed: any whole number.
         unlike: arrays that need not have the units of the others.
 
     Raises:
-        ArgumentError: arrays that do not fit, units that differ, a seed that is no number.
+        ArgumentError: arrays that do not match, units that differ, a seed that is no number.
     """
-    found = as_labelled(arrays, core, unlike=unlike)
+    labelled = as_labelled(arrays, core, unlike=unlike)
     points = {
         name: array.isel(dict.fromkeys(core.get(name, {}), 0), drop=True)
-        for name, array in found.items()
+        for name, array in labelled.items()
     }
-    made = xr.apply_ufunc(
+    numbers_of_points = xr.apply_ufunc(
         uniform,
         *dimension_keys(points, seed),
         kwargs={"dtype": _dtype(points)},
@@ -105,14 +105,14 @@ def draws(
     )
     kind = backend_of(dict(arrays))
     if kind == "xarray":
-        return made
+        return numbers_of_points
     if kind == "torch":
         like = next(a for a in arrays.values() if hasattr(a, "new_tensor"))
-        numbers = made.to_numpy()
+        numbers = numbers_of_points.to_numpy()
         torch: Any = import_module("torch")  # integer tensors would cut the numbers off
         dtype = like.dtype if like.dtype.is_floating_point else None
         return torch.as_tensor(numbers, dtype=dtype, device=like.device)
-    return made.data
+    return numbers_of_points.data
 
 
 def _dtype(arrays: Mapping[str, xr.DataArray]) -> Any:
@@ -121,7 +121,7 @@ def _dtype(arrays: Mapping[str, xr.DataArray]) -> Any:
 
 
 def _bits(labels: npt.NDArray[Any]) -> Keys:
-    """64 bits of each label; equal numbers and times have equal bits whatever their dtype."""
+    """Return 64 bits for each label; equal numbers and times have equal bits in any dtype."""
     if labels.dtype.kind in "mM":
         whole = labels.astype(f"{labels.dtype.kind}8[us]").astype(np.int64)
         return whole.view(np.uint64)

@@ -1,4 +1,4 @@
-"""From scores of points to their weighted mean, in the library that the scores are in."""
+"""Weighted means of scores over dimensions, for arrays of any library."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -18,35 +18,34 @@ Over = Dim | Sequence[Dim] | None
 def mean_over(
     score: Any, dim: Over, weights: Any = None, nan: str = "propagate", *, policies: Any = Nan
 ) -> Any:
-    """The weighted mean sum(w s) / sum(w) of scores over some of their dimensions.
+    """Return the weighted mean sum(w s) / sum(w) of scores over some of their dimensions.
 
     Sums of numpy and xarray are in float64, those of tensors in the tensors' dtype.
 
     Args:
         score: the scores of points.
-        dim: what the mean is over: numbers of axes of the scores, or names of dimensions for
-            DataArrays; "all"; None to leave the scores as they are.
-        weights: what broadcasts to the scores, such as area weights; 1 if None.
-        nan: "propagate" makes a mean NaN that has a NaN among its points; "omit" leaves such points
-            and their weights out; "skip-members" (of ensembles) is the same for points without
-            any member.
-        policies: the `Literal` of the policies that the caller knows.
+        dim: dimensions of the mean: axis numbers, or names for DataArrays; "all"; None to return
+            the scores unchanged.
+        weights: weights that broadcast to the scores, such as area weights; 1 if None.
+        nan: "propagate" returns NaN if a point is NaN; "omit" leaves such points and their
+            weights out; "skip-members" (of ensembles) leaves out points without any member.
+        policies: the `Literal` of the policies that the caller accepts.
 
     Returns:
-        The mean as the kind of array that was given; NaN where there is no weight.
+        The mean as an array of the input's type; NaN where the weights sum to 0.
 
     Raises:
-        UnknownNameError: another policy.
+        UnknownNameError: an unknown policy for NaN.
         ArgumentError: weights or "omit" without `dim`; no such dimension; weights that do not
             broadcast to the scores.
     """
     if nan not in get_args(policies):
         raise UnknownNameError("nan", nan, get_args(policies))
     if dim is None:
-        for name, given in (("weights", weights is not None), ("nan", nan == "omit")):
-            if given:
+        for name, is_set in (("weights", weights is not None), ("nan", nan == "omit")):
+            if is_set:
                 raise ArgumentError(
-                    name, "it belongs to a mean, and dim is None", 'Give dim, such as dim="all"'
+                    name, "it applies to a mean, and dim is None", 'Pass dim, such as dim="all"'
                 )
         return score
     omit = nan != "propagate"
@@ -59,7 +58,7 @@ def mean_over(
 
 
 def _mean_array(score: Any, axes: tuple[int, ...], weights: Any, omit: bool, kind: str) -> Any:
-    """The mean of numpy or dask arrays, whose functions have the same names."""
+    """Return the mean of numpy or dask arrays, whose functions have the same names."""
     xp: Any = dask_array() if kind == "dask" else np
     w = xp.asarray(weights)
     _check_weights(score.shape, w.shape)
@@ -83,13 +82,13 @@ def _mean_xarray(score: xr.DataArray, dim: Over, weights: Any, omit: bool) -> xr
         extra = set(getattr(weights, "dims", ())) - set(score.dims)
         if extra:
             raise ArgumentError(
-                "weights", f"dimensions {sorted(map(str, extra))} that the scores have not"
+                "weights", f"dimensions {sorted(map(str, extra))} that the scores lack"
             )
         try:
             w = xr.apply_ufunc(np.multiply, w, weights, join="exact", dask="allowed")
         except ValueError as error:
             raise ArgumentError(
-                "weights", f"other coordinates than the scores ({error})"
+                "weights", f"its coordinates differ from those of the scores ({error})"
             ) from error
     if omit:
         there = score.notnull() & w.notnull()
@@ -120,7 +119,7 @@ def _axes(score: Any, dim: Over) -> tuple[int, ...]:
 
 
 def listed(dim: Over) -> list[Dim]:
-    """One or several dimensions as a list; none if None."""
+    """Return one or several dimensions as a list; an empty list for None."""
     return [] if dim is None else [dim] if isinstance(dim, int | str | np.integer) else list(dim)
 
 

@@ -1,4 +1,4 @@
-"""Arrays of any library as DataArrays, for scores whose result is a table or a curve."""
+"""Convert arrays of any library to DataArrays, for scores whose result is a table or curve."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,21 +18,20 @@ Core = Mapping[str, Mapping[str, Dim]]  # array -> its core dimensions: our name
 def as_labelled(
     arrays: Mapping[str, Any], core: Core | None = None, *, unlike: Sequence[str] = ()
 ) -> dict[str, xr.DataArray]:
-    """The arrays as DataArrays that fit each other by dimension names; lazy ones stay lazy.
+    """Convert arrays to DataArrays that broadcast by dimension name; lazy ones stay lazy.
 
     Args:
-        arrays: by the names that the caller uses; of one library, plain numbers allowed.
-        core: for some arrays, dimensions that the others have not: the name they get, and the
-            axis (or dimension of a DataArray) that they are.
+        arrays: arrays of one library, or plain numbers, by argument name.
+        core: for some arrays, dimensions that the others lack: the name that each gets, and the
+            axis (or dimension of a DataArray) that it is.
         unlike: arrays that need not have the units of the others.
 
     Returns:
-        DataArrays; core dimensions are named as in `core`, the other axes of what were no
-        DataArrays `dim_0`, `dim_1`, ... in the order of the scores' axes. Tensors lose their
-        gradients.
+        DataArrays; core dimensions are named as in `core`. The other axes of plain arrays are
+        named `dim_0`, `dim_1`, ... in the order of the scores' axes. Tensors lose their gradients.
 
     Raises:
-        ArgumentError: arrays of several libraries, or that do not fit each other.
+        ArgumentError: arrays of several libraries, or that do not match.
     """
     core = dict(core or {})
     dims = {name: tuple(named.values()) for name, named in core.items()}
@@ -44,44 +43,44 @@ def as_labelled(
             else xr.DataArray(array)
             for name, array in arrays.items()
         }  # fmt: skip
-    held = core_first({k: _on_host(v) for k, v in arrays.items()}, dims)
-    loops = {k: tuple(v.shape[len(dims.get(k, ())) :]) for k, v in held.items()}
+    moved = core_first({k: _on_host(v) for k, v in arrays.items()}, dims)
+    loops = {k: tuple(v.shape[len(dims.get(k, ())) :]) for k, v in moved.items()}
     shape = loop_shape(loops, dims)
-    found = {}
-    for name, array in held.items():
+    result = {}
+    for name, array in moved.items():
         own = tuple(core.get(name, {}))
         sizes = array.shape[: len(own)]
         wide = _broadcast(array, (*sizes, *shape)) if loops[name] else array
         outer = [f"dim_{i}" for i in range(len(shape))] if loops[name] else []
-        found[name] = xr.DataArray(wide, dims=[*own, *outer])
-    return found
+        result[name] = xr.DataArray(wide, dims=[*own, *outer])
+    return result
 
 
-def names_of(arrays: Mapping[str, xr.DataArray], dim: Over, given: Any) -> list[str]:
-    """The dimensions of labelled arrays that an argument `dim` of the caller means.
+def names_of(arrays: Mapping[str, xr.DataArray], dim: Over, original: Any) -> list[str]:
+    """Return the names of the dimensions that the caller's argument `dim` selects.
 
     Args:
         arrays: as `as_labelled` returns them, without core dimensions.
         dim: numbers of axes (of arrays) or names (of DataArrays), or "all".
-        given: one of the arrays that the caller gave.
+        original: one of the arrays as the caller passed it.
 
     Raises:
         ArgumentError: no such dimension, or None.
     """
     dims = list(dict.fromkeys(str(d) for array in arrays.values() for d in array.dims))
     if dim is None:
-        raise ArgumentError("dim", "a table is over some dimensions", 'Give them, or dim="all"')
+        raise ArgumentError("dim", "a table is a sum over dimensions", 'Pass them, or dim="all"')
     if dim == "all":
         return dims
-    wanted = listed(dim)
-    check_once(wanted)
-    if not isinstance(given, xr.DataArray):
+    requested = listed(dim)
+    check_once(requested)
+    if not isinstance(original, xr.DataArray):
         some = max(arrays.values(), key=lambda array: array.ndim)
-        return [f"dim_{i}" for i in checked_axes("scores", some, wanted)]
-    for name in wanted:
+        return [f"dim_{i}" for i in checked_axes("scores", some, requested)]
+    for name in requested:
         if name not in dims:
             raise ArgumentError("dim", f"no dimension {name!r}, only {tuple(dims)}")
-    return [str(name) for name in wanted]
+    return [str(name) for name in requested]
 
 
 def _renamed(name: str, array: xr.DataArray, named: Mapping[str, Dim]) -> xr.DataArray:

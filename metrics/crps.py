@@ -1,7 +1,7 @@
 """The continuous ranked probability score (CRPS) of ensembles.
 
-One function for torch tensors (differentiable), numpy arrays, xarray DataArrays and dask arrays
-(lazy): each gives back what it was given. Lower is better; the unit is that of the forecast.
+One function takes torch tensors (differentiable), numpy arrays, xarray DataArrays and dask arrays
+(lazy), and returns the same type. Lower is better; the unit is that of the forecast.
 """
 
 from typing import Any, Literal, get_args
@@ -30,7 +30,7 @@ def crps_ensemble(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """CRPS of ensembles of M members.
+    """Return the CRPS of ensembles of M members.
 
     mean |x_i - y| - a / M^2 sum_{i<j} |x_i - x_j|, with a = 1 ("plain": the score of the
     members' step distribution), a = M / (M - 1) ("fair": unbiased for the distribution that the
@@ -46,24 +46,24 @@ def crps_ensemble(
     one of the subgradients. Points with a NaN have finite gradients.
 
     Args:
-        members: the ensemble; any shape with a member axis. A lazy array whose member axis is cut
-            into chunks has them joined first, which is said.
-        y: observations: the members' shape without the member axis, or what broadcasts to it.
+        members: the ensemble; any shape with a member axis. Chunks of a lazy array along the
+            member axis are joined first, with a warning.
+        y: observations: the members' shape without the member axis, or one that broadcasts to it.
         estimator: "plain", "fair" or "almost_fair"; there is no default.
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
         alpha: weight of the fair score in "almost_fair"; unused otherwise.
         member_weights: 0 or more, shape (M,) or the members' shape; equal ones if None.
         dim: dimensions of a weighted mean (numbers of the scores' axes, or names); None for the
             scores of the points.
-        weights: of the mean, what broadcasts to the scores.
-        nan: "propagate" makes a score NaN that has a NaN among its members or their weights;
-            "omit" does, and leaves such points out of the mean; "skip-members" scores each point
-            by the members that have a value and a weight, with the estimator for their number,
-            and leaves points without a score out of the mean. A fair score needs two members at a
-            point, and is NaN otherwise.
+        weights: weights of the mean, which broadcast to the scores.
+        nan: "propagate": a NaN among the members or their weights makes the score NaN; "omit":
+            the same, but such points are left out of the mean; "skip-members": each point is
+            scored by the members that have a value and a weight, with the estimator for their
+            number, and points without a score are left out of the mean. A fair score needs two
+            members at a point, and is NaN otherwise.
 
     Returns:
-        The scores, in the unit of `members`, as the kind of array that was given.
+        The scores, in the unit of `members`, as an array of the input's type.
 
     Examples:
         >>> import numpy as np
@@ -75,10 +75,10 @@ def crps_ensemble(
         1.0
 
     Raises:
-        UnknownNameError: another estimator or policy for NaN.
+        UnknownNameError: an unknown estimator or policy for NaN.
         ArgumentError: no such axis; fair or almost fair with one member; observations that have
             a member axis of their own or do not fit; negative weights of members (on lazy arrays
-            when they are computed); arrays of several libraries, other coordinates or units.
+            when they are computed); arrays of several libraries; coordinates or units that differ.
     """
     if nan not in get_args(EnsembleNan):
         raise UnknownNameError("nan", nan, get_args(EnsembleNan))
@@ -114,7 +114,7 @@ _ENSEMBLE = Score(*_NAME, on_numpy.crps_ensemble, _ensemble_tensors)
 
 
 def _size_along(members: Any, member_dim: int | str) -> int | None:
-    """How many members there are; None if they have no such axis."""
+    """Return the number of members; None if the array has no such axis."""
     refuse_datasets({"members": members})
     if isinstance(members, xr.DataArray):
         return members.sizes.get(member_dim)
@@ -123,34 +123,34 @@ def _size_along(members: Any, member_dim: int | str) -> int | None:
     return shape[int(member_dim)] if valid else None
 
 
-def _member_weights(members: Any, given: Any, member_dim: int | str, M: int | None) -> Any:
-    """Weights of members in the library of the members; a plain list or array is for (M,).
+def _member_weights(members: Any, weights: Any, member_dim: int | str, M: int | None) -> Any:
+    """Convert member weights to the library of the members; a plain list has shape (M,).
 
     Raises:
-        ArgumentError: other shapes.
+        ArgumentError: shapes that do not match the members.
     """
-    if isinstance(members, xr.DataArray) and not isinstance(given, xr.DataArray):
-        if np.ndim(given) != 1:
+    if isinstance(members, xr.DataArray) and not isinstance(weights, xr.DataArray):
+        if np.ndim(weights) != 1:
             raise ArgumentError("member_weights", "not a DataArray", "Name their dimensions")
-        given = xr.DataArray(np.asarray(given, members.dtype), dims=str(member_dim))
-    elif not hasattr(given, "ndim"):
+        weights = xr.DataArray(np.asarray(weights, members.dtype), dims=str(member_dim))
+    elif not hasattr(weights, "ndim"):
         like = getattr(members, "new_tensor", np.asarray)
-        given = like(given)
-    if isinstance(given, xr.DataArray):
-        fits = given.sizes.get(member_dim) == M and set(given.dims) <= set(members.dims)
+        weights = like(weights)
+    if isinstance(weights, xr.DataArray):
+        fits = weights.sizes.get(member_dim) == M and set(weights.dims) <= set(members.dims)
     else:
-        fits = tuple(given.shape) in ((M,), tuple(np.shape(members)))
+        fits = tuple(weights.shape) in ((M,), tuple(np.shape(members)))
     if M is not None and not fits:
         raise ArgumentError(
             "member_weights",
-            f"shape {tuple(given.shape)} for members of shape {tuple(np.shape(members))}",
-            f"Give one weight for each of the {M} members, or the members' shape",
+            f"shape {tuple(weights.shape)} for members of shape {tuple(np.shape(members))}",
+            f"Pass one weight for each of the {M} members, or the members' shape",
         )
-    return given
+    return weights
 
 
 def spread_factor(M: int, estimator: str, alpha: float = 0.95) -> float:
-    """The factor a of the spread term for M members.
+    """Return the factor a of the spread term for M members.
 
     Raises:
         UnknownNameError: no such estimator.
@@ -162,7 +162,7 @@ def spread_factor(M: int, estimator: str, alpha: float = 0.95) -> float:
         raise ArgumentError(
             "members",
             f"the {estimator} estimator is undefined for {M} member{'' if M == 1 else 's'}",
-            "Give two or more, or take the plain estimator",
+            "Pass two or more, or use the plain estimator",
         )
     if estimator == "plain":
         return 1.0

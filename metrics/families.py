@@ -54,7 +54,7 @@ def crps(
             guarantees the domain passes False: looking waits for the device.
 
     Returns:
-        The scores, in the unit of `y`, as the kind of array that was given.
+        The scores, in the unit of `y`, as an array of the input's type.
 
     Raises:
         UnknownNameError: an unknown family, parameter or NaN policy.
@@ -62,9 +62,9 @@ def crps(
         ArgumentError: parameters outside their domain (on lazy arrays when computed), arrays
             that do not fit each other.
     """
-    found = family_of(family)
-    arguments = _ordered(found, parameters)
-    formula = found.formula("crps")
+    cls = family_of(family)
+    arguments = _ordered(cls, parameters)
+    formula = cls.formula("crps")
     return formula(*arguments, y, check=check, dim=dim, weights=weights, nan=nan)
 
 
@@ -95,7 +95,7 @@ def log_score(
         check: refuse parameters that define no density.
 
     Returns:
-        The scores in nats, as the kind of array that was given.
+        The scores in nats, as an array of the input's type.
 
     Raises:
         UnknownNameError: an unknown family, parameter or NaN policy.
@@ -103,9 +103,9 @@ def log_score(
         ArgumentError: parameters outside their domain (a scale of 0 is), arrays that do not
             fit each other, a family whose density has no closed form.
     """
-    found = family_of(family)
-    formula = found.formula("log_score")
-    arguments = _ordered(found, parameters)
+    cls = family_of(family)
+    formula = cls.formula("log_score")
+    arguments = _ordered(cls, parameters)
     return formula(*arguments, y, check=check, dim=dim, weights=weights, nan=nan)
 
 
@@ -132,21 +132,21 @@ def pit(
         check: refuse parameters that define no distribution.
 
     Returns:
-        Values in [0, 1], as the kind of array that was given.
+        Values in [0, 1], as an array of the input's type.
 
     Raises:
         UnknownNameError: an unknown family or parameter.
         MissingDataError: parameters that are not given.
         ArgumentError: no seed where one is needed; parameters outside their domain.
     """
-    found = family_of(family)
-    if "cdf_below" not in found.formulas:
-        return found.formula("cdf")(*_ordered(found, parameters), y, check=check)
+    cls = family_of(family)
+    if "cdf_below" not in cls.formulas:
+        return cls.formula("cdf")(*_ordered(cls, parameters), y, check=check)
     if seed is None:
         raise ArgumentError(
             "seed",
             f"{family} has point masses, at which the value is drawn",
-            "Give a whole number, or take pit_interval",
+            "Pass a whole number, or use pit_interval",
         )
     from ens10.metrics._point_random import draws
 
@@ -171,12 +171,12 @@ def pit_interval(
         MissingDataError: parameters that are not given.
         ArgumentError: parameters outside their domain.
     """
-    found = family_of(family)
-    arguments = _ordered(found, parameters)
-    upto = found.formula("cdf")(*arguments, y, check=check)
-    if "cdf_below" not in found.formulas:
+    cls = family_of(family)
+    arguments = _ordered(cls, parameters)
+    upto = cls.formula("cdf")(*arguments, y, check=check)
+    if "cdf_below" not in cls.formulas:
         return upto, upto
-    return found.formula("cdf_below")(*arguments, y, check=check), upto
+    return cls.formula("cdf_below")(*arguments, y, check=check), upto
 
 
 def mean(family: str, parameters: Mapping[str, Any], *, check: bool = True) -> Any:
@@ -187,8 +187,8 @@ def mean(family: str, parameters: Mapping[str, Any], *, check: bool = True) -> A
         MissingDataError: parameters that are not given.
         ArgumentError: the family has none in closed form; parameters outside their domain.
     """
-    found = family_of(family)
-    return found.formula("mean")(*_ordered(found, parameters), check=check)
+    cls = family_of(family)
+    return cls.formula("mean")(*_ordered(cls, parameters), check=check)
 
 
 def variance(family: str, parameters: Mapping[str, Any], *, check: bool = True) -> Any:
@@ -199,8 +199,8 @@ def variance(family: str, parameters: Mapping[str, Any], *, check: bool = True) 
         MissingDataError: parameters that are not given.
         ArgumentError: the family has none in closed form; parameters outside their domain.
     """
-    found = family_of(family)
-    return found.formula("variance")(*_ordered(found, parameters), check=check)
+    cls = family_of(family)
+    return cls.formula("variance")(*_ordered(cls, parameters), check=check)
 
 
 def _ordered(family: type[ClosedForm], parameters: Mapping[str, Any]) -> list[Any]:
@@ -210,13 +210,13 @@ def _ordered(family: type[ClosedForm], parameters: Mapping[str, Any]) -> list[An
         UnknownNameError: one that the family does not have.
         MissingDataError: one without a default that is left out.
     """
-    known = family.parameters
+    names = family.parameters
     for name in parameters:
-        if name not in known:
-            raise UnknownNameError("parameters", name, known)
-    missing = [k for k, p in known.items() if k not in parameters and p.default is None]
+        if name not in names:
+            raise UnknownNameError("parameters", name, names)
+    missing = [k for k, p in names.items() if k not in parameters and p.default is None]
     if missing:
         raise MissingDataError(
-            f"parameters of {family.kind}", missing, f"Give a mapping with {', '.join(known)}"
+            f"parameters of {family.kind}", missing, f"Pass a mapping with {', '.join(names)}"
         )
-    return [parameters.get(k, p.default) for k, p in known.items()]
+    return [parameters.get(k, p.default) for k, p in names.items()]

@@ -65,14 +65,14 @@ def group_masks(
     if not name or name in labels.dims:
         raise ArgumentError("name", "the dimension of the groups needs a name of its own")
     values = labels.to_numpy()
-    known = labels.notnull().to_numpy() & (values != "")
-    found = list(np.unique(values[known])) if order is None else list(order)
-    if not found or len(set(found)) < len(found):
-        raise ArgumentError("labels" if not found else "order", "no labels, or one of them twice")
-    shares = np.stack([(values == label) & known for label in found]).astype(np.float64)
+    labelled = labels.notnull().to_numpy() & (values != "")
+    names = list(np.unique(values[labelled])) if order is None else list(order)
+    if not names or len(set(names)) < len(names):
+        raise ArgumentError("labels" if not names else "order", "no labels, or one of them twice")
+    shares = np.stack([(values == label) & labelled for label in names]).astype(np.float64)
     coords = {k: v for k, v in labels.coords.items() if k in labels.indexes}
     return xr.DataArray(
-        shares, dims=(name, *labels.dims), coords={name: np.asarray(found), **coords}
+        shares, dims=(name, *labels.dims), coords={name: np.asarray(names), **coords}
     )
 
 
@@ -103,7 +103,9 @@ def latitude_bands(
     for name, (south, north) in edges.items():
         if not -90.0 - _CLOSE <= south < north <= 90.0 + _CLOSE:
             raise ArgumentError(
-                "bands", f"{name!r} goes from {south} to {north}", "Give south, then north edge"
+                "bands",
+                f"{name!r} goes from {south} to {north}",
+                "Pass the south, then the north edge",
             )
     inside = [_above(lat, south) & ~_above(lat, north) for south, north in edges.values()]
     return _shares("latitude_band", list(edges), np.stack(inside), rows)
@@ -150,7 +152,9 @@ def land_sea(
     """
     values = land.to_numpy().astype(np.float64)
     if not bool(((values >= 0) & (values <= 1)).all()):
-        raise ArgumentError("land", "missing or outside [0, 1]", "Give the share of land")
+        raise ArgumentError(
+            "land", "missing values or values outside [0, 1]", "Pass the share of land"
+        )
     if not 0.0 <= threshold < 1.0:
         raise ArgumentError("threshold", f"expected at least 0 and below 1, got {threshold}")
     shares = values if fractional else (values > threshold).astype(np.float64)
@@ -213,7 +217,7 @@ def date_groups(of: xr.Dataset | xr.DataArray, by: DateGroup) -> xr.DataArray:
         groups with dates are there, in the order of the year.
 
     Raises:
-        UnknownNameError: another group.
+        UnknownNameError: an unknown group.
         ArgumentError: no dates.
     """
     if by not in get_args(DateGroup):
@@ -290,8 +294,8 @@ def _check(name: str, groups: xr.DataArray, score: xr.DataArray | None) -> None:
         raise ArgumentError("by", f"{name!r} is a dimension of the score", "Rename the groups")
     for dim in groups.dims[1:]:
         ours, other = score.indexes.get(dim), groups.indexes.get(dim)
-        known = dim in score.dims and groups.sizes[dim] == score.sizes[dim]
-        if not known or (ours is not None and other is not None and not ours.equals(other)):
+        same_size = dim in score.dims and groups.sizes[dim] == score.sizes[dim]
+        if not same_size or (ours is not None and other is not None and not ours.equals(other)):
             raise ArgumentError(
                 "by",
                 f"{name!r} is on another {dim} than the score",

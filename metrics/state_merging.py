@@ -59,8 +59,8 @@ def _merged(states: Sequence[xr.Dataset]) -> xr.Dataset:
     shared = [c for c in first.coords if c not in first.indexes]
     coords = {str(c): _known(str(c), states, places, sizes) for c in shared
               if all(c in state.coords for state in states)}  # fmt: skip
-    kept = {c: variable for c, variable in coords.items() if variable is not None}
-    return xr.Dataset(variables, coords=index | kept, attrs=first.attrs)
+    coordinates = {c: variable for c, variable in coords.items() if variable is not None}
+    return xr.Dataset(variables, coords=index | coordinates, attrs=first.attrs)
 
 
 def _check_alike(first: xr.Dataset, second: xr.Dataset) -> None:
@@ -91,8 +91,8 @@ def _dims(state: xr.Dataset) -> dict[str, list[str]]:
 
 
 def _scalars(state: xr.Dataset) -> dict[str, object]:
-    found = {str(k): state.variables[k] for k in state.coords if k not in _DATES}
-    return {k: str(v.values) for k, v in sorted(found.items()) if not v.dims}
+    variables = {str(k): state.variables[k] for k in state.coords if k not in _DATES}
+    return {k: str(v.values) for k, v in sorted(variables.items()) if not v.dims}
 
 
 Joined = Any  # the (pandas) index of a dimension, or its size where it has no coordinate
@@ -100,23 +100,23 @@ Joined = Any  # the (pandas) index of a dimension, or its size where it has no c
 
 def _joined(dim: str, states: Sequence[xr.Dataset]) -> Joined:
     indexes = [state.indexes.get(dim) for state in states]
-    known = [i for i in indexes if i is not None]
-    if not known:
+    present = [i for i in indexes if i is not None]
+    if not present:
         sizes = {state.sizes[dim] for state in states}
         if len(sizes) > 1:
             raise ArgumentError("states", f"different sizes of {dim}, without coordinate: {sizes}")
         return sizes.pop()
-    if len(known) < len(indexes):
+    if len(present) < len(indexes):
         raise ArgumentError("states", f"different coordinates: some have none along {dim}")
-    for index in known:
+    for index in present:
         if not index.is_unique:
             raise ArgumentError("states", f"one holds a {dim} twice")
-    if all(index.equals(known[0]) for index in known[1:]):
-        return known[0]
-    union = known[0].append(known[1:]).unique()
+    if all(index.equals(present[0]) for index in present[1:]):
+        return present[0]
+    union = present[0].append(present[1:]).unique()
     if union.dtype.kind not in "iufmM":
         return union
-    falling = all(i.is_monotonic_decreasing for i in known) and any(i.size > 1 for i in known)
+    falling = all(i.is_monotonic_decreasing for i in present) and any(i.size > 1 for i in present)
     return union.sort_values(ascending=not falling)
 
 
@@ -225,23 +225,23 @@ def _known(
         raise ArgumentError("states", f"different dimensions of the coordinate {name}")
     shape = _shape(first, joined)
     total = np.zeros(shape, dtype=np.result_type(*(part.dtype for part in parts)))
-    held = np.zeros(shape, dtype=bool)
+    filled = np.zeros(shape, dtype=bool)
     for part, place in zip(parts, places, strict=True):
         at, values = place.of(part), part.values
-        new = ~held[at] & xr.DataArray(values).notnull().values
+        new = ~filled[at] & xr.DataArray(values).notnull().values
         total[at] = np.where(new, values, total[at])
-        held[at] |= new
-    return xr.Variable(first.dims, _with_gaps(total, held), first.attrs)
+        filled[at] |= new
+    return xr.Variable(first.dims, _with_gaps(total, filled), first.attrs)
 
 
-def _with_gaps(values: npt.NDArray[Any], held: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-    if held.all():
+def _with_gaps(values: npt.NDArray[Any], filled: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    if filled.all():
         return values
     kind = values.dtype.kind
     if kind in "mM":
-        return np.where(held, values, np.array("NaT", dtype=values.dtype))
+        return np.where(filled, values, np.array("NaT", dtype=values.dtype))
     if kind in "iuf":
-        return np.where(held, values, np.nan)
+        return np.where(filled, values, np.nan)
     boxed = values.astype(object)
-    boxed[~held] = None
+    boxed[~filled] = None
     return boxed

@@ -117,14 +117,14 @@ class Statistic:
             kept dimensions and their own; lazy if an array is.
 
         Raises:
-            ArgumentError: arrays that do not fit, an unknown dimension, or negative weights.
+            ArgumentError: arrays that do not match, an unknown dimension, or negative weights.
             UnknownNameError: an unknown policy.
         """
         if nan not in get_args(Nan):
             raise UnknownNameError("nan", nan, get_args(Nan))
         core = dict(core or {})
-        given = dict(arrays) | ({} if weights is None else {"weights": weights})
-        labelled = as_labelled(given, core, unlike=[*unlike, "weights"])
+        weighted = dict(arrays) | ({} if weights is None else {"weights": weights})
+        labelled = as_labelled(weighted, core, unlike=[*unlike, "weights"])
         named = {name for dims in core.values() for name in dims}
         points = {
             key: array.isel({d: 0 for d in named if d in array.dims}, drop=True)
@@ -142,24 +142,27 @@ class Statistic:
         count, missing = (total.isel({SUM: place}).astype(np.int64) for place in (-2, -1))
         if nan == "propagate":
             total = total.where(missing == 0)
-        found: dict[str, xr.DataArray] = {}
+        result: dict[str, xr.DataArray] = {}
         start = 0
         for part in self.parts:
             stop = start + prod(part.shape)
-            found[part.name] = _unfolded(total.isel({SUM: slice(start, stop)}), part)
+            result[part.name] = _unfolded(total.isel({SUM: slice(start, stop)}), part)
             start = stop
-        found["count"] = count.assign_attrs(long_name="number of points", units="1")
-        found["missing"] = missing.assign_attrs(long_name="points left out", units="1")
-        return xr.Dataset(found)
+        result["count"] = count.assign_attrs(long_name="number of points", units="1")
+        result["missing"] = missing.assign_attrs(long_name="points left out", units="1")
+        return xr.Dataset(result)
 
 
 def _unfolded(sums: xr.DataArray, part: Part) -> xr.DataArray:
-    kept = [d for d in sums.dims if d != SUM]
-    shape = (*(sums.sizes[d] for d in kept), *part.shape)
+    kept_dims = [d for d in sums.dims if d != SUM]
+    shape = (*(sums.sizes[d] for d in kept_dims), *part.shape)
     values = sums.data.reshape(shape)
-    coords = {d: sums.indexes[d] for d in sums.indexes if d in kept}
+    coords = {d: sums.indexes[d] for d in sums.indexes if d in kept_dims}
     return xr.DataArray(
-        values, dims=[*kept, *part.axes], coords=coords | dict(part.axes), attrs=dict(part.attrs)
+        values,
+        dims=[*kept_dims, *part.axes],
+        coords=coords | dict(part.axes),
+        attrs=dict(part.attrs),
     )
 
 
@@ -246,7 +249,7 @@ def mean_state(
         groups. A point counts in every group that it has a share in.
 
     Raises:
-        UnknownNameError: another policy.
+        UnknownNameError: an unknown policy for NaN.
         ArgumentError: weights or groups on other coordinates than the score's or with dimensions
             that it lacks; negative or missing weights; a kept dimension that is not there.
     """
@@ -284,8 +287,8 @@ def _complete(
     """
     if score.chunks is not None:
         return None
-    given = [array.drop_attrs() for array in (weights, share) if array is not None]
-    w = reduce(mul, given, xr.DataArray(1.0))
+    factors = [array.drop_attrs() for array in (weights, share) if array is not None]
+    w = reduce(mul, factors, xr.DataArray(1.0))
     loose = [d for d in dims if d not in w.dims]
     rest = [d for d in dims if d in w.dims]
     rows = score.drop_attrs()
@@ -349,7 +352,9 @@ def check_fits(argument: str, array: xr.DataArray, score: xr.DataArray) -> None:
 
 def _check_weights(weights: xr.DataArray) -> None:
     if weights.chunks is None and not bool((weights >= 0).all()):
-        raise ArgumentError("weights", "negative or missing values", "Give 0 to leave a point out")
+        raise ArgumentError(
+            "weights", "negative or missing values", "Use weight 0 to leave a point out"
+        )
 
 
 def group_state(state: xr.Dataset, by: By, *, over: Sequence[str] | None = None) -> xr.Dataset:
@@ -377,11 +382,11 @@ def group_state(state: xr.Dataset, by: By, *, over: Sequence[str] | None = None)
     names = [str(share.dims[i]) for i in range(share.attrs["groups"])]
     within = [str(d) for d in share.dims if d not in names]
     if not bool(((share == 0) | (share == 1)).all()):
-        raise ArgumentError("by", "shares between 0 and 1", "Give them to mean_state, with `by`")
-    wanted = within if over is None else list(over)
+        raise ArgumentError("by", "shares between 0 and 1", "Pass them to mean_state as `by`")
+    requested = within if over is None else list(over)
     grouped = {}
     for name, sums in state.items():
-        dims = [d for d in wanted if d in sums.dims]
+        dims = [d for d in requested if d in sums.dims]
         if dims:
             absent = [d for d in within if d not in sums.dims]
             if absent:
@@ -391,7 +396,7 @@ def group_state(state: xr.Dataset, by: By, *, over: Sequence[str] | None = None)
             grouped_sums = grouped_sums.round() if sums.dtype.kind in "iu" else grouped_sums
             grouped[name] = grouped_sums.astype(sums.dtype).assign_attrs(sums.attrs)
     if not grouped:
-        raise ArgumentError("state", f"no variable has kept {wanted}, only {dict(state.sizes)}")
+        raise ArgumentError("state", f"no variable has kept {requested}, only {dict(state.sizes)}")
     return xr.Dataset(grouped, attrs=state.attrs)
 
 
@@ -401,9 +406,9 @@ def finish_mean(state: xr.Dataset, name: str) -> xr.DataArray:
     Raises:
         UnknownNameError: the state has no such mean.
     """
-    known = [str(k).removesuffix("_weight") for k in state if str(k).endswith("_weight")]
-    if name not in known:
-        raise UnknownNameError("name", name, known)
+    names = [str(k).removesuffix("_weight") for k in state if str(k).endswith("_weight")]
+    if name not in names:
+        raise UnknownNameError("name", name, names)
     weight = state[f"{name}_weight"]
     mean = state[f"{name}_sum"] / weight.where(weight > 0)
     return mean.assign_attrs(state[f"{name}_sum"].attrs).rename(name)
@@ -635,10 +640,10 @@ def check_sizes(arrays: Mapping[str, xr.DataArray]) -> None:
     Raises:
         ArgumentError: there is one.
     """
-    known: dict[str, tuple[str, int]] = {}
+    sizes_seen: dict[str, tuple[str, int]] = {}
     for name, array in arrays.items():
         for dim, size in array.sizes.items():
-            first, other = known.setdefault(str(dim), (name, size))
+            first, other = sizes_seen.setdefault(str(dim), (name, size))
             if size != other:
                 reason = f"{str(dim).lstrip('_')} is {size} long, and {other} in {first}"
                 raise ArgumentError(name, reason)
@@ -704,7 +709,9 @@ def checked_sums(sums: Any, names: Sequence[str], maker: str) -> xr.Dataset:
     Raises:
         ArgumentError: it is no Dataset, or lacks one.
     """
-    lacking = [n for n in names if n not in getattr(sums, "data_vars", ())]
-    if not isinstance(sums, xr.Dataset) or lacking:
-        raise ArgumentError("sums", f"they lack {', '.join(lacking)}", f"Give those of {maker}")
+    missing = [n for n in names if n not in getattr(sums, "data_vars", ())]
+    if not isinstance(sums, xr.Dataset) or missing:
+        raise ArgumentError(
+            "sums", f"variables missing: {', '.join(missing)}", f"Pass the result of {maker}"
+        )
     return sums

@@ -53,7 +53,7 @@ def members_of(
     if isinstance(source, xr.DataArray):
         return ArrayMembers(_at_step(source, step)[0])
     if channel is None:
-        raise ArgumentError("channel", "not given", "Name one, such as t2m or z500")
+        raise ArgumentError("channel", "it is missing", "Name one, such as t2m or z500")
     return StoreMembers(source, channel, step)
 
 
@@ -65,10 +65,12 @@ class ArrayMembers:
     """
 
     def __init__(self, field: xr.DataArray) -> None:
-        lacking = [dim for dim in _DIMS if dim not in field.dims]
-        lacking += [name for name in ("time", "valid_time") if name not in field.coords]
-        if lacking:
-            raise MissingDataError("members", lacking, "Give forecasts as `open_store` does")
+        missing = [dim for dim in _DIMS if dim not in field.dims]
+        missing += [name for name in ("time", "valid_time") if name not in field.coords]
+        if missing:
+            raise MissingDataError(
+                "members", missing, "Pass forecasts as `open_store` returns them"
+            )
         self.about = field.transpose(*_DIMS)
         self.token = tokenize(field)
 
@@ -158,12 +160,12 @@ def quantiles_of(
     block = np.empty((min(_POINTS, points), total), np.float32)
     for first in range(0, points, _POINTS):
         last = min(first + _POINTS, points)
-        held, begin = block[: last - first], 0
+        sample, begin = block[: last - first], 0
         for part in members:
-            held[:, begin : begin + len(part)] = part[:, first:last].T
+            sample[:, begin : begin + len(part)] = part[:, first:last].T
             begin += len(part)
-        held.sort(axis=1)  # NaN goes last
-        _pick(held, levels, out[:, first:last])
+        sample.sort(axis=1)  # NaN goes last
+        _pick(sample, levels, out[:, first:last])
     return out
 
 

@@ -53,15 +53,17 @@ def stored_climate(
         raise UnknownNameError("step", step, steps)
     start: npt.NDArray[np.datetime64] = np.atleast_1d(np.asarray(dates)).astype("M8[s]")
     valid: npt.NDArray[Any] = start + np.timedelta64(_seconds(climate["step"], step), "s")
-    held = climate["month_day"].to_numpy().tolist()
+    month_days = climate["month_day"].to_numpy().tolist()
     names = month_days_of(start)
-    lacking = sorted({name for name in names if name not in held})
-    if lacking:
-        raise MissingDataError(store, [f"the climate of {d}" for d in lacking], "Prepare it anew")
+    missing = sorted({name for name in names if name not in month_days})
+    if missing:
+        raise MissingDataError(
+            store, [f"the climate of {d}" for d in missing], "Prepare the store again"
+        )
     year = _judged_by(store, climate, years_of(valid).tolist())
     chosen = field.isel(
         step=steps.index(step),
-        month_day=xr.DataArray([held.index(name) for name in names], dims="time"),
+        month_day=xr.DataArray([month_days.index(name) for name in names], dims="time"),
         judged_year=xr.DataArray(year, dims="time"),
     )
     bare = chosen.drop_vars(["month_day", "judged_year", "step"])
@@ -82,13 +84,15 @@ def _judged_by(store: Path | str, climate: xr.Dataset, years: list[int]) -> list
         own = sorted(set(years) & set(np.atleast_1d(climate.attrs["years"]).tolist()))
         if own:
             raise ArgumentError(
-                "dates", f"{own} are among the climate years", "Use model_climate, which leaves out"
+                "dates",
+                f"{own} are among the climate years",
+                "Use model_climate, which leaves them out",
             )
         return [0] * len(years)
-    lacking = sorted({year for year in years if year not in judged})
-    if lacking:
+    missing = sorted({year for year in years if year not in judged})
+    if missing:
         raise MissingDataError(
-            store, [f"the climate for {year}" for year in lacking], "Use model_climate"
+            store, [f"the climate for {year}" for year in missing], "Use model_climate"
         )
     return [judged.index(year) for year in years]
 
@@ -136,10 +140,10 @@ def model_climate(
     window = rules.efi.window if window is None else window
     check_window(window)
     about = members.about
-    held, valid = (about[name].to_numpy().astype("M8[s]") for name in ("time", "valid_time"))
-    climate = Climatology(held, valid, rules, window)
-    judged = held if dates is None else np.atleast_1d(np.asarray(dates)).astype("M8[s]")
-    ahead = [climate.judged(start, _valid(start, about, held, valid)) for start in judged]
+    starts, valid = (about[name].to_numpy().astype("M8[s]") for name in ("time", "valid_time"))
+    climate = Climatology(starts, valid, rules, window)
+    judged = starts if dates is None else np.atleast_1d(np.asarray(dates)).astype("M8[s]")
+    ahead = [climate.judged(start, _valid(start, about, starts, valid)) for start in judged]
     data = _lazy(members, ahead, each)
     counts = [len(chosen) * about.sizes["number"] for chosen in ahead]
     return xr.DataArray(
@@ -158,14 +162,14 @@ def model_climate(
 
 
 def _valid(
-    start: np.datetime64, about: xr.DataArray, held: npt.NDArray[Any], valid: npt.NDArray[Any]
+    start: np.datetime64, about: xr.DataArray, starts: npt.NDArray[Any], valid: npt.NDArray[Any]
 ) -> np.datetime64:
     """The valid date of a start date, which need not be in the data."""
-    same = np.flatnonzero(held == start)
+    same = np.flatnonzero(starts == start)
     if same.size:
-        found: np.datetime64 = valid[same[0]]
-        return found
-    leads = np.unique(valid - held)
+        valid_date: np.datetime64 = valid[same[0]]
+        return valid_date
+    leads = np.unique(valid - starts)
     if leads.size > 1:
         name = str(about.name or "the data")
         raise ArgumentError(

@@ -76,21 +76,25 @@ def parse_climate(
         ArgumentError: another form, channels at different steps, or an option out of range.
         UnknownNameError: no such protocol.
     """
-    wanted: dict[str, list[float]] = {}
+    steps_of: dict[str, list[float]] = {}
     for word in words:
         channel, _, steps = word.partition("@")
         parts = steps.split(",")
         if not channel or not all(_STEP.fullmatch(part) for part in parts):
-            raise ArgumentError("climate", f"{word!r} is no CHANNEL@STEP", "Write t2m@48")
-        wanted.setdefault(channel, []).extend(step_number(part) for part in parts)
-    each = {channel: tuple(sorted(set(steps))) for channel, steps in wanted.items()}
+            raise ArgumentError(
+                "climate", f"{word!r} is not of the form CHANNEL@STEP", "Write t2m@48"
+            )
+        steps_of.setdefault(channel, []).extend(step_number(part) for part in parts)
+    each = {channel: tuple(sorted(set(steps))) for channel, steps in steps_of.items()}
     if len(set(each.values())) > 1:
-        said = "; ".join(f"{channel} at {', '.join(map(str, s))}" for channel, s in each.items())
-        raise ArgumentError("climate", f"different steps: {said}", "Give all the same steps")
+        listed = "; ".join(f"{channel} at {', '.join(map(str, s))}" for channel, s in each.items())
+        raise ArgumentError(
+            "climate", f"different steps: {listed}", "Use the same steps for all channels"
+        )
     common = next(iter(each.values()), ())
     rules = protocol_of(protocol)
-    kept = protocol if protocol in protocol_names() else rules  # not the path of a file
-    return ClimateOptions(tuple(each), common, levels, window or rules.efi.window, kept)
+    reference = protocol if protocol in protocol_names() else rules  # not the path of a file
+    return ClimateOptions(tuple(each), common, levels, window or rules.efi.window, reference)
 
 
 def quantile_levels(levels: int | None, protocol: str | Protocol) -> npt.NDArray[np.float64]:
@@ -102,18 +106,20 @@ def quantile_levels(levels: int | None, protocol: str | Protocol) -> npt.NDArray
     """
     count = protocol_of(protocol).efi.levels if levels is None else levels
     if count < 2:
-        raise ArgumentError("levels", f"{count} quantile levels", "Give 2 or more, such as 101")
+        raise ArgumentError(
+            "levels", f"{count} quantile levels are too few", "Pass 2 or more, such as 101"
+        )
     return np.linspace(0.0, 1.0, count)
 
 
 def check_window(window: int) -> None:
-    """Refuses a window that has no middle.
+    """Refuse a window that has no middle.
 
     Raises:
         ArgumentError: it is even or less than 1.
     """
     if window < 1 or window % 2 == 0:
-        raise ArgumentError("window", f"{window} dates have no middle", "Give an odd number")
+        raise ArgumentError("window", f"{window} dates have no middle", "Pass an odd number")
 
 
 ANY_YEAR = 0  # one climate for all years but its own
@@ -174,8 +180,8 @@ class Climatology:
         """
         calendar = self.calendar
         if month_day not in calendar:
-            held = f"It has {len(calendar)} month-days from {calendar[0]} to {calendar[-1]}"
-            raise ArgumentError("dates", f"no date of the data starts on {month_day}", held)
+            remedy = f"It has {len(calendar)} month-days from {calendar[0]} to {calendar[-1]}"
+            raise ArgumentError("dates", f"no date of the data starts on {month_day}", remedy)
         half, centre, count = self.window // 2, calendar.index(month_day), len(calendar)
         if not (self.protocol.efi.round and _is_round(calendar)):
             return calendar[max(centre - half, 0) : centre + half + 1]
@@ -223,12 +229,12 @@ class Climatology:
         if self.rolling is None and year in valid_years[eligible]:
             apart = np.abs(self.time - start) > _HALF_A_YEAR
             eligible = eligible & (valid_years != year) & apart
-        found = self.positions(month_days_of(np.array([start]))[0], eligible)
-        if not found.size:
+        positions = self.positions(month_days_of(np.array([start]))[0], eligible)
+        if not positions.size:
             raise ArgumentError(
                 "dates", f"no climate year is left for {str(start)[:10]}", "Use more years"
             )
-        return found
+        return positions
 
 
 def _is_round(calendar: list[str]) -> bool:

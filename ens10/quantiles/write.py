@@ -85,12 +85,12 @@ def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
     arrays = _planned(store, forecasts(store, dask=False), options)
     attributes = _attributes(arrays, options)
     if arrays.folder.exists():
-        held = zarr.open_group(store, mode="r", use_consolidated=False)
-        found: Any = held.get("climate")
-        kept = dict(found.attrs) if found is not None else {}
-        if {name: kept.get(name) for name in attributes} == attributes:
+        group = zarr.open_group(store, mode="r", use_consolidated=False)
+        climate: Any = group.get("climate")
+        stored = dict(climate.attrs) if climate is not None else {}
+        if {name: stored.get(name) for name in attributes} == attributes:
             return arrays
-        if "protocol" in kept:
+        if "protocol" in stored:
             raise FileError(
                 arrays.folder, "made with other options or from other dates", "Remove it first"
             )
@@ -110,12 +110,12 @@ def check_climate(dataset: xr.Dataset, options: ClimateOptions) -> tuple[list[st
         UnknownNameError: the forecasts lack a channel or a step.
         ArgumentError: their years are too few for the protocol.
     """
-    known = channel_names(dataset)
-    channels = list(dict.fromkeys(resolve(name, known, "climate") for name in options.channels))
-    held = dataset["step"].to_numpy().tolist()
+    names = channel_names(dataset)
+    channels = list(dict.fromkeys(resolve(name, names, "climate") for name in options.channels))
+    stored_steps = dataset["step"].to_numpy().tolist()
     for step in options.steps:
-        if step not in held:
-            raise UnknownNameError("climate: step", step, held)
+        if step not in stored_steps:
+            raise UnknownNameError("climate: step", step, stored_steps)
     valid = dataset["valid_time"].sel(step=options.steps[0]).to_numpy()
     split_dates(protocol_of(options.protocol), dataset["time"].to_numpy(), valid)
     return channels, sorted(set(options.steps))
@@ -143,8 +143,8 @@ def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any
     years = {int(y) for i in arrays.judged_years for y in years_of(_of(some, some.eligible(i)))}
     rules, rolling = protocol_of(options.protocol), some.rolling
     rule = f"the {rolling} years that end with judged_year" if rolling else "the training years"
-    kept = reference_of(rules)
-    own = {} if isinstance(kept, str) else {"rules": kept}  # of a protocol of one's own
+    reference = reference_of(rules)
+    own = {} if isinstance(reference, str) else {"rules": reference}  # of a protocol of one's own
     return {
         "protocol": rules.name,
         **own,
@@ -213,7 +213,7 @@ def _count(climatology: Climatology, year: int, month_day: str, dataset: xr.Data
 
 
 def record_climate(store: Path, options: ClimateOptions) -> None:
-    """Makes the manifest what `prepare` would have written, had it made the climate.
+    """Make the manifest what `prepare` would have written, had it made the climate.
 
     A store that is in preparation has no manifest yet, and is left alone.
 
@@ -225,11 +225,11 @@ def record_climate(store: Path, options: ClimateOptions) -> None:
         return
     manifest = read_manifest(store)
     plan = {**manifest.plan, "options": {**manifest.plan["options"], "climate": plain(options)}}
-    made = ["zarr.json", *(f"climate/{name}" for name in files_of(store / "climate"))]
-    kept = [row for row in manifest.units[REST] if not _is_made(row[0])]
+    files = ["zarr.json", *(f"climate/{name}" for name in files_of(store / "climate"))]
+    rows = [row for row in manifest.units[REST] if not _is_made(row[0])]
     _, *units, _, _, _ = path.read_bytes().split(b"\n")
     lines = [line.removesuffix(b",") for line in units]
-    content = assembled(store, plan, lines, kept, made)
+    content = assembled(store, plan, lines, rows, files)
     write_whole(path, content.tobytes())
     (store / COPY).parent.mkdir(parents=True, exist_ok=True)
     write_whole(store / COPY, content.tobytes())
@@ -250,7 +250,7 @@ def write_climate(
     workers: int | None = None,
     progress: bool = False,
 ) -> list[Path]:
-    """Writes STORE/climate, or what is not there yet.
+    """Write STORE/climate, or what is not there yet.
 
     Args:
         store: a local store, complete or in preparation.
@@ -327,7 +327,7 @@ def _units(arrays: ClimateArrays) -> Iterator[_Run]:
 
 
 def _write_run(run: _Run) -> None:
-    """Writes the chunks of a run that are not there, some rows of all of them at a time."""
+    """Write the chunks of a run that are not there, some rows of all of them at a time."""
     left = [(day, file) for day, file in zip(run.month_days, run.files, strict=True)
             if not file.exists()]  # fmt: skip
     if not left:
@@ -358,14 +358,14 @@ def _slide(
     run: _Run, windows: Sequence[Sequence[str]], rows: slice
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Quantiles of one window after the other, of some rows; members are kept while needed."""
-    held: dict[str, list[npt.NDArray[np.float32]]] = {}
+    sorted_members: dict[str, list[npt.NDArray[np.float32]]] = {}
     for window in windows:
-        for day in [day for day in held if day not in window]:
-            del held[day]
+        for day in [day for day in sorted_members if day not in window]:
+            del sorted_members[day]
         for day in window:
-            if day not in held:
-                held[day] = [run.members.read(int(n), rows) for n in run.dates(day)]
-        sample = [part for day in window for part in held[day]]
+            if day not in sorted_members:
+                sorted_members[day] = [run.members.read(int(n), rows) for n in run.dates(day)]
+        sample = [part for day in window for part in sorted_members[day]]
         if sample:
             yield quantiles_of(sample, run.levels)
         else:

@@ -258,12 +258,12 @@ class Law:
         return mean + bias + response, sigma
 
 
-def law_of(channel: str, held: Sequence[str], region: npt.NDArray[np.int64]) -> Law:
+def law_of(channel: str, channels: Sequence[str], region: npt.NDArray[np.int64]) -> Law:
     """The law of one target: its bias responds to the zonal wind on its level, or at 10 m.
 
     Args:
         channel: the target, a channel of the world.
-        held: all channels of the world.
+        channels: all channels of the world.
         region: the hidden map.
 
     Raises:
@@ -272,7 +272,7 @@ def law_of(channel: str, held: Sequence[str], region: npt.NDArray[np.int64]) -> 
     _, level = split(channel) if channel not in VARIABLES else (channel, None)
     winds = [f"u_{level}", "u10"] if level else ["u10"]
     for aux in winds:
-        if aux in held:
+        if aux in channels:
             return Law(channel, aux, region)
     raise ArgumentError("variables", f"the truth of {channel} needs {' or '.join(winds)}", "Add it")
 

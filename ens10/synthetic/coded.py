@@ -45,7 +45,7 @@ def write_coded(
     levels: Sequence[int] = (500,),
     shape: tuple[int, int] = (8, 16),
 ) -> Path:
-    """Writes one file for each start date.
+    """Write one file for each start date.
 
     Args:
         folder: to write into; made if it is not there.

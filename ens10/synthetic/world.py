@@ -67,14 +67,14 @@ class World:
         _check(steps, members, seed)
         rows, columns = grid_shape(grid)
         if rows < 4 or columns < 8:
-            raise ArgumentError("grid", f"{rows}x{columns} is too small", "Give at least 4x8")
-        wanted = variables or catalog.names_of_kind("sfc")
-        names = list(dict.fromkeys(catalog.variable(v).name for v in wanted))
+            raise ArgumentError("grid", f"{rows}x{columns} is too small", "Pass 4x8 or more")
+        requested = variables or catalog.names_of_kind("sfc")
+        names = list(dict.fromkeys(catalog.variable(v).name for v in requested))
         self.grid = LatLonGrid(rows, columns, 90.0, -90.0, 0.0, 360.0 / columns)
         self.month_days = _month_days(dates)
         self.years = sorted({int(year) for year in years})
         if not self.years:
-            raise ArgumentError("years", "none is given", "Give at least one, such as 1998")
+            raise ArgumentError("years", "there are none", "Pass at least one, such as 1998")
         self.folder: Path | None = None
         self._parameters = {
             "grid": f"{rows}x{columns}",
@@ -106,7 +106,7 @@ class World:
         """
         path = Path(folder) / _PARAMETERS
         if not path.is_file():
-            raise FileError(path, "no such file", "Give a folder that `ens10 synth` wrote")
+            raise FileError(path, "no such file", "Pass a folder that `ens10 synth` wrote")
         try:
             world = cls(**parse_json(path.read_text()))
         except (TypeError, ValueError) as error:
@@ -128,7 +128,7 @@ class World:
         return self._atmosphere.region
 
     def write(self, folder: Path | str, progress: bool = False) -> Path:
-        """Writes `output.{sfc,pl}.2018MMDD` and, in `truth/`, `era5.YYYY` for each valid year.
+        """Write `output.{sfc,pl}.2018MMDD` and, in `truth/`, `era5.YYYY` for each valid year.
 
         The truth is made from the forecasts as decoded from the files. An error removes what was
         written; what a kill leaves is refused as a source, and removed by the next call.
@@ -144,7 +144,7 @@ class World:
         if (folder / UNFINISHED).exists():
             _clear(folder)
         if folder.is_file() or (folder.exists() and any(folder.iterdir())):
-            raise FileError(folder, "no empty folder", "Choose another one")
+            raise FileError(folder, "the folder is not empty", "Choose another one")
         try:
             (folder / "truth").mkdir(parents=True)
             (folder / UNFINISHED).touch()
@@ -196,12 +196,12 @@ class World:
         try:
             return [dt.date(y, int(month_day[:2]), int(month_day[2:])) for y in self.years]
         except ValueError as error:
-            reason = f"{month_day} is no date in all of the years ({error})"
+            reason = f"{month_day} is not a date in all of the years ({error})"
             raise ArgumentError("dates", reason, "Write MMDD, 0104 for 4 January") from error
 
     def _law(self, target: str) -> Law:
-        held = [f"{c.name}_{c.level}" if c.level else c.name for c in self._atmosphere.channels]
-        return law_of(resolve(target, held, "target"), held, self._atmosphere.region)
+        names = [f"{c.name}_{c.level}" if c.level else c.name for c in self._atmosphere.channels]
+        return law_of(resolve(target, names, "target"), names, self._atmosphere.region)
 
     def _law_or_none(self, target: str) -> Law | None:
         try:
@@ -284,7 +284,7 @@ def _check(steps: Sequence[int], members: int, seed: int) -> None:
     if not 2 <= members <= _MOST_MEMBERS:
         raise ArgumentError("members", f"2 to {_MOST_MEMBERS} members are possible, not {members}")
     if seed < 0:
-        raise ArgumentError("seed", f"{seed} is negative", "Give 0 or more")
+        raise ArgumentError("seed", f"{seed} is negative", "Pass 0 or more")
 
 
 def _file_name(kind: str, month_day: str) -> str:
@@ -300,17 +300,19 @@ def _channels(names: Sequence[str], levels: Sequence[int]) -> Iterator[Channel]:
 
 
 def _month_days(dates: Sequence[str] | int | None) -> list[str]:
-    known = catalog.month_days()
+    calendar = catalog.month_days()
     if dates is None:
-        return list(known)
+        return list(calendar)
     if isinstance(dates, int):
-        if not 1 <= dates <= len(known):
-            raise ArgumentError("dates", f"{dates} of {len(known)} dates cannot be taken")
-        picked = np.linspace(0, len(known), dates, endpoint=False).astype(int)
-        return [known[i] for i in picked]
+        if not 1 <= dates <= len(calendar):
+            raise ArgumentError("dates", f"{dates} of {len(calendar)} dates cannot be taken")
+        picked = np.linspace(0, len(calendar), dates, endpoint=False).astype(int)
+        return [calendar[i] for i in picked]
     unknown = [d for d in dates if len(d) != 4 or not d.isdigit()]
     if unknown:
-        raise ArgumentError("dates", f"{unknown[0]!r} is no MMDD", "Write 0104 for 4 January")
+        raise ArgumentError(
+            "dates", f"{unknown[0]!r} is not of the form MMDD", "Write 0104 for 4 January"
+        )
     if not dates:
         raise ArgumentError("dates", "none is given", "Leave them out for all of ENS-10's")
     return sorted(set(dates))

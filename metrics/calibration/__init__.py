@@ -1,4 +1,4 @@
-"""Whether a forecast means what it says: histograms, spread and error, coverage, decompositions."""
+"""Calibration: rank and PIT histograms, spread and error, coverage, decompositions."""
 
 from ens10.metrics.calibration.hersbach import hersbach_decomposition, hersbach_sums
 from ens10.metrics.calibration.histograms import (

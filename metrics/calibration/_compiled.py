@@ -14,14 +14,14 @@ _TILE = 1024  # points
 
 @numba.njit(**OPTIONS)
 def count_below(x, y, below, equal, present):  # type: ignore[no-untyped-def]
-    """How many members lie below each observation, on it, and are there at all.
+    """Count the members below each observation, equal to it, and present (not NaN).
 
     Args:
-        x: (M, points).
-        y: (points,).
-        below: (points,) of zeros, int32, to be filled; like `equal` and `present`.
-        equal: see above.
-        present: see above; 0 where the observation is NaN.
+        x: members, (M, points).
+        y: observations, (points,).
+        below: output, (points,) of int32 zeros.
+        equal: output, the same shape and dtype.
+        present: output, the same shape and dtype; 0 where the observation is NaN.
     """
     M, points = x.shape
     for first in range(0, points, _TILE):  # the counts stay in the nearest cache
@@ -40,11 +40,11 @@ def count_below(x, y, below, equal, present):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def add_counts(index, counts):  # type: ignore[no-untyped-def]
-    """Counts of each index in its row; -1 is the last column.
+    """Count each index in its row; -1 counts in the last column.
 
     Args:
-        index: (rows, points), whole numbers.
-        counts: (rows, columns) float64, to be added to.
+        index: (rows, points), integers.
+        counts: output, (rows, columns) float64; the counts are added to it.
     """
     rows, points = index.shape
     for row in range(rows):
@@ -54,11 +54,11 @@ def add_counts(index, counts):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def to_uniform(keys, out):  # type: ignore[no-untyped-def]
-    """Numbers inside (0, 1) of 23 random bits, which float32 holds exactly.
+    """Convert keys to uniform numbers inside (0, 1) of 23 bits, which float32 holds exactly.
 
     Args:
         keys: (points,) uint64.
-        out: (points,), float32 or float64, to be filled.
+        out: output, (points,), float32 or float64.
     """
     for p in range(keys.size):
         z = keys[p]
@@ -70,18 +70,18 @@ def to_uniform(keys, out):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def add_alpha_beta(x, w, alpha, beta, low, high):  # type: ignore[no-untyped-def]
-    """Adds the weighted alpha and beta of Hersbach (2000) of points to sums over bins.
+    """Add the weighted alpha and beta of Hersbach (2000) of points to sums over bins.
 
     Args:
-        x: members less the observation, (M, rows, points); looked at where w is not 0.
+        x: members less the observation, (M, rows, points); not read where w is 0.
         w: weights, (rows, points).
-        alpha: (rows, M + 1) float64, to be added to; like `beta`.
-        beta: see above.
-        low: (rows,), the weight of observations below all members, to be added to.
-        high: (rows,), of observations above all members.
+        alpha: output, (rows, M + 1) float64; the sums of alpha are added to it.
+        beta: output, (rows, M + 1) float64; the sums of beta are added to it.
+        low: output, (rows,); the weight of observations below all members is added to it.
+        high: output, (rows,); the weight of observations above all members is added to it.
     """
     M, rows, points = x.shape
-    held = np.empty(M, x.dtype)
+    ordered = np.empty(M, x.dtype)
     for row in range(rows):
         for p in range(points):
             weight = np.float64(w[row, p])
@@ -89,18 +89,18 @@ def add_alpha_beta(x, w, alpha, beta, low, high):  # type: ignore[no-untyped-def
                 continue
             for m in range(M):  # insertion sort: M is small
                 value, k = x[m, row, p], m
-                while k > 0 and held[k - 1] > value:
-                    held[k] = held[k - 1]
+                while k > 0 and ordered[k - 1] > value:
+                    ordered[k] = ordered[k - 1]
                     k -= 1
-                held[k] = value
-            if held[0] > 0:
-                beta[row, 0] += weight * held[0]
+                ordered[k] = value
+            if ordered[0] > 0:
+                beta[row, 0] += weight * ordered[0]
                 low[row] += weight
             for m in range(1, M):
-                a, b = np.float64(held[m - 1]), np.float64(held[m])
+                a, b = np.float64(ordered[m - 1]), np.float64(ordered[m])
                 inside = min(max(0.0, a), b)
                 alpha[row, m] += weight * (inside - a)
                 beta[row, m] += weight * (b - inside)
-            if held[M - 1] < 0:
-                alpha[row, M] -= weight * held[M - 1]
+            if ordered[M - 1] < 0:
+                alpha[row, M] -= weight * ordered[M - 1]
                 high[row] += weight

@@ -13,7 +13,7 @@ Tensor = torch.Tensor
 
 
 def _counted(x: Tensor, skip: bool) -> tuple[Tensor, Any]:
-    """Members with 0 for the missing ones if they are skipped, and how many there are."""
+    """Return members with 0 in place of missing ones (if `skip`), and the number present."""
     if not skip:
         return x, float(x.shape[0])
     there = ~x.isnan()
@@ -22,14 +22,14 @@ def _counted(x: Tensor, skip: bool) -> tuple[Tensor, Any]:
 
 
 def mean_error(members: Tensor, y: Tensor, skip: bool) -> Tensor:
-    """Error of the mean."""
+    """Return the ensemble mean less the observation."""
     x, count = _counted(members - y, skip)
     error: Tensor = x.sum(dim=0) / count
     return error
 
 
 def median_error(members: Tensor, y: Tensor, skip: bool) -> Tensor:
-    """Absolute error of the median."""
+    """Return the absolute error of the ensemble median."""
     x = torch.sort(members - y, dim=0).values  # NaN goes last
     if not skip:
         middle = (x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2
@@ -41,7 +41,7 @@ def median_error(members: Tensor, y: Tensor, skip: bool) -> Tensor:
 
 
 def variance(members: Tensor, skip: bool) -> Tensor:
-    """Unbiased variance, twice through the deviations."""
+    """Return the unbiased variance, by two passes over the deviations."""
     if len(members) < 2:
         raise ArgumentError("members", f"a variance needs two or more, got {len(members)}")
     missing = members.isnan()
@@ -52,8 +52,8 @@ def variance(members: Tensor, skip: bool) -> Tensor:
     if skip:
         deviation = deviation.masked_fill(missing, 0.0)
     left = deviation.sum(dim=0) ** 2 / count
-    found: Tensor = ((deviation**2).sum(dim=0) - left) / _more_than_one(count)
-    return found
+    unbiased: Tensor = ((deviation**2).sum(dim=0) - left) / _more_than_one(count)
+    return unbiased
 
 
 def _more_than_one(count: Any) -> Any:
@@ -61,16 +61,16 @@ def _more_than_one(count: Any) -> Any:
 
 
 def inflated(members: Tensor, y: Tensor, skip: bool) -> Tensor:
-    """The variance times (M + 1) / M; missing where y is."""
+    """Return the variance times (M + 1) / M; NaN where y is NaN."""
     count: Any = members.shape[0]
     if skip:  # in the members' dtype: torch divides whole numbers in float32
         count = (~members.isnan()).sum(dim=0).clamp(min=1).to(members.dtype)
-    found: Tensor = variance(members, skip) * ((count + 1) / count) + 0 * y
-    return found
+    result: Tensor = variance(members, skip) * ((count + 1) / count) + 0 * y
+    return result
 
 
 class _QuantileCRPS(torch.autograd.Function):
-    """From quantiles less the observation, first axis, to their sum times their derivatives."""
+    """CRPS of quantiles less the observation (first axis): the sum of x times dCRPS/dx."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, levels: Sequence[float], rule: str) -> Tensor:
@@ -86,6 +86,6 @@ class _QuantileCRPS(torch.autograd.Function):
 
 
 def crps(values: Tensor, y: Tensor, levels: Sequence[float], rule: str) -> Tensor:
-    """See `ens10.metrics.calibration.crps_quantiles`."""
+    """Return the CRPS of quantile forecasts, (K, ...), with gradients."""
     score: Tensor = _QuantileCRPS.apply(values - y, levels, rule)  # type: ignore[no-untyped-call]
     return score

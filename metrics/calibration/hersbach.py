@@ -1,6 +1,6 @@
-"""The decomposition of the mean CRPS into reliability and potential (Hersbach 2000).
+"""The decomposition of the mean CRPS into reliability and potential CRPS (Hersbach 2000).
 
-Alpha and beta are sums over points: states of blocks add, and only the sum is decomposed. The
+Alpha and beta are summed over points; sums of blocks add, and only the total is decomposed. The
 mean of decompositions is not the decomposition of the mean.
 """
 
@@ -41,17 +41,17 @@ def hersbach_sums(
     nan: str = "propagate",
     edges: Sequence[float] | None = None,
 ) -> xr.Dataset:
-    """Sums over points from which `hersbach_decomposition` is made; those of blocks add.
+    """Return the additive sums over points that `hersbach_decomposition` needs.
 
     Args:
         members: the ensemble of M members.
         y: observations: the members' shape, or dimensions, without the member axis.
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
-        dim: what is summed over; other dimensions are kept.
-        weights: of points, such as area weights.
-        nan: "propagate" makes the sums NaN where a point has one; "omit" leaves it out.
-        edges: of bins of the observations, in their unit, from below the lowest to above the
-            highest. With them the uncertainty is known too; a hundred bins are plenty.
+        dim: dimensions that are summed over; the others are kept.
+        weights: weights of the points, such as area weights.
+        nan: "propagate" returns NaN sums if a point is NaN; "omit" leaves such points out.
+        edges: edges of bins of the observations, in their unit, from below the lowest to above
+            the highest; needed for the uncertainty. A hundred bins are enough.
 
     Returns:
         `alpha` and `beta` over `bin` = 0 .. M (between members bin and bin + 1), the weights
@@ -60,9 +60,9 @@ def hersbach_sums(
         is.
 
     Raises:
-        ArgumentError: observations with a member axis, arrays that do not fit, edges that do not
+        ArgumentError: observations with a member axis, arrays that do not match, edges that do not
             rise.
-        UnknownNameError: another policy.
+        UnknownNameError: an unknown policy for NaN.
     """
     of_bins = np.zeros(0) if edges is None else checked_edges(edges, 2)
     M = core_size("members", members, member_dim)
@@ -98,7 +98,7 @@ def _kernel(x: Array, y: Array, w: Any, *, edges: Floats) -> Floats:
 
 
 def hersbach_decomposition(sums: xr.Dataset) -> xr.Dataset:
-    """Reliability and potential of the mean CRPS, from summed alpha and beta.
+    """Decompose the mean CRPS into reliability and potential CRPS.
 
     With the means a_i of alpha and b_i of beta over points, p_i = i / M, g_i = a_i + b_i and
     o_i = b_i / g_i inside the ensemble; outside o_0 is the frequency of observations below all
@@ -109,7 +109,7 @@ def hersbach_decomposition(sums: xr.Dataset) -> xr.Dataset:
     absolute difference; resolution = uncertainty - potential.
 
     Args:
-        sums: of `hersbach_sums`, added over blocks.
+        sums: result of `hersbach_sums`, or several of them added.
 
     Returns:
         `crps`, `reliability`, `potential`, over `bin` the `spread` g and the `frequency` o;
@@ -118,7 +118,7 @@ def hersbach_decomposition(sums: xr.Dataset) -> xr.Dataset:
         is no weight.
 
     Raises:
-        ArgumentError: other sums.
+        ArgumentError: `sums` lacks variables of that function.
     """
     checked_sums(sums, _SUMS, "hersbach_sums")
     weight = sums["weight"].where(sums["weight"] > 0)
@@ -135,7 +135,7 @@ def hersbach_decomposition(sums: xr.Dataset) -> xr.Dataset:
     reliability = (g * (o - p) ** 2).where(~empty, 0.0).sum("bin", skipna=False)
     potential = (g * o * (1 - o)).where(~empty, 0.0).sum("bin", skipna=False)
     unit = {k: v for k, v in sums["alpha"].attrs.items() if k == "units"}
-    found = {
+    terms = {
         "crps": (reliability + potential, "mean continuous ranked probability score", unit),
         "reliability": (reliability, "reliability part of the CRPS", unit),
         "potential": (potential, "CRPS if the ensemble were reliable", unit),
@@ -144,15 +144,15 @@ def hersbach_decomposition(sums: xr.Dataset) -> xr.Dataset:
     }
     if "observed_weight" in sums:
         uncertainty = _uncertainty(sums)
-        found["uncertainty"] = (uncertainty, "CRPS of the climate of the observations", unit)
-        found["resolution"] = (uncertainty - potential, "uncertainty less potential", unit)
+        terms["uncertainty"] = (uncertainty, "CRPS of the climate of the observations", unit)
+        terms["resolution"] = (uncertainty - potential, "uncertainty less potential", unit)
     return xr.Dataset(
-        {name: v.assign_attrs(long_name=text, **told) for name, (v, text, told) in found.items()}
+        {name: v.assign_attrs(long_name=text, **attrs) for name, (v, text, attrs) in terms.items()}
     )
 
 
 def _uncertainty(sums: xr.Dataset) -> xr.DataArray:
-    """Half of the mean absolute difference of two observations."""
+    """Return half of the mean absolute difference of two observations."""
     edges = edges_of(sums)
     n, total = sums["observed_weight"], sums["observed_sum"]
     inside = n.isel(observed_bin=0) + n.isel(observed_bin=-1) == 0

@@ -1,4 +1,4 @@
-"""Calibration: where the observation falls in the forecast, and how often.
+"""Rank histograms, PIT histograms and tests of their flatness.
 
 A calibrated forecast has a flat histogram: U-shaped means too little spread, a dome too much,
 a slope a bias. Counts are additive: those of blocks of dates sum to those of all.
@@ -33,10 +33,10 @@ def rank_histogram(
     dim: Over = "all",
     nan: str = "omit",
 ) -> xr.Dataset:
-    """Counts of the rank of the observation among the M members (Talagrand diagram).
+    """Count the rank of the observation among the M members (rank or Talagrand histogram).
 
     Rank 0 is below all members and M above all; an observation that equals k members takes one
-    of the k + 1 possible ranks at random, each alike (Hamill 2001,
+    of the k + 1 possible ranks at random, with equal probability (Hamill 2001,
     doi:10.1175/1520-0493(2001)129<0550:IORHFV>2.0.CO;2). The random number of a point is a hash of
     `seed` and of the point's coordinates (its position along dimensions without coordinates), so
     chunks, blocks and order do not matter.
@@ -45,33 +45,43 @@ def rank_histogram(
         members: the ensemble.
         y: observations: the members' shape, or dimensions, without the member axis.
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
-        seed: of the random ranks among ties.
-        dim: what is counted over: axes of `y`, names of dimensions, or "all"; other dimensions
+        seed: seed of the random ranks among ties.
+        dim: dimensions that are counted over: axes of `y`, names, or "all"; other dimensions
             are kept, such as latitude for counts by band.
         nan: "omit" leaves out points with a NaN; "skip-members" ranks among the m members that
-            are there and spreads their m + 1 ranks evenly over the M + 1 at random, so that
-            calibrated forecasts stay flat. Points without y or any member are left out.
+            are present and spreads their m + 1 ranks evenly over the M + 1 at random, so that
+            the histogram of a calibrated forecast stays flat. Points without y or any member
+            are left out.
 
     Returns:
         `count` (int64) over `rank` = 0 .. M and the kept dimensions; `missing` (int64), the
-        points left out. Lazy if an array is. Points are counted alike, whatever their area.
+        points left out. Lazy if an array is. All points count equally, without area weights.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import rank_histogram
+        >>> members, y = np.array([[1.0, 2.0, 3.0]] * 4), np.array([0.5, 1.5, 2.5, 2.6])
+        >>> rank_histogram(members, y, member_dim=1, seed=0, dim="all")["count"].values
+        array([1, 1, 2, 0])
 
     Raises:
         ArgumentError: no such dimension, observations with a member axis, units or coordinates
-            that differ, a seed that is no whole number.
-        UnknownNameError: another policy.
+            that differ, a seed that is not a whole number.
+        UnknownNameError: an unknown policy for NaN.
     """
     if nan not in get_args(RankNan):
         raise UnknownNameError("nan", nan, get_args(RankNan))
-    found = as_labelled({"members": members, "y": y}, {"members": {MEMBER: member_dim}})
-    M = found["members"].sizes[MEMBER]
+    labelled = as_labelled({"members": members, "y": y}, {"members": {MEMBER: member_dim}})
+    M = labelled["members"].sizes[MEMBER]
     if M < 1:
         raise ArgumentError("members", "there are none to rank among")
-    points = {"members": found["members"].isel({MEMBER: 0}, drop=True), "y": found["y"]}
+    points = {"members": labelled["members"].isel({MEMBER: 0}, drop=True), "y": labelled["y"]}
     names = names_of(points, dim, members)
     keys = dimension_keys(points, seed)
     kernel = partial(_rank_counts, skip=nan == "skip-members")
-    sums = block_sums("rank_histogram", kernel, [found["members"], found["y"], *keys], names, M + 2)
+    sums = block_sums(
+        "rank_histogram", kernel, [labelled["members"], labelled["y"], *keys], names, M + 2
+    )
     return _table(sums, xr.DataArray(np.arange(M + 1), dims="rank"), "rank of the observation")
 
 
@@ -91,7 +101,7 @@ def _rank_counts(x: Array, y: Array, *keys: Any, skip: bool) -> npt.NDArray[np.f
 
 
 def counts_of(index: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.float64]:
-    """Counts of 0 .. size - 1 in each row, and last of what is none of them (-1)."""
+    """Count the values 0 .. size - 1 in each row, and in the last column the value -1."""
     from ens10.metrics.calibration._compiled import add_counts
 
     counts = np.zeros((index.shape[0], size + 1))
@@ -100,11 +110,11 @@ def counts_of(index: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.float64
 
 
 def members_below(x: Array, y: Array) -> tuple[Any, Any, Any]:
-    """How many of the members lie below y, on it, and are there.
+    """Count the members below y, equal to it, and present (not NaN).
 
     Args:
         x: members first, (M, ...).
-        y: what broadcasts to (...); where it is NaN no member counts as there.
+        y: observations that broadcast to (...); where one is NaN no member counts as present.
     """
     from ens10.metrics.calibration._compiled import count_below
 
@@ -117,7 +127,7 @@ def members_below(x: Array, y: Array) -> tuple[Any, Any, Any]:
 
 
 def observation_ranks(x: Array, y: Array, uniform: npt.NDArray[np.float64]) -> Counts:
-    """Rank of each observation among its members, -1 where one of them is NaN.
+    """Return the rank of each observation among its members; -1 where one of them is NaN.
 
     Args:
         x: members first, (M, ...).
@@ -130,12 +140,12 @@ def observation_ranks(x: Array, y: Array, uniform: npt.NDArray[np.float64]) -> C
 
 
 def pit_histogram(values: Any, bins: int = 20, *, dim: Over = "all") -> xr.Dataset:
-    """Counts of PIT values in equal bins of [0, 1].
+    """Count PIT values in equal bins of [0, 1].
 
     Args:
         values: PIT values. 1 falls into the last bin.
         bins: number of bins.
-        dim: what is counted over: axes, names of dimensions, or "all"; the others are kept.
+        dim: dimensions that are counted over: axes, names, or "all"; the others are kept.
 
     Returns:
         `count` (int64) over `pit_bin`, the centres, and the kept dimensions; `missing` (int64),
@@ -145,17 +155,17 @@ def pit_histogram(values: Any, bins: int = 20, *, dim: Over = "all") -> xr.Datas
         ArgumentError: values outside [0, 1] (lazy ones when computed), or no bins.
     """
     _check_bins(bins)
-    found = as_labelled({"values": values})
-    names = names_of(found, dim, values)
+    labelled = as_labelled({"values": values})
+    names = names_of(labelled, dim, values)
     sums = block_sums(
-        "pit_histogram", partial(_pit_counts, bins=bins), [found["values"]], names, bins + 1
+        "pit_histogram", partial(_pit_counts, bins=bins), [labelled["values"]], names, bins + 1
     )
     centres = xr.DataArray((np.arange(bins) + 0.5) / bins, dims="pit_bin")
     return _table(sums, centres, "probability integral transform of the observation")
 
 
 def pit_counts(values: Any, bins: int = 20) -> Counts:
-    """`pit_histogram` of one numpy array as bare counts, shape (bins,)."""
+    """Count the PIT values of one numpy array in equal bins; shape (bins,)."""
     _check_bins(bins)
     refuse_datasets({"values": values})
     return _pit_counts(np.asarray(values).reshape(1, -1), bins)[0, :-1].astype(np.int64)
@@ -205,7 +215,7 @@ _FLATNESS = {
 
 
 def histogram_flatness(counts: Any) -> xr.Dataset:
-    """Summaries of a rank or PIT histogram with n bins and N points.
+    """Summarise the deviation from flatness of a rank or PIT histogram (n bins, N points).
 
     With counts s_k and their expectation e = N / n:
     `reliability_index` sum |s_k / N - 1 / n| (Delle Monache et al. 2006,
@@ -219,8 +229,7 @@ def histogram_flatness(counts: Any) -> xr.Dataset:
     they are far too small.
 
     Args:
-        counts: of `rank_histogram` or `pit_histogram` (the Dataset or its `count`), with a
-            dimension `rank` or `pit_bin`.
+        counts: result of `rank_histogram` or `pit_histogram` (the Dataset or its `count`).
 
     Returns:
         These values over the other dimensions, and `points` N; NaN where N is 0, the contrasts
@@ -238,7 +247,7 @@ def histogram_flatness(counts: Any) -> xr.Dataset:
         raise ArgumentError("counts", "a histogram needs two or more bins")
     if counted.chunks is not None:
         counted = fitted_coords(rechunked(counted, {dims[0]: -1}))
-    found = xr.apply_ufunc(
+    statistics = xr.apply_ufunc(
         _flatness,
         counted,
         input_core_dims=[dims],
@@ -249,7 +258,7 @@ def histogram_flatness(counts: Any) -> xr.Dataset:
         keep_attrs=False,
     )
     named = {
-        name: found.isel(statistic=i).assign_attrs(long_name=text, units="1")
+        name: statistics.isel(statistic=i).assign_attrs(long_name=text, units="1")
         for i, (name, text) in enumerate(_FLATNESS.items())
     }
     points = counted.sum(dims[0]).assign_attrs(long_name="number of points", units="1")
@@ -257,7 +266,7 @@ def histogram_flatness(counts: Any) -> xr.Dataset:
 
 
 def _flatness(counts: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Statistics last, from bins last."""
+    """Return the summaries along the last axis, from counts with bins along the last axis."""
     n = counts.shape[-1]
     s = counts.astype(np.float64)
     total = s.sum(axis=-1, keepdims=True)
@@ -278,9 +287,9 @@ def _flatness(counts: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 
 
 def contrasts(n: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The linear and the quadratic contrast of n bins: orthogonal, of length 1 and sum 0.
+    """Return the linear and the quadratic contrast of n bins: orthogonal, norm 1, sum 0.
 
-    The quadratic one of two bins is NaN: there is none.
+    The quadratic contrast of two bins does not exist and is NaN.
     """
     k = np.arange(n) - (n - 1) / 2
     curve = k**2 - (k**2).mean()

@@ -1,4 +1,4 @@
-"""Central intervals of forecasts: how often they hold the observation, how wide they are."""
+"""Central prediction intervals: coverage, width and interval score."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,15 +16,15 @@ from ens10.metrics.distributions.formula import check_domain
 
 
 def interval_normal(mu: Any, sigma: Any, *, level: float) -> tuple[Any, Any]:
-    """The central interval mu -+ z sigma of normals that holds `level` of their probability.
+    """Return the central prediction interval of normal distributions, mu -+ z sigma.
 
     Args:
         mu: means.
         sigma: standard deviations, 0 or more.
-        level: nominal coverage, inside (0, 1).
+        level: nominal coverage (probability of the interval), inside (0, 1).
 
     Returns:
-        The lower and the upper end, as the kind of array that was given.
+        The lower and the upper end, as an array of the input's type.
 
     Raises:
         ArgumentError: another level, a negative sigma (on lazy arrays when computed), arrays that
@@ -39,18 +39,18 @@ def interval_normal(mu: Any, sigma: Any, *, level: float) -> tuple[Any, Any]:
 
 
 def interval_ensemble(members: Any, *, member_dim: Dim, outer: int = 1) -> tuple[Any, Any]:
-    """The interval from the k-th lowest to the k-th highest of M members, k = `outer`.
+    """Return the interval from the k-th lowest to the k-th highest of M members, k = `outer`.
 
-    It holds the observation with probability (M + 1 - 2k) / (M + 1) if both are drawn from one
-    distribution without ties: `nominal_coverage`.
+    If members and observation are drawn from one distribution without ties, it covers the
+    observation with probability (M + 1 - 2k) / (M + 1); see `nominal_coverage`.
 
     Args:
         members: the ensemble; a NaN member gives NaN.
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
-        outer: k; 1 for the interval between all members.
+        outer: k; 1 for the interval from the lowest to the highest member.
 
     Returns:
-        The lower and the upper end, as the kind of array that was given.
+        The lower and the upper end, as an array of the input's type.
 
     Raises:
         ArgumentError: no such axis, fewer than 2k members.
@@ -64,7 +64,7 @@ def interval_ensemble(members: Any, *, member_dim: Dim, outer: int = 1) -> tuple
 
 
 def nominal_coverage(members: int, outer: int = 1) -> float:
-    """(M + 1 - 2k) / (M + 1): how often `interval_ensemble` holds an exchangeable observation.
+    """Return the nominal coverage (M + 1 - 2k) / (M + 1) of `interval_ensemble`, k = `outer`.
 
     Raises:
         ArgumentError: no such interval: k below 1, or fewer than 2k members.
@@ -82,28 +82,28 @@ def nominal_coverage(members: int, outer: int = 1) -> float:
 def interval_quantiles(
     values: Any, *, levels: Sequence[float], quantile_dim: Dim, level: float
 ) -> tuple[Any, Any]:
-    """The central interval between two quantiles, those of (1 - level) / 2 and (1 + level) / 2.
+    """Return the central interval between the quantiles of (1 - level) / 2 and (1 + level) / 2.
 
     Args:
         values: quantiles.
-        levels: of the quantiles, rising, inside (0, 1).
+        levels: probabilities of the quantiles, ascending, inside (0, 1).
         quantile_dim: their axis: a number for arrays, a dimension name for DataArrays.
         level: nominal coverage, inside (0, 1).
 
     Returns:
-        The lower and the upper end, as the kind of array that was given.
+        The lower and the upper end, as an array of the input's type.
 
     Raises:
         ArgumentError: these two levels are not among `levels`; levels that do not rise, or are
             not as many as the quantiles.
     """
-    known, half = levels_of(values, levels, quantile_dim), checked_level(level) / 2
+    checked, half = levels_of(values, levels, quantile_dim), checked_level(level) / 2
     ends = []
-    for side, wanted in (("lower", 0.5 - half), ("upper", 0.5 + half)):
-        place = int(np.argmin(np.abs(known - wanted)))
-        if abs(known[place] - wanted) > 1e-6:
+    for side, end_level in (("lower", 0.5 - half), ("upper", 0.5 + half)):
+        place = int(np.argmin(np.abs(checked - end_level)))
+        if abs(checked[place] - end_level) > 1e-6:
             raise ArgumentError(
-                "level", f"no quantile of level {wanted:g}, only {known.tolist()}",
+                "level", f"no quantile of level {end_level:g}, only {checked.tolist()}",
                 "Take a level whose two ends are there",
             )  # fmt: skip
         score = Score("bound", f"{side} end of the interval", _pick, _pick)
@@ -116,18 +116,25 @@ def interval_coverage(
     lower: Any, upper: Any, y: Any, *, dim: Over = None, weights: Any = None,
     nan: str = "propagate",
 ) -> Any:  # fmt: skip
-    """1 where lower <= y <= upper, 0 elsewhere; its mean is compared with the nominal level.
+    """Return 1 where lower <= y <= upper, else 0; with `dim` the observed coverage.
 
     Args:
         lower: lower ends of intervals.
         upper: upper ends.
         y: observations.
-        dim: of the mean; None for the points.
-        weights: of the mean, such as area weights.
+        dim: dimensions of the mean; None for the values of the points.
+        weights: weights of the mean, such as area weights.
         nan: "propagate" or "omit", in the mean.
 
     Returns:
-        As the kind of array that was given; NaN where an input is.
+        An array of the input's type; NaN where an input is NaN.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import interval_coverage
+        >>> y = np.array([0.5, 2.0, 3.5, 9.0])
+        >>> float(interval_coverage(np.zeros(4), np.full(4, 4.0), y, dim="all"))
+        0.75
 
     Raises:
         ArgumentError: ends in the wrong order (on lazy arrays when computed), arrays that do not
@@ -135,16 +142,18 @@ def interval_coverage(
     """
     score = Score("coverage", "share of observations in the interval", _coverage)
     arrays = {"lower": lower, "upper": upper, "y": y}
-    found = apply(score, {k: v.detach() if hasattr(v, "detach") else v for k, v in arrays.items()})
-    if hasattr(found, "attrs"):
-        found.attrs["units"] = "1"
-    return mean_over(found, dim, weights, nan)
+    covered = apply(
+        score, {k: v.detach() if hasattr(v, "detach") else v for k, v in arrays.items()}
+    )
+    if hasattr(covered, "attrs"):
+        covered.attrs["units"] = "1"
+    return mean_over(covered, dim, weights, nan)
 
 
 def interval_width(
     lower: Any, upper: Any, *, dim: Over = None, weights: Any = None, nan: str = "propagate"
 ) -> Any:
-    """Width upper - lower; the arguments are those of `interval_coverage`."""
+    """Return the width upper - lower of intervals, with the arguments of `interval_coverage`."""
     score = Score("width", "width of the interval", _width, _width)
     return mean_over(apply(score, {"lower": lower, "upper": upper}), dim, weights, nan)
 
@@ -153,11 +162,16 @@ def interval_score(
     lower: Any, upper: Any, y: Any, *, level: float, dim: Over = None, weights: Any = None,
     nan: str = "propagate",
 ) -> Any:  # fmt: skip
-    """Interval (Winkler) score of central intervals of nominal coverage `level` = 1 - a.
+    """Return the interval (Winkler) score of central intervals of coverage `level` = 1 - a.
 
     (u - l) + 2/a (l - y) where y < l, and + 2/a (y - u) where y > u (Gneiting and Raftery 2007,
     doi:10.1198/016214506000001437, eq. 43). It is proper for the two quantiles; tensors are
     differentiable. The other arguments are those of `interval_coverage`.
+
+    Examples:
+        >>> from ens10.metrics import interval_score
+        >>> round(float(interval_score(280.0, 284.0, 285.0, level=0.8)), 6)  # 4 + 2 / 0.2 * 1
+        14.0
     """
     score = Score("interval_score", "interval score", _interval_score, _interval_score_torch)
     arrays = {"lower": lower, "upper": upper, "y": y}
@@ -166,10 +180,10 @@ def interval_score(
 
 
 def checked_level(level: float) -> float:
-    """The nominal coverage of an interval.
+    """Check and return the nominal coverage of an interval.
 
     Raises:
-        ArgumentError: it is not inside (0, 1).
+        ArgumentError: the coverage is not inside (0, 1).
     """
     if not 0 < level < 1:
         raise ArgumentError("level", f"expected a coverage between 0 and 1, got {level!r}")

@@ -1,9 +1,8 @@
-"""The probability integral transform (PIT) of observations under forecasts of any kind.
+"""The probability integral transform (PIT) of observations, for any kind of forecast.
 
-F(y) is uniform if y is drawn from F. Where F jumps at y, a random number between F(y-) and F(y)
-takes its place (Czado et al. 2009, doi:10.1111/j.1541-0420.2009.01191.x), which keeps it uniform.
-Random numbers belong to points (their coordinates, or positions without) and a seed: chunks,
-blocks and order do not change them.
+F(y) is uniform if y is drawn from F. Where F jumps at y, the PIT is a random number between F(y-)
+and F(y) (Czado et al. 2009, doi:10.1111/j.1541-0420.2009.01191.x), which keeps it uniform. The
+random number depends on the seed and the point's coordinates, not on chunks, blocks or order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,9 +27,9 @@ _PIT = "probability integral transform"
 
 
 def pit_normal(mu: Any, sigma: Any, y: Any) -> Any:
-    """Probability integral transform Phi((y - mu) / sigma) of normals, elementwise.
+    """Return the PIT of normal forecasts, Phi((y - mu) / sigma), elementwise.
 
-    Where sigma is 0 it is 0, 1/2 or 1: the observation below, on or above the mean.
+    Where sigma is 0 it is 0, 1/2 or 1 for an observation below, on or above the mean.
 
     Args:
         mu: means, any shape.
@@ -38,7 +37,7 @@ def pit_normal(mu: Any, sigma: Any, y: Any) -> Any:
         y: observations.
 
     Returns:
-        Values in [0, 1], NaN where an input is, as the kind of array that was given; of tensors
+        Values in [0, 1], NaN where an input is, as an array of the input's type; of tensors
         without gradient.
 
     Raises:
@@ -59,25 +58,25 @@ def _pit_normal(mu: Any, sigma: Any, y: Any) -> Array:
 def pit_ensemble(
     members: Any, y: Any, *, member_dim: Dim, seed: int, nan: str = "propagate"
 ) -> Any:
-    """Randomised PIT of ensembles, (rank + u) / (M + 1) with u uniform in (0, 1).
+    """Return the randomised PIT of ensembles, (rank + u) / (M + 1) with u uniform in (0, 1).
 
-    The rank is that of `rank_histogram`. Ensembles of different M may be pooled: the values of
-    each are uniform if it is calibrated.
+    The rank is that of `rank_histogram`. Values of ensembles of different size M may be pooled,
+    because the PIT of each is uniform if it is calibrated.
 
     Args:
         members: the ensemble.
         y: observations: the members' shape, or dimensions, without the member axis.
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
-        seed: of the random numbers.
-        nan: "propagate", or "skip-members": M is the number of members that are there.
+        seed: seed of the random numbers.
+        nan: "propagate", or "skip-members" to use the M members that are present at each point.
 
     Returns:
-        Values in (0, 1), as the kind of array that was given; of tensors without gradient.
+        Values in (0, 1), as an array of the input's type; of tensors without gradient.
 
     Raises:
-        ArgumentError: observations with a member axis, arrays that do not fit, a seed that is no
-            whole number.
-        UnknownNameError: another policy.
+        ArgumentError: observations with a member axis, arrays that do not match, a seed that is
+            not a whole number.
+        UnknownNameError: an unknown policy for NaN.
     """
     if nan not in get_args(PitNan):
         raise UnknownNameError("nan", nan, get_args(PitNan))
@@ -104,41 +103,41 @@ def pit_quantiles(
     tails: str = "random",
     support: tuple[float | None, float | None] = (None, None),
 ) -> Any:
-    """PIT of quantile forecasts, linear in y between neighbouring quantiles.
+    """Return the PIT of quantile forecasts, linear in y between neighbouring quantiles.
 
-    On several equal quantiles it is drawn at random between the levels of the first and the last.
-    Beyond the outermost quantiles, `tails` decides, unless `support` bounds the variable there: a
-    bound is a quantile of level 0 or 1.
+    Where y equals several quantiles, the PIT is drawn between the levels of the first and the
+    last. Beyond the outermost quantiles `tails` decides, unless `support` bounds the variable
+    there: a bound is a quantile of level 0 or 1.
 
     Args:
-        values: quantiles, rising along `quantile_dim`.
+        values: quantiles, ascending along `quantile_dim`.
         y: observations, without that axis.
-        levels: of the quantiles, rising, inside (0, 1).
+        levels: probabilities of the quantiles, ascending, inside (0, 1).
         quantile_dim: their axis: a number for arrays, a dimension name for DataArrays.
-        seed: of the random numbers.
+        seed: seed of the random numbers.
         tails: "random" draws uniformly between 0 and the lowest level (between the highest and
             1): no shape is assumed, and it is uniform if the outermost quantiles are calibrated.
-            "normal" goes on along the normal distribution through the two outermost quantiles.
+            "normal" extrapolates the normal distribution through the two outermost quantiles.
         support: the bounds of the variable, such as (0, None) for precipitation.
 
     Returns:
-        Values in [0, 1], NaN where an input is, as the kind of array that was given; of tensors
+        Values in [0, 1], NaN where an input is, as an array of the input's type; of tensors
         without gradient.
 
     Raises:
         ArgumentError: levels that do not rise, lie outside (0, 1) or are not as many as the
             quantiles; quantiles that cross, or values beyond `support` (of lazy arrays when
-            computed); arrays that do not fit; "normal" tails of one quantile.
-        UnknownNameError: other tails.
+            computed); arrays that do not match; "normal" tails of one quantile.
+        UnknownNameError: unknown tails.
     """
     if tails not in get_args(Tails):
         raise UnknownNameError("tails", tails, get_args(Tails))
-    found = levels_of(values, levels, quantile_dim)
-    if tails == "normal" and found.size < 2:
-        raise ArgumentError("tails", "a normal tail goes through two quantiles, and there is one")
+    checked = levels_of(values, levels, quantile_dim)
+    if tails == "normal" and checked.size < 2:
+        raise ArgumentError("tails", "a normal tail needs two quantiles, and there is one")
     arrays = _detached({"values": values, "y": y})
     random = draws(arrays, {"values": {"__core__": quantile_dim}}, seed)
-    kernel = partial(_pit_quantiles, levels=found, tails=tails, support=support)
+    kernel = partial(_pit_quantiles, levels=checked, tails=tails, support=support)
     score = Score("pit", _PIT, kernel, units=False)
     return apply(score, {**arrays, "random": random}, {"values": [quantile_dim]})
 
@@ -169,7 +168,7 @@ def _pit_quantiles(
 
 
 def _tails(q: Array, y: Array, random: Array, levels: Levels, tails: str) -> tuple[Array, Array]:
-    """PIT of observations below and above all quantiles."""
+    """Return the PIT of observations below and above all quantiles."""
     if tails == "random":
         return random * levels[0], levels[-1] + random * (1 - levels[-1])
     z = ndtri(levels)
@@ -202,26 +201,28 @@ def pit_values(
     left: Any | Callable[[Any], Any] | None = None,
     seed: int | None = None,
 ) -> Any:
-    """PIT of any distribution from its distribution function F: F(y), at random where it jumps.
+    """Return the PIT of any distribution function F: F(y), randomised where F jumps.
 
     Args:
-        cdf: F at the observations, or a function that gives it for them.
-        y: observations, for functions and for what is missing.
+        cdf: F at the observations, or a function that returns it for them.
+        y: observations, for functions and for missing values.
         left: F(y-), the limit from below, in the same form; None for a continuous F. Where it is
             below F(y), such as at 0 of a distribution censored there, the value is drawn
             uniformly between both.
-        seed: of the random numbers; needed with `left`.
+        seed: seed of the random numbers; needed with `left`.
 
     Returns:
-        Values in [0, 1], NaN where an input is, as the kind of array that was given; of tensors
+        Values in [0, 1], NaN where an input is, as an array of the input's type; of tensors
         without gradient.
 
     Raises:
         ArgumentError: values outside [0, 1], or F(y-) above F(y) (of lazy arrays when computed);
-            arrays that do not fit; `left` without a seed.
+            arrays that do not match; `left` without a seed.
     """
     if left is not None and seed is None:
-        raise ArgumentError("seed", "a distribution that jumps needs one", "Give a whole number")
+        raise ArgumentError(
+            "seed", "a distribution with point masses needs one", "Pass a whole number"
+        )
     upper = cdf(y) if callable(cdf) else cdf
     arrays = _detached({"cdf": upper, "y": y})
     if left is None or seed is None:

@@ -32,50 +32,52 @@ _TORCH = "ens10.metrics.calibration._torch"
 
 
 def checked_levels(levels: Sequence[float] | npt.NDArray[Any] | float) -> Levels:
-    """Levels of quantiles as float64, shape (K,).
+    """Check levels of quantiles and return them as float64, shape (K,).
 
     Raises:
         ArgumentError: none, some outside (0, 1), or not rising.
     """
-    found = np.atleast_1d(np.asarray(levels, dtype=np.float64))
-    if found.ndim != 1 or not found.size:
-        raise ArgumentError("levels", f"expected one for each quantile, got shape {found.shape}")
-    outside = found[~((found > 0) & (found < 1))]
+    checked = np.atleast_1d(np.asarray(levels, dtype=np.float64))
+    if checked.ndim != 1 or not checked.size:
+        raise ArgumentError("levels", f"expected one for each quantile, got shape {checked.shape}")
+    outside = checked[~((checked > 0) & (checked < 1))]
     if outside.size:
         raise ArgumentError("levels", f"{outside[0]:g} is not between 0 and 1")
-    if (np.diff(found) <= 0).any():
+    if (np.diff(checked) <= 0).any():
         raise ArgumentError(
-            "levels", f"they do not rise: {found.tolist()}", "Sort levels and quantiles alike"
+            "levels", f"they do not rise: {checked.tolist()}", "Sort levels and quantiles alike"
         )
-    return found
+    return checked
 
 
 def levels_of(values: Any, levels: Any, quantile_dim: Dim) -> Levels:
-    """Checked levels that are as many as the quantiles, and what their coordinate says.
+    """Check that levels fit the number of quantiles and their coordinate, and return them.
 
     Raises:
         ArgumentError: no such dimension, another number of levels, other levels than the
             coordinate of the dimension.
     """
-    found = checked_levels(levels)
+    checked = checked_levels(levels)
     if isinstance(values, xr.DataArray):
         checked_core({"values": values}, {"values": [quantile_dim]})
         size, index = values.sizes[quantile_dim], values.indexes.get(quantile_dim)
     else:
         axis = checked_axes("values", values, [quantile_dim])[0]
         size, index = values.shape[axis], None
-    if size != found.size:
-        raise ArgumentError("levels", f"{found.size} levels for {size} quantiles")
+    if size != checked.size:
+        raise ArgumentError("levels", f"{checked.size} levels for {size} quantiles")
     # stored levels may be float32
-    if index is not None and not np.allclose(index.to_numpy().astype(float), found, atol=1e-6):
+    if index is not None and not np.allclose(index.to_numpy().astype(float), checked, atol=1e-6):
         raise ArgumentError(
-            "levels", f"{found.tolist()}, but {quantile_dim} has {index.tolist()}", "Give the same"
+            "levels",
+            f"{checked.tolist()}, but {quantile_dim} has {index.tolist()}",
+            "Pass the same",
         )
-    return found
+    return checked
 
 
 def along(values: Any, y: Any, levels: Levels, quantile_dim: Dim) -> tuple[Any, Any]:
-    """Observations and levels that broadcast to quantiles, elementwise.
+    """Reshape observations and levels so that they broadcast to the quantiles.
 
     Raises:
         ArgumentError: observations that do not fit, or with a quantile dimension of their own.
@@ -112,32 +114,39 @@ def quantile_score(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Quantile (pinball) score of each level p: (p - 1{y < q}) (y - q).
+    """Return the quantile (pinball) score of each level p: (p - 1{y < q}) (y - q).
 
-    It is proper for the quantile (Gneiting 2011, doi:10.1198/jasa.2011.r10138). Half of the
-    absolute error for the median.
+    It is proper for the quantile (Gneiting 2011, doi:10.1198/jasa.2011.r10138). For the median
+    it is half of the absolute error.
 
     Args:
         values: quantiles q.
         y: observations, without the quantile axis.
-        levels: of the quantiles, rising, inside (0, 1).
+        levels: probabilities of the quantiles, ascending, inside (0, 1).
         quantile_dim: their axis: a number for arrays, a dimension name for DataArrays.
-        dim: of the mean: axes of `values` or names; "all" means all but `quantile_dim`. None for
-            the scores of the points.
-        weights: of the mean, what broadcasts to `values`.
+        dim: dimensions of the mean: axes of `values` or names; "all" for all but `quantile_dim`;
+            None for the scores of the points.
+        weights: weights of the mean, which broadcast to `values`.
         nan: "propagate" or "omit", in the mean.
 
     Returns:
         Scores in the unit of the quantiles, with the axes of `values` that were not averaged, as
-        the kind of array that was given; tensors are differentiable.
+        an array of the input's type; tensors are differentiable.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import quantile_score
+        >>> q, levels = np.array([1.0, 2.0, 4.0]), [0.1, 0.5, 0.9]
+        >>> quantile_score(q, 3.0, levels=levels, quantile_dim=0).round(6)
+        array([0.2, 0.5, 0.1])
 
     Raises:
-        ArgumentError: levels that do not rise, lie outside (0, 1), are not as many as the
-            quantiles or not what their coordinate says; observations with a quantile axis; arrays
-            that do not fit.
+        ArgumentError: levels that do not ascend, lie outside (0, 1) or differ in number or value
+            from the quantiles' coordinate; observations with a quantile axis; arrays that do
+            not match.
     """
-    found = levels_of(values, levels, quantile_dim)
-    observed, shaped = along(values, y, found, quantile_dim)
+    checked = levels_of(values, levels, quantile_dim)
+    observed, shaped = along(values, y, checked, quantile_dim)
     score = Score("quantile_score", "quantile score", _pinball, _pinball_torch)
     arrays = {"values": values, "y": observed, "levels": shaped}
     scores = apply(score, arrays, unlike=["levels"])
@@ -177,39 +186,40 @@ def crps_quantiles(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """CRPS of a quantile forecast, 2 int_0^1 QS_p(q(p), y) dp with the quantile score QS.
+    """Return the CRPS of a quantile forecast, 2 int_0^1 QS_p(q(p), y) dp (QS: quantile score).
 
     Args:
-        values: quantiles q_1 .. q_K. Where they cross the integral below is still what is given,
-            but no CRPS of a distribution.
+        values: quantiles q_1 .. q_K. Where they cross, the integral is returned, but it is not
+            the CRPS of a distribution.
         y: observations, without the quantile axis.
         levels: p_1 .. p_K of the quantiles, rising, inside (0, 1).
         quantile_dim: their axis: a number for arrays, a dimension name for DataArrays.
-        rule: what stands for the integral; there is no default. "linear": exact for the quantile
-            function that is linear between the levels and constant beyond them (so the
-            distribution has the atoms p_1 at q_1 and 1 - p_K at q_K). "mean": twice the plain
+        rule: approximation of the integral; there is no default. "linear": exact for the quantile
+            function that is linear between the levels and constant beyond them (point masses
+            p_1 at q_1 and 1 - p_K at q_K). "mean": twice the plain
             mean of the K quantile scores, whatever the levels; with p_k = (k - 1/2) / K it is the
             plain CRPS of the ensemble of the quantiles (Brocker 2012, doi:10.1002/qj.1891).
-        dim: of the mean; None for the scores of the points.
-        weights: of the mean.
+        dim: dimensions of a weighted mean; None for the scores of the points.
+        weights: weights of the mean.
         nan: "propagate" or "omit", in the mean.
 
     Returns:
-        Scores in the unit of the quantiles, as the kind of array that was given; tensors are
+        Scores in the unit of the quantiles, as an array of the input's type; tensors are
         differentiable, with finite gradients also where quantiles are equal.
 
     Raises:
-        ArgumentError: as for `quantile_score`.
-        UnknownNameError: another rule.
+        ArgumentError: levels that do not ascend or do not fit the quantiles; arrays that do not
+            match.
+        UnknownNameError: an unknown rule.
     """
     if rule not in get_args(Rule):
         raise UnknownNameError("rule", rule, get_args(Rule))
-    found = tuple(levels_of(values, levels, quantile_dim).tolist())
+    checked = tuple(levels_of(values, levels, quantile_dim).tolist())
     score = Score(
         "crps",
         "continuous ranked probability score of quantiles",
-        partial(_crps, levels=found, rule=rule),
-        on_tensors(_TORCH, "crps", levels=found, rule=rule),
+        partial(_crps, levels=checked, rule=rule),
+        on_tensors(_TORCH, "crps", levels=checked, rule=rule),
     )
     arrays = {"values": values, "y": y}
     scores = apply(score, arrays, {"values": [quantile_dim]}, attrs={"rule": rule})
@@ -225,7 +235,7 @@ def _crps(values: Any, y: Any, levels: Sequence[float], rule: str) -> Any:
 
 
 def crps_weights(xp: Any, x: Any, levels: Sequence[float], rule: str) -> list[Any]:
-    """The derivatives of the CRPS by each quantile.
+    """Return the derivatives of the CRPS by each quantile.
 
     The CRPS is homogeneous of degree 1 in the quantiles less the observation, so it is the sum of
     the quantiles times their derivatives 2 int (1{y < q(p)} - p) h_k(p) dp, with the share h_k
@@ -241,26 +251,26 @@ def crps_weights(xp: Any, x: Any, levels: Sequence[float], rule: str) -> list[An
     if rule == "mean":
         return [(2 / K) * (_above(xp, q) - p) for q, p in zip(x, levels, strict=True)]
     first, last = levels[0], 1 - levels[-1]
-    found: list[Any] = [0.0] * K
-    found[0] = 2 * first * _above(xp, x[0]) - first**2
-    found[-1] = found[-1] + 2 * last * _above(xp, x[-1]) - (1 - levels[-1] ** 2)
+    derivatives: list[Any] = [0.0] * K
+    derivatives[0] = 2 * first * _above(xp, x[0]) - first**2
+    derivatives[-1] = derivatives[-1] + 2 * last * _above(xp, x[-1]) - (1 - levels[-1] ** 2)
     for j, (p, next_p) in enumerate(itertools.pairwise(levels)):
         width = next_p - p
         left, right = _shares(xp, x[j], x[j + 1])
-        found[j] = found[j] + width * (2 * left - p - width / 3)
-        found[j + 1] = found[j + 1] + width * (2 * right - p - 2 * width / 3)
-    return found
+        derivatives[j] = derivatives[j] + width * (2 * left - p - width / 3)
+        derivatives[j + 1] = derivatives[j + 1] + width * (2 * right - p - 2 * width / 3)
+    return derivatives
 
 
 def _above(xp: Any, x: Any) -> Any:
-    """1 above the observation, 0 below, NaN where missing."""
+    """Return 1 for quantiles above the observation, 0 below, NaN where missing."""
     return xp.where(x > 0, xp.ones_like(x), 0 * x)
 
 
 def _shares(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """Integrals of 1{q(s) > 0} times 1 - s and s over a segment q(s) = a + s (b - a), s in [0, 1].
+    """Integrate 1{q(s) > 0} (1 - s) and 1{q(s) > 0} s for q(s) = a + s (b - a), s in [0, 1].
 
-    They are those from the crossing on where q rises, and those up to it where q falls.
+    The integrals start at the zero of q where q rises, and end there where q falls.
     """
     apart = a != b
     crossing = xp.clip(-a / xp.where(apart, b - a, xp.ones_like(a)), 0, 1)
@@ -288,18 +298,18 @@ def quantile_score_sums(
     weights: Any = None,
     nan: str = "propagate",
 ) -> xr.Dataset:
-    """Sums from which `quantile_score_decomposition` is made; those of blocks add.
+    """Return the additive sums over points that `quantile_score_decomposition` needs.
 
     Args:
         values: quantiles.
         y: observations, without the quantile axis.
-        levels: of the quantiles, rising, inside (0, 1).
+        levels: probabilities of the quantiles, ascending, inside (0, 1).
         quantile_dim: their axis: a number for arrays, a dimension name for DataArrays.
-        edges: n edges between n + 1 bins, open at both ends, of quantiles and observations alike,
-            in their unit. Fine ones find the best constant quantile well; 20 to 100 will do.
-        dim: what is summed over (axes of `y`, or names); other dimensions are kept.
-        weights: of points, such as area weights.
-        nan: "propagate" makes the sums NaN where a point has one; "omit" leaves it out.
+        edges: n edges between n + 1 bins (open at both ends) of both quantiles and observations,
+            in their unit; 20 to 100 edges are enough to locate the best constant quantile.
+        dim: dimensions that are summed over (axes of `y`, or names); the others are kept.
+        weights: weights of the points, such as area weights.
+        nan: "propagate" returns NaN sums if a point is NaN; "omit" leaves such points out.
 
     Returns:
         `observed_weight` and `observed_sum` (of observations less the middle of the edges) over
@@ -307,11 +317,11 @@ def quantile_score_sums(
         `quantile`. Lazy if an array is.
 
     Raises:
-        ArgumentError: levels as for `quantile_score`, edges that do not rise, arrays that do not
-            fit.
-        UnknownNameError: another policy.
+        ArgumentError: levels that do not ascend or do not fit the quantiles, edges that do not
+            ascend, arrays that do not match.
+        UnknownNameError: an unknown policy for NaN.
     """
-    known, of_bins = levels_of(values, levels, quantile_dim), checked_edges(edges)
+    checked, of_bins = levels_of(values, levels, quantile_dim), checked_edges(edges)
     places = np.arange(of_bins.size + 1)
     both = {"forecast_bin": places, "observed_bin": places}
     units = {"units": y.attrs["units"]} if "units" in getattr(y, "attrs", {}) else {}
@@ -325,9 +335,9 @@ def quantile_score_sums(
         ),
     )
     arrays, core = {"values": values, "y": y}, {"values": {_QUANTILE: quantile_dim}}
-    level = xr.DataArray(known, dims=[_QUANTILE])
+    level = xr.DataArray(checked, dims=[_QUANTILE])
     sums = statistic.sums(arrays, core, dim=dim, weights=weights, nan=nan, extra=[level])
-    return sums.assign_attrs(edges=edges_to_text(of_bins)).assign_coords({_QUANTILE: known})
+    return sums.assign_attrs(edges=edges_to_text(of_bins)).assign_coords({_QUANTILE: checked})
 
 
 def _kernel(q: Array, y: Array, w: Array, level: Array, *, edges: Floats) -> Floats:
@@ -348,25 +358,24 @@ def _middle(edges: Floats) -> float:
 
 
 def quantile_score_decomposition(sums: xr.Dataset) -> xr.Dataset:
-    """Quantile score = reliability - resolution + uncertainty, for each level.
+    """Decompose the quantile score of each level: reliability - resolution + uncertainty.
 
-    Uncertainty is the score of the best constant quantile, resolution what is gained by the best
-    constant of each forecast bin, reliability what the forecast loses against those (Bentzien
-    and Friederichs 2014, doi:10.1002/qj.2284; here the spread of forecasts within a bin is part
-    of reliability, so that the identity is exact). The best constants are sought among the edges:
-    their scores there are exact, and a constant between two edges is better than both by little
-    if these are close.
+    Uncertainty is the score of the best constant quantile. Resolution is the improvement by the
+    best constant of each forecast bin, reliability the loss of the forecast against those
+    (Bentzien and Friederichs 2014, doi:10.1002/qj.2284; here the spread of forecasts within a bin
+    counts as reliability, so that the identity is exact). The best constants are searched among
+    the edges, where the scores are exact; close edges make the error small.
 
     Args:
-        sums: of `quantile_score_sums`, added over blocks.
+        sums: result of `quantile_score_sums`, or several of them added.
 
     Returns:
-        `quantile_score`, `reliability`, `resolution` and `uncertainty` over `quantile`, and over
-        `forecast_bin` too the `conditional_quantile` of the observations, an edge, and `weight`;
-        NaN where there is none.
+        `quantile_score`, `reliability`, `resolution` and `uncertainty` over `quantile`; over
+        `forecast_bin` also the `conditional_quantile` of the observations (an edge) and `weight`;
+        NaN in empty bins.
 
     Raises:
-        ArgumentError: other sums.
+        ArgumentError: `sums` lacks variables of that function.
     """
     checked_sums(sums, _SUMS, "quantile_score_sums")
     edges = edges_of(sums)
@@ -384,19 +393,19 @@ def quantile_score_decomposition(sums: xr.Dataset) -> xr.Dataset:
         partial(np.take, edges), place, dask="parallelized", output_dtypes=[np.float64]
     ).where(there)
     unit = {k: v for k, v in sums["score_sum"].attrs.items() if k == "units"}
-    found = {
+    terms = {
         "quantile_score": (score, "mean quantile score"),
         "reliability": (score - best, "reliability part of the quantile score"),
         "resolution": (uncertainty - best, "resolution part of the quantile score"),
         "uncertainty": (uncertainty, "score of the best constant quantile"),
         "conditional_quantile": (conditional, "best constant quantile of the bin"),
     }
-    made = {name: v.assign_attrs(long_name=text, **unit) for name, (v, text) in found.items()}
-    return xr.Dataset(made | {"weight": weight.assign_attrs(units="1")})
+    variables = {name: v.assign_attrs(long_name=text, **unit) for name, (v, text) in terms.items()}
+    return xr.Dataset(variables | {"weight": weight.assign_attrs(units="1")})
 
 
 def _scores_at(n: xr.DataArray, total: xr.DataArray, edges: Floats) -> xr.DataArray:
-    """Summed scores of the edges as constant quantiles, over `edge`."""
+    """Return the summed scores of each edge used as a constant quantile, over `edge`."""
     level = n[_QUANTILE]
     at = xr.DataArray(edges, dims="edge")
     inside = {"observed_bin": slice(None, -1)}  # bins up to edge e: those below it

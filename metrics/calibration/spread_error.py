@@ -1,4 +1,4 @@
-"""Errors of the mean and the median, and how the predicted spread compares with the error."""
+"""Bias, MAE and RMSE, ensemble mean and variance, and the spread-error relation."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -32,17 +32,17 @@ _BIN_SUMS = ("weight", "variance_sum", "error2_sum", "points")
 def bias(
     forecast: Any, y: Any, *, dim: Over = None, weights: Any = None, nan: str = "propagate"
 ) -> Any:
-    """Mean error: forecast - y.
+    """Return the (mean) error forecast - y.
 
     Args:
-        forecast: of any kind that is one number for each point, such as a mean.
+        forecast: one number for each point, such as the ensemble mean.
         y: observations.
-        dim: of the mean; None for the errors of the points.
-        weights: of the mean, such as area weights.
+        dim: dimensions of the mean; None for the errors of the points.
+        weights: weights of the mean, such as area weights.
         nan: "propagate" or "omit", in the mean.
 
     Returns:
-        The error in the unit of the forecast, as the kind of array that was given.
+        The error in the unit of the forecast, as an array of the input's type.
 
     Raises:
         ArgumentError: shapes, coordinates or units that differ.
@@ -54,7 +54,7 @@ def bias(
 def mae(
     forecast: Any, y: Any, *, dim: Over = None, weights: Any = None, nan: str = "propagate"
 ) -> Any:
-    """Mean absolute error; the arguments are those of `bias`. A median minimises it."""
+    """Return the (mean) absolute error, which the median minimises; arguments as in `bias`."""
     score = Score("mae", "mean absolute error", _absolute, _absolute)
     return mean_over(apply(score, {"forecast": forecast, "y": y}), dim, weights, nan)
 
@@ -62,25 +62,31 @@ def mae(
 def rmse(
     mean: Any, y: Any, *, dim: Over = "all", weights: Any = None, nan: str = "propagate"
 ) -> Any:
-    """Root of the weighted mean squared error.
+    """Return the root of the weighted mean squared error.
 
     Args:
-        mean: the forecast's mean. Of an ensemble in float32 give `ensemble_error` as `mean` and 0
-            as `y`, which loses no digits.
+        mean: the forecast's mean. For an ensemble in float32 pass `ensemble_error` as `mean` and 0
+            as `y`, which avoids cancellation.
         y: observations.
-        dim: of the mean under the root; "all" by default.
-        weights: what broadcasts to the points, such as area weights.
+        dim: dimensions of the mean under the root; "all" by default.
+        weights: weights that broadcast to the points, such as area weights.
         nan: "propagate", or "omit" points without a value.
 
     Returns:
-        In the unit of `mean`, as the kind of array that was given.
+        The error in the unit of `mean`, as an array of the input's type.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import rmse
+        >>> round(float(rmse(np.array([281.0, 279.0, 283.0]), np.full(3, 280.0))), 4)
+        1.9149
 
     Raises:
         ArgumentError: shapes, coordinates or units that differ.
     """
     squares = Score("rmse", "root mean squared error", _square, _square)
-    found = mean_over(apply(squares, {"mean": mean, "y": y}), dim, weights, nan)
-    return _root(found)
+    mean_square = mean_over(apply(squares, {"mean": mean, "y": y}), dim, weights, nan)
+    return _root(mean_square)
 
 
 def spread_error_ratio(
@@ -93,7 +99,7 @@ def spread_error_ratio(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Root of the mean variance over the root mean squared error; 1 for a calibrated forecast.
+    """Return the spread-error ratio: root mean variance over RMSE; 1 if calibrated.
 
     The mean of M exchangeable members has an expected squared error of (M + 1) / M times their
     variance (Fortin et al. 2014, doi:10.1175/JHM-D-14-0008.1), so the variance of an ensemble,
@@ -101,15 +107,15 @@ def spread_error_ratio(
 
     Args:
         mean: the forecast's mean.
-        variance: the predicted variance; of members `ensemble_variance`.
+        variance: the predicted variance; for members that of `ensemble_variance`.
         y: observations.
-        members: M of an ensemble; None for a distribution such as a normal.
-        dim: what both means are over; "all" by default.
-        weights: what broadcasts to the points, such as area weights.
+        members: ensemble size M; None for a distribution such as a normal.
+        dim: dimensions of both means; "all" by default.
+        weights: weights that broadcast to the points, such as area weights.
         nan: "propagate", or "omit" points where one of the three is missing.
 
     Returns:
-        The ratio, as the kind of array that was given.
+        The ratio, as an array of the input's type.
 
     Raises:
         ArgumentError: fewer than two members; shapes, coordinates or units that differ.
@@ -128,7 +134,7 @@ def spread_error_ratio(
 
 
 def spread_inflation(members: int | None) -> float:
-    """The factor (M + 1) / M of an ensemble's variance, 1 for None (a distribution).
+    """Return the factor (M + 1) / M of an ensemble's variance; 1 for None (a distribution).
 
     Raises:
         ArgumentError: fewer than two members, which have no variance.
@@ -174,7 +180,7 @@ def mae_median(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Mean absolute error of the median of an ensemble.
+    """Return the (mean) absolute error of the ensemble median.
 
     The median of an even number of members is the mean of the two in the middle.
 
@@ -182,17 +188,17 @@ def mae_median(
         members: the ensemble.
         y: observations: the members' shape, or dimensions, without the member axis.
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
-        dim: of the mean; None for the errors of the points.
-        weights: of the mean.
-        nan: "propagate", "omit" (in the mean), or "skip-members": the median of those there are.
+        dim: dimensions of the mean; None for the errors of the points.
+        weights: weights of the mean.
+        nan: "propagate", "omit" (in the mean), or "skip-members": the median of those present.
 
     Returns:
-        The error in the unit of the members, as the kind of array that was given; tensors are
+        The error in the unit of the members, as an array of the input's type; tensors are
         differentiable.
 
     Raises:
         ArgumentError: no such axis, observations with a member axis, units that differ.
-        UnknownNameError: another policy.
+        UnknownNameError: an unknown policy for NaN.
     """
     arrays = {"members": members, "y": y}
     errors = _of_members(_MEDIAN_ERROR, arrays, member_dim, nan)
@@ -203,9 +209,9 @@ def ensemble_error(
     members: Any, y: Any, *, member_dim: Dim, dim: Over = None, weights: Any = None,
     nan: str = "propagate",
 ) -> Any:  # fmt: skip
-    """Error of the ensemble mean, from members less the observation: as exact at 5e4 as at 0.
+    """Return the error of the ensemble mean, computed from members less the observation.
 
-    The arguments are those of `mae_median`.
+    So no digits are lost where values are large (geopotential). Arguments as in `mae_median`.
     """
     errors = _of_members(_MEAN_ERROR, {"members": members, "y": y}, member_dim, nan)
     return mean_over(errors, dim, weights, nan, policies=EnsembleNan)
@@ -215,19 +221,19 @@ def ensemble_variance(
     members: Any, *, member_dim: Dim, dim: Over = None, weights: Any = None,
     nan: str = "propagate",
 ) -> Any:  # fmt: skip
-    """Unbiased variance of the members (divisor M - 1).
+    """Return the unbiased variance of the members (divisor M - 1).
 
-    The arguments are those of `mae_median`; "skip-members" divides by the members that are there
-    less 1, and gives NaN where there is only one.
+    The arguments are those of `mae_median`; "skip-members" uses the M members present at each
+    point, and returns NaN where there is only one.
 
     Raises:
         ArgumentError: fewer than two members.
     """
-    found = _of_members(_ENSEMBLE_VARIANCE, {"members": members}, member_dim, nan)
+    result = _of_members(_ENSEMBLE_VARIANCE, {"members": members}, member_dim, nan)
     units = getattr(members, "attrs", {}).get("units")
     if units is not None:
-        found.attrs["units"] = f"({units})2"
-    return mean_over(found, dim, weights, nan, policies=EnsembleNan)
+        result.attrs["units"] = f"({units})2"
+    return mean_over(result, dim, weights, nan, policies=EnsembleNan)
 
 
 def spread_error_ensemble(
@@ -239,24 +245,24 @@ def spread_error_ensemble(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """`spread_error_ratio` of an ensemble, with its factor (M + 1) / M.
+    """Return the spread-error ratio of an ensemble, with the factor (M + 1) / M.
 
     Args:
         members: the ensemble.
         y: observations: the members' shape, or dimensions, without the member axis.
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
-        dim: what both means are over; "all" by default.
-        weights: what broadcasts to the points, such as area weights.
-        nan: "propagate", "omit", or "skip-members": each point has the M of the members that are
-            there, in the variance and in the factor; points with fewer than two are left out.
+        dim: dimensions of both means; "all" by default.
+        weights: weights that broadcast to the points, such as area weights.
+        nan: "propagate", "omit", or "skip-members": variance and factor use the M members present
+            at each point; points with fewer than two are left out.
 
     Returns:
-        The ratio, as the kind of array that was given.
+        The ratio, as an array of the input's type.
 
     Raises:
         ArgumentError: fewer than two members, observations with a member axis, arrays that do not
             fit.
-        UnknownNameError: another policy.
+        UnknownNameError: an unknown policy for NaN.
     """
     arrays = {"members": members, "y": y}
     error = _of_members(_MEAN_ERROR, arrays, member_dim, nan)
@@ -268,12 +274,12 @@ def spread_error_ensemble(
 
 
 def _of_members(score: Score, arrays: dict[str, Any], member_dim: Dim, nan: str) -> Any:
-    """A score of the points of an ensemble, with or without its missing members."""
+    """Compute a score of an ensemble at each point, with or without its missing members."""
     return apply(score, arrays, {"members": [member_dim]}, options={"skip": nan == SKIP})
 
 
 def _counted(x: Array, skip: bool) -> tuple[Any, Any]:
-    """Members with 0 for the missing ones if they are skipped, and how many there are."""
+    """Return members with 0 in place of missing ones (if `skip`), and the number present."""
     if not skip:
         return x, x.dtype.type(x.shape[0])
     there = ~np.isnan(x)
@@ -300,7 +306,7 @@ def _median_error(members: Array, y: Array, skip: bool) -> Array:
 
 
 def _ensemble_variance(members: Array, skip: bool) -> Array:
-    """Twice through the deviations, so that the rounding of the mean cancels."""
+    """Compute the variance in two passes, so that the rounding of the mean cancels."""
     if len(members) < 2:
         raise ArgumentError("members", f"a variance needs two or more, got {len(members)}")
     shift = members[0] if not skip else _first_there(members)
@@ -309,14 +315,14 @@ def _ensemble_variance(members: Array, skip: bool) -> Array:
     if skip:
         deviation = np.where(np.isnan(members), 0, deviation)
     left = deviation.sum(axis=0) ** 2 / count
-    found = ((deviation**2).sum(axis=0) - left) / np.where(count > 1, count - 1, np.nan)
-    return np.asarray(found, dtype=members.dtype)
+    unbiased = ((deviation**2).sum(axis=0) - left) / np.where(count > 1, count - 1, np.nan)
+    return np.asarray(unbiased, dtype=members.dtype)
 
 
 def _first_there(members: Array) -> Array:
     first = np.argmax(~np.isnan(members), axis=0)
-    found: Array = np.take_along_axis(members, first[None], axis=0)[0]
-    return found
+    values: Array = np.take_along_axis(members, first[None], axis=0)[0]
+    return values
 
 
 def _inflated(members: Array, y: Array, skip: bool) -> Array:
@@ -327,14 +333,14 @@ def _inflated(members: Array, y: Array, skip: bool) -> Array:
 
 
 def spread_edges(variance: Any, bins: int = 10) -> Floats:
-    """Edges between equally populated bins of the spread (the standard deviation).
+    """Return edges between equally populated bins of the spread (the standard deviation).
 
-    They need all values at once: of a large forecast give a part, such as some dates. They are
-    not additive, so that blocks are summed over the same, given edges.
+    All values are needed at once; for a large forecast pass a part, such as some dates. Compute
+    the edges once, and sum all blocks over the same edges.
 
     Args:
         variance: predicted variances; NaN is left out. Lazy ones are computed.
-        bins: how many.
+        bins: number of bins.
 
     Returns:
         The bins - 1 edges; fewer where many values are alike.
@@ -364,20 +370,20 @@ def spread_bin_sums(
     weights: Any = None,
     nan: str = "propagate",
 ) -> xr.Dataset:
-    """Sums of variance and squared error in bins of the predicted spread; those of blocks add.
+    """Return additive sums of variance and squared error in bins of the predicted spread.
 
     Args:
-        mean: the forecast's mean. Of an ensemble in float32 give `ensemble_error` as `mean` and 0
-            as `y`, which loses no digits.
-        variance: the predicted variance; of members the unbiased one (`ensemble_variance`).
+        mean: the forecast's mean. For an ensemble in float32 pass `ensemble_error` as `mean` and 0
+            as `y`, which avoids cancellation.
+        variance: the predicted variance; for members the unbiased one (`ensemble_variance`).
         y: observations.
         edges: n edges between n + 1 bins of the spread sqrt(variance), in its unit, open at both
-            ends; a bin has its lower edge.
-        members: M of an ensemble, whose variance takes the factor (M + 1) / M; None for a
+            ends; a bin contains its lower edge.
+        members: ensemble size M, for the factor (M + 1) / M of the variance; None for a
             distribution.
-        dim: what is summed over; other dimensions are kept.
-        weights: of points, such as area weights.
-        nan: "propagate" makes the sums NaN where a point has one; "omit" leaves it out.
+        dim: dimensions that are summed over; the others are kept.
+        weights: weights of the points, such as area weights.
+        nan: "propagate" returns NaN sums if a point is NaN; "omit" leaves such points out.
 
     Returns:
         `weight`, `variance_sum` (with the factor), `error2_sum` and `points` over `spread_bin`;
@@ -385,8 +391,8 @@ def spread_bin_sums(
 
     Raises:
         ArgumentError: edges that do not rise, fewer than two members, a negative variance (lazy
-            ones when computed), arrays that do not fit.
-        UnknownNameError: another policy.
+            ones when computed), arrays that do not match.
+        UnknownNameError: an unknown policy for NaN.
     """
     of_bins, factor = checked_edges(edges), spread_inflation(members)
     bins = {"spread_bin": np.arange(of_bins.size + 1)}
@@ -423,13 +429,13 @@ def _check_variance(values: Floats) -> None:
 
 
 def spread_error_by_bins(sums: xr.Dataset) -> xr.Dataset:
-    """The binned spread-error relation, from `spread_bin_sums` added over blocks.
+    """Return the binned spread-error relation from the sums of `spread_bin_sums`.
 
-    Of a calibrated forecast the error equals the spread in each bin (Leutbecher and Palmer 2008,
+    For a calibrated forecast the RMSE equals the spread in each bin (Leutbecher and Palmer 2008,
     doi:10.1016/j.jcp.2007.02.014).
 
     Args:
-        sums: of `spread_bin_sums`.
+        sums: result of `spread_bin_sums`, or several of them added.
 
     Returns:
         Over `spread_bin`: `spread` (root of the mean variance, with the factor (M + 1) / M),
@@ -437,7 +443,7 @@ def spread_error_by_bins(sums: xr.Dataset) -> xr.Dataset:
         NaN where a bin is empty.
 
     Raises:
-        ArgumentError: other sums.
+        ArgumentError: `sums` lacks variables of that function.
     """
     checked_sums(sums, _BIN_SUMS, "spread_bin_sums")
     weight = sums["weight"].where(sums["weight"] > 0)

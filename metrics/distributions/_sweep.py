@@ -17,7 +17,7 @@ LANES = 128  # points that are worked on together: their members stay in the nea
 
 @numba.njit(**OPTIONS)
 def _add_spread(x, exchanges, spread):  # type: ignore[no-untyped-def]
-    """Sorts the members x, (M, LANES), and adds the sum over i < j of |x_i - x_j|.
+    """Sort the members x, (M, LANES), and adds the sum over i < j of |x_i - x_j|.
 
     With x_(m) in order, that is the sum over m of (2m - M + 1) x_(m).
     """
@@ -64,9 +64,9 @@ def sweep(members, y, exchanges, crps, fair, error, variance, below, equal):  # 
         under[:], same[:] = 0, 0
         # Loops are kept short: those over many arrays at once do not become vector instructions.
         for m in range(M):
-            row, given, observed = x[m], members[m, first : first + n], y[first : first + n]
+            row, values, observed = x[m], members[m, first : first + n], y[first : first + n]
             for i in range(n):
-                d = given[i] - observed[i]
+                d = values[i] - observed[i]
                 row[i] = d
                 distance[i] += abs(d)
                 total[i] += d
@@ -105,7 +105,7 @@ def scores_of_members(members: Array, y: Array) -> dict[str, Array]:
     M, shape = members.shape[0], members.shape[1:]
     x = np.ascontiguousarray(members).reshape(M, -1)
     observed = np.ascontiguousarray(y, dtype=x.dtype).reshape(-1)
-    made = {name: np.empty_like(observed) for name in ("crps", "crps_fair", "error", "variance")}
-    made |= {name: np.empty(observed.size, np.int32) for name in ("below", "equal")}
-    sweep(x, observed, _network.exchanges(M), *made.values())
-    return {name: values.reshape(shape) for name, values in made.items()}
+    results = {name: np.empty_like(observed) for name in ("crps", "crps_fair", "error", "variance")}
+    results |= {name: np.empty(observed.size, np.int32) for name in ("below", "equal")}
+    sweep(x, observed, _network.exchanges(M), *results.values())
+    return {name: values.reshape(shape) for name, values in results.items()}

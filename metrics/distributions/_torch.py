@@ -50,8 +50,8 @@ class _TorchOps:
     @staticmethod
     def stdtrit(df: Any, p: Any) -> Any:
         """Quantiles of Student's t, by scipy on the host; no gradient."""
-        found = special.stdtrit(on_host(torch.as_tensor(df)), on_host(p))
-        return torch.as_tensor(found, dtype=p.dtype, device=p.device)
+        quantile = special.stdtrit(on_host(torch.as_tensor(df)), on_host(p))
+        return torch.as_tensor(quantile, dtype=p.dtype, device=p.device)
 
     @staticmethod
     def sort(x: Any, axis: int) -> Any:
@@ -136,9 +136,9 @@ def _computed(formula: Any, function: Any, tensors: tuple[Tensor, ...]) -> Any:
     """What a formula's function makes of tensors, in their dtype and on their device."""
     like = tensors[-1]
     if formula.on_host or (formula.double and like.device.type == "mps"):  # which has no float64
-        made = formula.on_arrays(function, *(on_host(t) for t in tensors))
+        result = formula.on_arrays(function, *(on_host(t) for t in tensors))
     else:
-        made = function(TORCH, *(t.double() if formula.double else t for t in tensors))
-    if isinstance(made, tuple):
-        return tuple(torch.as_tensor(m, dtype=like.dtype, device=like.device) for m in made)
-    return torch.as_tensor(made, dtype=like.dtype, device=like.device)
+        result = function(TORCH, *(t.double() if formula.double else t for t in tensors))
+    if isinstance(result, tuple):
+        return tuple(torch.as_tensor(m, dtype=like.dtype, device=like.device) for m in result)
+    return torch.as_tensor(result, dtype=like.dtype, device=like.device)

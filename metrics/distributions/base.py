@@ -259,7 +259,9 @@ class Distribution:
         """
         p = self.ops.double_like(q, self.like)
         if p.ndim > 1 or not bool(((p >= 0) & (p <= 1)).all()):
-            raise ArgumentError("q", f"{q} is no probability or vector of probabilities in [0, 1]")
+            raise ArgumentError(
+                "q", f"{q} is not a probability or a vector of probabilities in [0, 1]"
+            )
         return p
 
     # ------------------------------------------------------------------ Datasets
@@ -475,13 +477,13 @@ class ClosedForm(Distribution):
         values = self.values_by_name.items()
         if self.inverse_on_host and ops is not NUMPY:
             if any(getattr(v, "requires_grad", False) for _, v in values):
-                raise ArgumentError(self.kind, "its quantiles have no gradient", "Give .detach()")
+                raise ArgumentError(self.kind, "its quantiles have no gradient", "Pass .detach()")
             arrays = [on_host(v).astype(np.float64) for _, v in values]
             return ops.cast(type(self).inverse(NUMPY, *arrays, on_host(p)), like)  # type: ignore[misc]
         arguments = [ops.double_like(v, like) for _, v in values]
         with np.errstate(all="ignore"):
-            found = type(self).inverse(ops, *arguments, p)  # type: ignore[misc]
-        return ops.cast(found, like)
+            quantile = type(self).inverse(ops, *arguments, p)  # type: ignore[misc]
+        return ops.cast(quantile, like)
 
 
 @dataclass(eq=False)
@@ -493,7 +495,7 @@ class Bounded(ClosedForm):
         sigma: scale before the bounds, 0 or more, target units.
         lower: lower bound, a number or a field; -inf for none.
         upper: upper bound, above `lower`; inf for none.
-        positive: see `ClosedForm`.
+        positive: True to skip the check that the parameters are valid.
     """
 
     mu: Any

@@ -146,11 +146,11 @@ class Bernstein(StoredAsQuantiles):
 def polynomial(a: Any, u: Any) -> Any:
     """sum_k a_k B_k(u) of a (..., d + 1, H, W) at u (..., H, W), by a scheme of Horner's kind."""
     d, rest, power = a.shape[CORE] - 1, 1 - u, 1.0 + 0 * u
-    found = a[..., 0, :, :]
+    total = a[..., 0, :, :]
     for k in range(1, d + 1):
         power = power * u
-        found = found * rest + (math.comb(d, k) * power) * a[..., k, :, :]
-    return found
+        total = total * rest + (math.comb(d, k) * power) * a[..., k, :, :]
+    return total
 
 
 def basis(d: int, u: Any) -> Any:
@@ -191,7 +191,7 @@ def crps_bernstein(
         check: refuse coefficients that fall.
 
     Returns:
-        The scores, in the unit of `y`, as the kind of array that was given.
+        The scores, in the unit of `y`, as an array of the input's type.
 
     Raises:
         ArgumentError: coefficients that fall (on lazy arrays when computed), arrays that do not

@@ -211,7 +211,7 @@ class _BoundedStudentT(ClosedForm):
         sigma: scale before the bounds, 0 or more, target units.
         lower: lower bound, a number or a field; -inf for none.
         upper: upper bound, above `lower`; inf for none.
-        positive: see `ClosedForm`.
+        positive: True to skip the check that the parameters are valid.
     """
 
     df: Any

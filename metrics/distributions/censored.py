@@ -96,8 +96,8 @@ def _stepped(ops: Any, shape: Shape, arguments: tuple[Any, ...], *, upto: bool) 
     inner = ops.where((sigma == 0) & (s.z == 0), jump, inner)  # all probability on one point
     none = (y < a) if upto else (y <= a)
     full = (y >= b) if upto else (y > b)
-    known = ops.where(none, ops.full_like(inner, 0.0), ops.full_like(inner, 1.0))
-    return ops.where((none | full) & (inner == inner), known, inner)
+    step = ops.where(none, ops.full_like(inner, 0.0), ops.full_like(inner, 1.0))
+    return ops.where((none | full) & (inner == inner), step, inner)
 
 
 def log_score(shape: Shape, ops: Any, *arguments: Any) -> Any:
@@ -120,11 +120,11 @@ def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ..
     slope, zero = shape.slope(ops, s.z), ops.full_like(s.z, 0.0)
     at_a = ops.where(y == a, shape.hazard(ops, -s.lower), zero)
     at_b = ops.where(y == b, shape.hazard(ops, s.upper), zero)
-    held = (y == a) | (y == b)
-    by_mu = ops.where(held, at_a - at_b, -slope)
+    at_bound = (y == a) | (y == b)
+    by_mu = ops.where(at_bound, at_a - at_b, -slope)
     on_bounds = times(ops, at_a, s.lower) - times(ops, at_b, s.upper)
-    by_sigma = ops.where(held, on_bounds, 1 - s.z * slope)
-    by_y = ops.where(held, zero, slope)
+    by_sigma = ops.where(at_bound, on_bounds, 1 - s.z * slope)
+    by_y = ops.where(at_bound, zero, slope)
     partials = by_mu, by_sigma, -at_a, at_b, by_y
     none = ops.where(s.outside == s.outside, zero, s.outside)  # NaN stays
     return tuple(ops.where(s.outside == 0, x / sigma, none) for x in partials)

@@ -60,8 +60,8 @@ def _upper_square(k: Any, c: Any) -> Any:
         2 * next_one * first - (few + at) * first**2 - 2 * np.exp(-2 * few * math.log(2)) * second
     )
     share = few / special.gamma(1 + few)
-    found = np.where(small, share**2 * square, plain)
-    return np.where(c == 0, at_origin(k), found)
+    integral = np.where(small, share**2 * square, plain)
+    return np.where(c == 0, at_origin(k), integral)
 
 
 def _upper_between(k: Any, c: Any, x: Any, d: Any) -> Any:
@@ -138,13 +138,13 @@ def _step_by_shape(k: Any, x: Any, change: Any) -> Any:
 
 
 def _cdf(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
-    found, _ = lower_and_upper(k, _points(scale, shift, y)[0])
-    return np.where(y < 0, 0.0 * found, found)
+    level, _ = lower_and_upper(k, _points(scale, shift, y)[0])
+    return np.where(y < 0, 0.0 * level, level)
 
 
 def _cdf_below(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
-    found, _ = lower_and_upper(k, _points(scale, shift, y)[0])
-    return np.where(y <= 0, 0.0 * found, found)
+    level, _ = lower_and_upper(k, _points(scale, shift, y)[0])
+    return np.where(y <= 0, 0.0 * level, level)
 
 
 def _log_score(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
@@ -174,8 +174,8 @@ def _log_score_partials(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> tu
     nothing = np.zeros_like(x)
     pairs = zip(above, at_0, strict=True)
     inside = (y > 0) & (y < math.inf)
-    found = (np.where(inside, a, np.where((y == 0) & (c > 0), b, nothing)) for a, b in pairs)
-    return tuple(found)
+    partials = (np.where(inside, a, np.where((y == 0) & (c > 0), b, nothing)) for a, b in pairs)
+    return tuple(partials)
 
 
 def _mean(_ops: Any, k: Any, scale: Any, shift: Any) -> Any:
@@ -203,7 +203,7 @@ class CSGD(ClosedForm, kind="csgd"):
         shape: of the gamma variable G, above 0; no unit.
         scale: of G, above 0, target units.
         shift: 0 or more, target units.
-        positive: see `ClosedForm`.
+        positive: True to skip the check that the parameters are valid.
     """
 
     shape: Any
@@ -256,10 +256,10 @@ def crps_csgd(
         check: refuse parameters outside their domain.
 
     Returns:
-        The scores, in the unit of `y`, as the kind of array that was given.
+        The scores, in the unit of `y`, as an array of the input's type.
 
     Raises:
-        ArgumentError: parameters outside their domain, arrays that do not fit each other.
+        ArgumentError: parameters outside their domain, arrays that do not match.
     """
     return CSGD.formula("crps")(
         shape, scale, shift, y, check=check, dim=dim, weights=weights, nan=nan

@@ -25,7 +25,7 @@ class Ensemble(Distribution, kind="ensemble"):
 
     Raises:
         ArgumentError: `members` has fewer than three dimensions.
-        UnknownNameError: another estimator.
+        UnknownNameError: an unknown estimator.
     """
 
     members: Any

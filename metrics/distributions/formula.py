@@ -174,11 +174,11 @@ class Formula:
             nan: "propagate" or "omit", in the mean.
 
         Returns:
-            Scores, as the kind of array that was given.
+            Scores, as an array of the input's type.
 
         Raises:
             ArgumentError: a parameter outside its domain (on lazy arrays when computed), shapes,
-                coordinates or units that do not fit.
+                coordinates or units that do not match.
         """
         named = dict(zip((*self.domains, *(["y"] if self.of_y else [])), arguments, strict=True))
         unit = None
@@ -219,7 +219,7 @@ class Formula:
                 raise ArgumentError(
                     lower,
                     f"{int(wrong.sum())} of {math.prod(wrong.shape)} values are not below {upper}",
-                    f"Give {lower} < {upper}",
+                    f"Pass {lower} < {upper}",
                 )
 
     def on_arrays(self, function: Callable[..., Any], *arrays: Any) -> Any:
@@ -255,7 +255,7 @@ def check_domain(name: str, domain: Domain, values: Any) -> None:
     Args:
         name: of the parameter.
         domain: "real", "nonnegative" or "positive".
-        values: a numpy array or a tensor; NaN is let through.
+        values: a numpy array or a tensor; NaN is accepted.
 
     Raises:
         ArgumentError: some values lie outside.
@@ -264,12 +264,12 @@ def check_domain(name: str, domain: Domain, values: Any) -> None:
         return
     outside = values < 0 if domain == "nonnegative" else values <= 0
     if bool(outside.any()):
-        wanted = "0 or more" if domain == "nonnegative" else "above 0"
+        required = "0 or more" if domain == "nonnegative" else "above 0"
         raise ArgumentError(
             name,
-            f"{int(outside.sum())} of {math.prod(values.shape)} values are not {wanted}, "
+            f"{int(outside.sum())} of {math.prod(values.shape)} values are not {required}, "
             f"the lowest is {float(values[outside].min()):.6g}",
-            f"Give a {name} of {wanted}",
+            f"Pass a {name} of {required}",
         )
 
 

@@ -68,8 +68,8 @@ def _value(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
 
 def vast(shape: Any, scale: Any, y: Any) -> Any:
     """Whether the score is infinite because an argument is, or because the mean overflows."""
-    known = ~(np.isnan(shape) | np.isnan(scale) | np.isnan(y))
-    return known & (np.isinf(y) | np.isinf(shape * scale))
+    finite_inputs = ~(np.isnan(shape) | np.isnan(scale) | np.isnan(y))
+    return finite_inputs & (np.isinf(y) | np.isinf(shape * scale))
 
 
 def _partials(_ops: Any, shape: Any, scale: Any, y: Any) -> tuple[Any, ...]:
@@ -87,8 +87,8 @@ def _partials(_ops: Any, shape: Any, scale: Any, y: Any) -> tuple[Any, ...]:
         - half * half_beta_slope(shape)
     )
     flat = vast(shape, scale, y)  # an infinite score has no slope by the parameters
-    found = (np.where(flat, 0.0, part) for part in (by_shape, by_scale))
-    return *found, below - above
+    partials = (np.where(flat, 0.0, part) for part in (by_shape, by_scale))
+    return *partials, below - above
 
 
 def _cdf(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
@@ -135,7 +135,7 @@ class Gamma(ClosedForm, kind="gamma"):
     Args:
         shape: above 0; no unit.
         scale: above 0, target units.
-        positive: see `ClosedForm`.
+        positive: True to skip the check that the parameters are valid.
     """
 
     shape: Any
@@ -181,9 +181,9 @@ def crps_gamma(
         check: refuse parameters outside their domain.
 
     Returns:
-        The scores, in the unit of `y`, as the kind of array that was given.
+        The scores, in the unit of `y`, as an array of the input's type.
 
     Raises:
-        ArgumentError: parameters outside their domain, arrays that do not fit each other.
+        ArgumentError: parameters outside their domain, arrays that do not match.
     """
     return Gamma.formula("crps")(shape, scale, y, check=check, dim=dim, weights=weights, nan=nan)

@@ -52,10 +52,10 @@ def step(a: Any, x: Any) -> Any:
     large = a > _STIRLING
     shape, at = np.where(large, a, _STIRLING), np.where(large, np.minimum(x, 1e300), _STIRLING)
     exponent = -shape * excess((at - shape) / shape) - _rest_of_gamma(shape)
-    found = np.exp(exponent) * _INV_SQRT_2PI / np.sqrt(shape)
+    value = np.exp(exponent) * _INV_SQRT_2PI / np.sqrt(shape)
     few, near = np.where(large, 1.0, a), np.where(large, 1.0, np.minimum(x, 1e300))
     direct = np.exp(special.xlogy(few, near) - near - special.gammaln(few + 1))
-    return np.where(large, found, direct)
+    return np.where(large, value, direct)
 
 
 def log_less_digamma(a: Any, x: Any) -> Any:

@@ -34,9 +34,9 @@ def _exponent(z: Any, shape: Any) -> Any:
     safe = np.where(near, 1.0, shape)
     inside = shape * z > -1
     with np.errstate(all="ignore"):
-        found = np.where(near, z, np.log1p(np.where(inside, shape * z, 0.0)) / safe)
+        exponent = np.where(near, z, np.log1p(np.where(inside, shape * z, 0.0)) / safe)
     beyond = np.where(shape > 0, -math.inf, math.inf)  # below the support, or above it
-    return np.where(inside | np.isnan(z * shape), found, beyond)
+    return np.where(inside | np.isnan(z * shape), exponent, beyond)
 
 
 def _z(mu: Any, sigma: Any, y: Any) -> Any:
@@ -112,13 +112,13 @@ def _rest(exponent: Any, t: Any, xi: Any) -> tuple[Any, Any]:
 
 def _interpolated(values: Any, x: Any) -> tuple[Any, Any]:
     """The polynomial through values at the nodes, and its slope."""
-    found, slope = np.zeros_like(x), np.zeros_like(x)
+    value, slope = np.zeros_like(x), np.zeros_like(x)
     for i, node in enumerate(_NODES):
         others = np.delete(_NODES, i)
         polynomial = np.poly1d(others, r=True) / np.prod(node - others)
-        found += values[i] * polynomial(x)
+        value += values[i] * polynomial(x)
         slope += values[i] * polynomial.deriv()(x)
-    return found, slope
+    return value, slope
 
 
 def _terms(mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
@@ -140,15 +140,15 @@ def _partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, 
     by_y, rest, by_shape = _terms(mu, sigma, shape, y)
     by_y = np.where(sigma == 0, np.sign(y - mu), by_y)
     undefined = shape >= _MOST_SHAPE  # where the score is infinite, it has no slope
-    found = (-by_y, rest, sigma * by_shape, by_y)
-    return tuple(np.where(undefined, 0.0, part) for part in found)
+    partials = (-by_y, rest, sigma * by_shape, by_y)
+    return tuple(np.where(undefined, 0.0, part) for part in partials)
 
 
 def _cdf(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
     with np.errstate(over="ignore"):
-        found = np.exp(-np.exp(-_exponent(_z(mu, sigma, y), shape)))
-    found = np.where((sigma == 0) & (y == mu), 0.5, found)
-    return np.where(_missing(mu, sigma, shape, y), np.nan, found)
+        level = np.exp(-np.exp(-_exponent(_z(mu, sigma, y), shape)))
+    level = np.where((sigma == 0) & (y == mu), 0.5, level)
+    return np.where(_missing(mu, sigma, shape, y), np.nan, level)
 
 
 def _missing(*arrays: Any) -> Any:
@@ -179,13 +179,13 @@ def _log_score_partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> t
     series = -(z**2) / 2 + 2 * shape * z**3 / 3 - 3 * shape**2 * z**4 / 4
     series = series + 4 * shape**3 * z**5 / 5 - 5 * shape**4 * z**6 / 6
     by_shape = np.where(tiny, series, (z * inverse - exponent) / safe)
-    found = (
+    partials = (
         -by_z / sigma,
         (1 - z * by_z) / sigma,
         exponent + (1 + shape - t) * by_shape,
         by_z / sigma,
     )
-    return tuple(np.where(outside, 0.0, part) for part in found)
+    return tuple(np.where(outside, 0.0, part) for part in partials)
 
 
 def _moments(shape: Any) -> tuple[Any, Any]:
@@ -230,9 +230,9 @@ class GEV(ClosedForm, kind="gev"):
 
     Args:
         mu: location, (..., H, W), target units.
-        sigma: scale, 0 or more, likewise.
+        sigma: scale, 0 or more, with the shape and units of `mu`.
         shape: above 0 the tail is heavy, below 0 there is an upper bound; no unit.
-        positive: see `ClosedForm`.
+        positive: True to skip the check that the parameters are valid.
     """
 
     mu: Any
@@ -288,9 +288,9 @@ def crps_gev(
         check: refuse a negative sigma.
 
     Returns:
-        The scores, in the unit of `mu`, as the kind of array that was given.
+        The scores, in the unit of `mu`, as an array of the input's type.
 
     Raises:
-        ArgumentError: a negative sigma, arrays that do not fit each other.
+        ArgumentError: a negative sigma, arrays that do not match.
     """
     return GEV.formula("crps")(mu, sigma, shape, y, check=check, dim=dim, weights=weights, nan=nan)

@@ -129,8 +129,8 @@ class Logistic(ClosedForm, kind="logistic"):
 
     Args:
         mu: location, which is the mean, (..., H, W), target units.
-        sigma: scale, 0 or more, likewise; the standard deviation is sigma pi / sqrt(3).
-        positive: see `ClosedForm`.
+        sigma: scale, 0 or more, in the units of `mu`; the standard deviation is sigma pi / sqrt(3).
+        positive: True to skip the check that the parameters are valid.
     """
 
     mu: Any
@@ -179,12 +179,12 @@ def crps_logistic(
         check: refuse a negative sigma.
 
     Returns:
-        The scores, in the unit of `mu`, as the kind of array that was given.
+        The scores, in the unit of `mu`, as an array of the input's type.
 
     Raises:
         ArgumentError: a negative sigma (on lazy arrays when computed); arrays of several
             libraries or that do not fit each other.
-        UnknownNameError: another NaN policy.
+        UnknownNameError: an unknown policy for NaN.
     """
     return Logistic.formula("crps")(mu, sigma, y, check=check, dim=dim, weights=weights, nan=nan)
 
@@ -233,12 +233,12 @@ def crps_truncated_logistic(
         check: refuse a negative sigma and bounds that are not in order.
 
     Returns:
-        The scores, in the unit of `mu`, as the kind of array that was given.
+        The scores, in the unit of `mu`, as an array of the input's type.
 
     Raises:
         ArgumentError: a negative sigma, or lower >= upper (on lazy arrays when computed); arrays
             of several libraries or that do not fit each other.
-        UnknownNameError: another NaN policy.
+        UnknownNameError: an unknown policy for NaN.
     """
     return TruncatedLogistic.formula("crps")(
         mu, sigma, lower, upper, y, check=check, dim=dim, weights=weights, nan=nan
@@ -287,12 +287,12 @@ def crps_censored_logistic(
         check: refuse a negative sigma and bounds that are not in order.
 
     Returns:
-        The scores, in the unit of `mu`, as the kind of array that was given.
+        The scores, in the unit of `mu`, as an array of the input's type.
 
     Raises:
         ArgumentError: a negative sigma, or lower >= upper (on lazy arrays when computed); arrays
             of several libraries or that do not fit each other.
-        UnknownNameError: another NaN policy.
+        UnknownNameError: an unknown policy for NaN.
     """
     return CensoredLogistic.formula("crps")(
         mu, sigma, lower, upper, y, check=check, dim=dim, weights=weights, nan=nan

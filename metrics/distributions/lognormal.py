@@ -110,8 +110,8 @@ def _density(ops: Any, z: Any) -> Any:
 
 
 def _cdf(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    found = ops.ndtr(_standardised(ops, mu, sigma, y)[0]) + 0 * mu
-    return ops.where(y != y, y, found)
+    level = ops.ndtr(_standardised(ops, mu, sigma, y)[0]) + 0 * mu
+    return ops.where(y != y, y, level)
 
 
 def _log_score(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
@@ -127,10 +127,10 @@ def _log_score(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
 
 def _log_score_partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
     there = (y > 0) & (y < math.inf)
-    kept = ops.where(there, y, ops.full_like(y, 1.0))
-    z = (ops.log(kept) - mu) / sigma
+    safe = ops.where(there, y, ops.full_like(y, 1.0))
+    z = (ops.log(safe) - mu) / sigma
     nothing = ops.full_like(z, 0.0)
-    parts = (-z / sigma, (1 - z * z) / sigma, (1 + z / sigma) / kept)
+    parts = (-z / sigma, (1 - z * z) / sigma, (1 + z / sigma) / safe)
     return tuple(ops.where(there, part, nothing) for part in parts)
 
 
@@ -154,7 +154,7 @@ class Lognormal(ClosedForm, kind="lognormal"):
     Args:
         mu: mean of the logarithm; no unit.
         sigma: standard deviation of the logarithm, 0 or more; no unit.
-        positive: see `ClosedForm`.
+        positive: True to skip the check that the parameters are valid.
     """
 
     mu: Any
@@ -204,9 +204,9 @@ def crps_lognormal(
         check: refuse a negative sigma.
 
     Returns:
-        The scores, in the unit of `y`, as the kind of array that was given.
+        The scores, in the unit of `y`, as an array of the input's type.
 
     Raises:
-        ArgumentError: a negative sigma, arrays that do not fit each other.
+        ArgumentError: a negative sigma, arrays that do not match.
     """
     return Lognormal.formula("crps")(mu, sigma, y, check=check, dim=dim, weights=weights, nan=nan)

@@ -52,11 +52,11 @@ def crps_normal_mixture(
         check: refuse a negative sigma and weights that are no shares.
 
     Returns:
-        The scores, in the unit of `mu`, as the kind of array that was given.
+        The scores, in the unit of `mu`, as an array of the input's type.
 
     Raises:
         ArgumentError: a negative sigma, weights that are no shares (on lazy arrays when
-            computed), arrays that do not fit each other.
+            computed), arrays that do not match.
     """
     shares_dim = 0 if getattr(component_weights, "ndim", 1) == 1 and isinstance(
         component_dim, int
@@ -143,10 +143,10 @@ def check_components(sigma: Any, shares: Any) -> None:
         ArgumentError: a negative sigma, or weights that are negative or do not add up to 1.
     """
     if bool((sigma < 0).any()):
-        raise ArgumentError("sigma", f"the lowest is {float(sigma.min()):.6g}", "Give 0 or more")
+        raise ArgumentError("sigma", f"the lowest is {float(sigma.min()):.6g}", "Pass 0 or more")
     if bool((shares < 0).any()):
         raise ArgumentError(
-            "component_weights", f"the lowest is {float(shares.min()):.6g}", "Give shares"
+            "component_weights", f"the lowest is {float(shares.min()):.6g}", "Pass 0 or more"
         )
     total = shares.sum(0)
     off = abs(total - 1) > _OFF

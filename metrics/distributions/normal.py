@@ -50,7 +50,7 @@ def crps_normal(
             be negative passes False: the check waits for the GPU.
 
     Returns:
-        The scores, in the unit of `mu`, as the kind of array that was given.
+        The scores, in the unit of `mu`, as an array of the input's type.
 
     Examples:
         >>> from ens10.metrics import crps_normal
@@ -59,8 +59,8 @@ def crps_normal(
 
     Raises:
         ArgumentError: a negative sigma (on lazy arrays when they are computed), arrays of
-            several libraries, shapes, coordinates or units that do not fit.
-        UnknownNameError: another policy for NaN.
+            several libraries, shapes, coordinates or units that do not match.
+        UnknownNameError: an unknown policy for NaN.
     """
     arrays = {"mu": mu, "sigma": sigma, "y": y}
     score = apply(_SCORE, arrays, options={"check": check}, attrs={"estimator": "normal"})
@@ -293,12 +293,12 @@ def crps_truncated_normal(
             head guarantees the domain passes False: looking waits for the device.
 
     Returns:
-        The scores, in the unit of `mu`, as the kind of array that was given.
+        The scores, in the unit of `mu`, as an array of the input's type.
 
     Raises:
         ArgumentError: a negative sigma, or lower >= upper (on lazy arrays when computed); arrays
             of several libraries or that do not fit each other.
-        UnknownNameError: another NaN policy.
+        UnknownNameError: an unknown policy for NaN.
     """
     return TruncatedNormal.formula("crps")(
         mu, sigma, lower, upper, y, check=check, dim=dim, weights=weights, nan=nan
@@ -352,12 +352,12 @@ def crps_censored_normal(
         check: refuse a negative sigma and bounds that are not in order.
 
     Returns:
-        The scores, in the unit of `mu`, as the kind of array that was given.
+        The scores, in the unit of `mu`, as an array of the input's type.
 
     Raises:
         ArgumentError: a negative sigma, or lower >= upper (on lazy arrays when computed); arrays
             of several libraries or that do not fit each other.
-        UnknownNameError: another NaN policy.
+        UnknownNameError: an unknown policy for NaN.
     """
     return CensoredNormal.formula("crps")(
         mu, sigma, lower, upper, y, check=check, dim=dim, weights=weights, nan=nan

@@ -41,8 +41,8 @@ class _Families(Mapping[str, type[ClosedForm]]):
 
 
 def _closed_forms() -> dict[str, type[ClosedForm]]:
-    known = ((kind, CLASSES[kind]) for kind in kinds())
-    return {kind: found for kind, found in known if issubclass(found, ClosedForm)}
+    pairs = ((kind, CLASSES[kind]) for kind in kinds())
+    return {kind: cls for kind, cls in pairs if issubclass(cls, ClosedForm)}
 
 
 FAMILIES: Mapping[str, type[ClosedForm]] = _Families()
@@ -78,14 +78,14 @@ def location_scale(
         df: degrees of freedom of a Student's t, above 1/2 for a finite CRPS.
 
     Raises:
-        UnknownNameError: another kind.
+        UnknownNameError: an unknown kind.
         ArgumentError: the shapes differ.
     """
-    if kind not in (known := location_scale_kinds()):
-        raise UnknownNameError("family", kind, known)
-    found, options = FAMILIES[kind], {"lower": lower, "upper": upper, "df": df}
-    more = {name: value for name, value in options.items() if name in found.parameters}
-    build: Any = found
+    if kind not in (available := location_scale_kinds()):
+        raise UnknownNameError("family", kind, available)
+    cls, options = FAMILIES[kind], {"lower": lower, "upper": upper, "df": df}
+    more = {name: value for name, value in options.items() if name in cls.parameters}
+    build: Any = cls
     forecast: ClosedForm = build(mu=mu, sigma=sigma, positive=True, **more)
     return forecast
 
@@ -93,8 +93,8 @@ def location_scale(
 def location_scale_kinds() -> tuple[str, ...]:
     """Kinds of a location and a scale, and of bounds and degrees of freedom at most."""
     options = {"mu", "sigma", "lower", "upper", "df"}
-    known = {k: found.parameters for k, found in FAMILIES.items()}
-    return tuple(k for k, p in known.items() if set(p) <= options and p["mu"].unit == "target")
+    parameters = {k: cls.parameters for k, cls in FAMILIES.items()}
+    return tuple(k for k, p in parameters.items() if set(p) <= options and p["mu"].unit == "target")
 
 
 def kind_of(forecast: xr.Dataset | xr.DataArray, argument: str = "forecast") -> type[Distribution]:

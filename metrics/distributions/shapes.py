@@ -181,15 +181,15 @@ def square_between(
     linear = ops.where(lo >= 0, gap, ops.where(last > 0, last, zero))
     linear = ops.where(last == last, linear, last)
     change = shape.square_integral(ops, hi) - shape.square_integral(ops, lo)
-    found = linear + scale * change
+    integral = linear + scale * change
     close = gap < _CLOSE * scale
     if ops.some(close):
         start, width = ops.where(close, lo, zero), ops.where(close, gap / scale, zero)
         mean: Any = 0.0
         for node, weight in zip(_NODES, _WEIGHTS, strict=True):
             mean = mean + 0.5 * weight * shape.cdf(ops, start + 0.5 * (node + 1) * width) ** 2
-        found = ops.where(close, gap * mean, found)
-    return found
+        integral = ops.where(close, gap * mean, integral)
+    return integral
 
 
 def _horner(coefficients: list[Any], x: Any) -> Any:

@@ -130,12 +130,12 @@ def is_narrow(_ops: Any, _middle: Any, h: Any) -> Any:
 def taylor(ops: Any, middle: Any, h: Any) -> list[Any]:
     """With T = tanh(x / 2): f' = -T f and T' = (1 - T^2) / 2."""
     t = [ops.tanh(0.5 * middle)]
-    found = [ops.full_like(h, 1.0)]
+    coefficients = [ops.full_like(h, 1.0)]
     for n in range(TERMS - 1):
-        found.append(-h * sum(t[i] * found[n - i] for i in range(n + 1)) / (n + 1))
+        coefficients.append(-h * sum(t[i] * coefficients[n - i] for i in range(n + 1)) / (n + 1))
         square = sum(t[i] * t[n - i] for i in range(n + 1))
         t.append(0.5 * h * (1.0 * (n == 0) - square) / (n + 1))
-    return found
+    return coefficients
 
 
 def log_over(ops: Any, x: Any) -> Any:

@@ -134,10 +134,10 @@ def is_narrow(ops: Any, middle: Any, h: Any) -> Any:
 def taylor(ops: Any, middle: Any, h: Any) -> list[Any]:
     """exp(-middle h t - h^2 t^2 / 2) in powers of t."""
     a, b = -middle * h, -h * h
-    found = [ops.full_like(h, 1.0), a]
+    coefficients = [ops.full_like(h, 1.0), a]
     for n in range(1, TERMS - 1):
-        found.append((a * found[n] + b * found[n - 1]) / (n + 1))
-    return found
+        coefficients.append((a * coefficients[n] + b * coefficients[n - 1]) / (n + 1))
+    return coefficients
 
 
 def _mills(ops: Any, x: Any) -> Any:

@@ -97,10 +97,10 @@ def _standard(mu: Any, sigma: Any, y: Any) -> Any:
 
 
 def _value(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    z, held = _standard(mu, sigma, y), np.where(df > _LEAST, df, 1.0)
-    by_y = 2 * _below(held, z) - 1
+    z, valid_df = _standard(mu, sigma, y), np.where(df > _LEAST, df, 1.0)
+    by_y = 2 * _below(valid_df, z) - 1
     distance = np.where(y == mu, 0.0, y - mu)
-    spread = sigma * _rest(held, np.where(sigma == 0, 0.0, z))
+    spread = sigma * _rest(valid_df, np.where(sigma == 0, 0.0, z))
     score = np.where(sigma == 0, np.abs(distance), distance * by_y + spread)
     score = np.where((df <= _LEAST) & (sigma > 0), math.inf, score)
     return np.where(np.isnan(df) | np.isnan(sigma) | np.isnan(distance), np.nan, score)
@@ -108,11 +108,11 @@ def _value(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> Any:
 
 def _partials(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
     undefined = df <= _LEAST  # where the score is infinite, it has no slope
-    z, held = _standard(mu, sigma, y), np.where(undefined, 1.0, df)
-    by_y = np.where(sigma == 0, np.sign(y - mu), 2 * _below(held, z) - 1)
-    by_df = np.where(sigma == 0, 0.0, sigma * _by_df(held, z))
-    found = (by_df, -by_y, _rest(held, z), by_y)
-    return tuple(np.where(undefined, 0.0, part) for part in found)
+    z, valid_df = _standard(mu, sigma, y), np.where(undefined, 1.0, df)
+    by_y = np.where(sigma == 0, np.sign(y - mu), 2 * _below(valid_df, z) - 1)
+    by_df = np.where(sigma == 0, 0.0, sigma * _by_df(valid_df, z))
+    partials = (by_df, -by_y, _rest(valid_df, z), by_y)
+    return tuple(np.where(undefined, 0.0, part) for part in partials)
 
 
 def _by_df(df: Any, z: Any) -> Any:
@@ -190,8 +190,8 @@ class StudentT(ClosedForm, kind="student_t"):
     Args:
         df: degrees of freedom, above 0; inf is the normal distribution; no unit.
         mu: location, (..., H, W), target units.
-        sigma: scale, 0 or more, likewise.
-        positive: see `ClosedForm`.
+        sigma: scale, 0 or more, with the shape and units of `mu`.
+        positive: True to skip the check that the parameters are valid.
     """
 
     df: Any
@@ -246,10 +246,10 @@ def crps_student_t(
         check: refuse parameters outside their domain.
 
     Returns:
-        The scores, in the unit of `mu`, as the kind of array that was given.
+        The scores, in the unit of `mu`, as an array of the input's type.
 
     Raises:
-        ArgumentError: parameters outside their domain, arrays that do not fit each other.
+        ArgumentError: parameters outside their domain, arrays that do not match.
     """
     return StudentT.formula("crps")(
         df, mu, sigma, y, check=check, dim=dim, weights=weights, nan=nan

@@ -55,16 +55,16 @@ def standard(ops: Any, shape: Shape, arguments: tuple[Any, ...]) -> Standard:
 
 def parts_of(ops: Any, shape: Shape, window: Window) -> Parts:
     """By series where the window is narrow, in closed form elsewhere."""
-    found = shape.central(ops, window)
+    parts = shape.central(ops, window)
     middle, h = window.lower + 0.5 * window.w, 0.5 * window.w
     small = shape.is_narrow(ops, middle, h)
     beyond = ~small & (window.lower > 0)
     if ops.some(beyond):
-        found = _chosen(ops, beyond, shape.tail(ops, window), found)
+        parts = _chosen(ops, beyond, shape.tail(ops, window), parts)
     if ops.some(small):
         h = ops.where(small, h, ops.full_like(h, 0.01))
-        found = _chosen(ops, small, narrow(ops, shape, window, middle, h), found)
-    return found
+        parts = _chosen(ops, small, narrow(ops, shape, window, middle, h), parts)
+    return parts
 
 
 def _chosen(ops: Any, where: Any, those: Parts, others: Parts) -> Parts:
@@ -195,5 +195,5 @@ def quantile(standard_cdf: Function, standard_quantile: Function, ops: Any, *arg
         return ops.where(finite, inside, 0.5 + 0.5 * ops.sign(bound))
 
     low, high = level(a), level(b)
-    found = mu + sigma * standard_quantile(ops, low + p * (high - low))
-    return ops.minimum(ops.maximum(found, a), b)
+    value = mu + sigma * standard_quantile(ops, low + p * (high - low))
+    return ops.minimum(ops.maximum(value, a), b)

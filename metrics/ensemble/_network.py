@@ -17,15 +17,15 @@ def exchanges(n: int) -> npt.NDArray[np.int64]:
         Shape (exchanges, 2): the place that gets the lower and the one that gets the higher
         number, in order.
     """
-    found = []
+    pairs = []
     p = 1 << max((n - 1).bit_length() - 1, 0)
     first = p
     while p > 0:
         q, r, d = first, 0, p
         while True:
-            found += [(i, i + d) for i in range(n - d) if i & p == r]
+            pairs += [(i, i + d) for i in range(n - d) if i & p == r]
             if q == p:
                 break
             d, q, r = q - p, q // 2, p
         p //= 2
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)

@@ -42,8 +42,8 @@ class CompiledEnsemble(torch.autograd.Function):
         members, y = ctx.saved_tensors
         from ens10.metrics.ensemble import loops
 
-        found = loops.gradients(_numpy(members), _numpy(y), _numpy(grad), ctx.factor)
-        by_members, by_y = (torch.from_numpy(a) for a in found)
+        gradients = loops.gradients(_numpy(members), _numpy(y), _numpy(grad), ctx.factor)
+        by_members, by_y = (torch.from_numpy(a) for a in gradients)
         return by_members, by_y, None
 
 
@@ -63,10 +63,10 @@ class CompiledNormal(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Gradients for mu, sigma and y."""
-        given = (_numpy(t) for t in (*ctx.saved_tensors, grad))
+        arrays = (_numpy(t) for t in (*ctx.saved_tensors, grad))
         from ens10.metrics.ensemble import normal_loops
 
-        by_mu, by_sigma = (torch.from_numpy(a) for a in normal_loops.gradients(*given))
+        by_mu, by_sigma = (torch.from_numpy(a) for a in normal_loops.gradients(*arrays))
         return by_mu, by_sigma, -by_mu if ctx.needs_input_grad[2] else None
 
 
@@ -121,12 +121,12 @@ def _counts(x: Tensor) -> Tensor:
         ranks = torch.arange(1 - M, M, 2, dtype=x.dtype, device=x.device)
         weights = ranks.view(-1, *[1] * (x.ndim - 1)).expand_as(x)
         return torch.empty_like(x).scatter_(0, torch.argsort(x, dim=0), weights)
-    found, gap = torch.zeros_like(x), torch.empty_like(x[0])
+    counts, gap = torch.zeros_like(x), torch.empty_like(x[0])
     for i, j in combinations(range(M), 2):
         torch.sub(x[i], x[j], out=gap).sign_()
-        found[i] += gap
-        found[j] -= gap
-    return found
+        counts[i] += gap
+        counts[j] -= gap
+    return counts
 
 
 def crps_weighted(

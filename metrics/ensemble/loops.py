@@ -222,8 +222,8 @@ def _scores(x: Array, y: Any, factor: float | None) -> list[Array]:
     out = [np.empty(x.shape[1:], x.dtype) for _ in range(1 if factor is not None else 2)]
     of_type = None if factor is None else x.dtype.type(factor)
     if y.size:
-        for (members, observed), made in flat_pieces([x, y], out, points):
-            _crps(members, contiguous(observed), _merges(len(x)), of_type, made[0], made[-1])
+        for (members, observed), results in flat_pieces([x, y], out, points):
+            _crps(members, contiguous(observed), _merges(len(x)), of_type, results[0], results[-1])
     return [a.transpose(back) for a in out]
 
 
@@ -250,7 +250,7 @@ def gradients(x: Array, y: Array, grad: Array, factor: float) -> tuple[Array, Ar
     by_x, by_y = np.empty_like(x), np.empty(x.shape[1:], x.dtype)
     side, pair = x.dtype.type(1 / M), x.dtype.type(factor / M**2)
     if x.size:
-        for (members, observed, outer), made in flat_pieces([x, y, grad], [by_x, by_y], points):
+        for (members, observed, outer), results in flat_pieces([x, y, grad], [by_x, by_y], points):
             inputs = members, contiguous(observed), contiguous(outer)
-            _gradients(*inputs, side, pair, *made)
+            _gradients(*inputs, side, pair, *results)
     return by_x.transpose(back), by_y.transpose(back[1:] - 1)

@@ -15,7 +15,7 @@ EventEstimator = Literal["plain", "fair"]
 
 
 def check_probability(name: str, values: Any) -> None:
-    """Refuse probabilities outside [0, 1]; NaN is let through.
+    """Refuse probabilities outside [0, 1]; NaN is accepted.
 
     Args:
         name: of the argument.
@@ -31,12 +31,12 @@ def check_probability(name: str, values: Any) -> None:
             name,
             f"{int(outside.sum())} values are not between 0 and 1, "
             f"from {float(worst.min()):.9g} to {float(worst.max()):.9g}",
-            "Give probabilities, not per cent",
+            "Pass probabilities, not per cent",
         )
 
 
 def check_event(name: str, values: Any) -> None:
-    """Refuse what is not 0 or 1 (or True or False); NaN is let through.
+    """Refuse events other than 0 and 1 (or False and True); NaN is accepted.
 
     Raises:
         ArgumentError: other values.
@@ -47,18 +47,18 @@ def check_event(name: str, values: Any) -> None:
         raise ArgumentError(
             name,
             f"{int(other.sum())} values are neither 0 nor 1, such as {float(first):.6g}",
-            "Give 1 where the event happened, see exceedance_event",
+            "Pass 1 where the event happened, see exceedance_event",
         )
 
 
 def check_estimator(estimator: str, members: int, nan: str) -> None:
     """Refuse an estimator that is unknown or undefined for the number of members.
 
-    With "skip-members" the number is that of the points, which are then NaN instead.
+    With "skip-members" the number differs between points; scores are NaN where it is too small.
 
     Raises:
-        UnknownNameError: another estimator.
-        ArgumentError: the fair one of a single member.
+        UnknownNameError: an unknown estimator.
+        ArgumentError: the fair estimator with a single member.
     """
     if estimator not in get_args(EventEstimator):
         raise UnknownNameError("estimator", estimator, get_args(EventEstimator))
@@ -66,16 +66,18 @@ def check_estimator(estimator: str, members: int, nan: str) -> None:
         raise ArgumentError(
             "members",
             f"the fair estimator is undefined for {members} member{'' if members == 1 else 's'}",
-            "Give two or more, or take the plain estimator",
+            "Pass two or more, or use the plain estimator",
         )
 
 
 def check_members(members: Any, member_dim: int | str, estimator: str, nan: str) -> None:
-    """The same before anything lazy is built; an axis that is not there is refused later.
+    """Check estimator and number of members before lazy arrays are built.
+
+    An axis that does not exist is refused later.
 
     Raises:
-        UnknownNameError: another estimator.
-        ArgumentError: the fair one of a single member, or a Dataset in the place of an array.
+        UnknownNameError: an unknown estimator.
+        ArgumentError: the fair estimator with a single member, or a Dataset instead of an array.
     """
     refuse_datasets({"members": members})
     if isinstance(members, xr.DataArray):
@@ -101,7 +103,7 @@ Array = npt.NDArray[Any]
 
 
 def happened(y: Array, threshold: Array, *, strict: bool) -> Array:
-    """1 where y lies above the threshold, 0 where not, NaN where one of them is NaN."""
+    """Return 1 where y is above the threshold, 0 elsewhere, NaN where one of them is NaN."""
     above = (y > threshold if strict else y >= threshold).astype(np.result_type(y, threshold))
     return np.where(np.isnan(y) | np.isnan(threshold), np.nan, above).astype(above.dtype)
 
@@ -109,9 +111,9 @@ def happened(y: Array, threshold: Array, *, strict: bool) -> Array:
 def share_above(
     members: Array, threshold: Array, *, strict: bool, nan: str
 ) -> tuple[Array, Array | int]:
-    """The share of members above the threshold, and how many members it is of.
+    """Return the share of members above the threshold, and the number of members present.
 
-    The share is a quotient of two whole numbers, so equal shares are equal bits.
+    The share is a quotient of two integers, so that equal shares are bitwise equal.
     """
     shape = np.broadcast_shapes(members.shape[1:], threshold.shape)
     above, there = np.zeros(shape, members.dtype), np.zeros(shape, members.dtype)
@@ -124,18 +126,18 @@ def share_above(
 
 
 def happened_or_0(member: Array, threshold: Array, strict: bool) -> Array:
-    """Whether values lie above the threshold; a NaN does not."""
+    """Return True where values are above the threshold; False for NaN."""
     above: Array = member > threshold if strict else member >= threshold
     return above
 
 
 def exceedance(members: Array, threshold: Array, *, strict: bool, nan: str) -> Array:
-    """The share of members above the threshold."""
+    """Return the share of members above the threshold."""
     return share_above(members, threshold, strict=strict, nan=nan)[0]
 
 
 def brier(probability: Array, event: Array, *, check: bool = True) -> Array:
-    """(p - o)^2."""
+    """Return the Brier score (p - o)^2."""
     if check:
         check_probability("probability", probability)
         check_event("event", event)
@@ -145,7 +147,7 @@ def brier(probability: Array, event: Array, *, check: bool = True) -> Array:
 def brier_of_members(
     members: Array, y: Array, threshold: Array, *, estimator: str, strict: bool, nan: str
 ) -> Array:
-    """(p - o)^2 with p the share of members above, less p (1 - p) / (M - 1) if fair."""
+    """Return (p - o)^2, p the share of members above, less p (1 - p) / (M - 1) if fair."""
     check_estimator(estimator, len(members), nan)
     p, present = share_above(members, threshold, strict=strict, nan=nan)
     score = (p - happened(y, threshold, strict=strict)) ** 2
@@ -157,7 +159,7 @@ def brier_of_members(
 def rps_of_members(
     members: Array, y: Array, thresholds: Array, *, normalised: bool, **options: Any
 ) -> Array:
-    """The sum of the Brier scores of all thresholds, which come first."""
+    """Return the sum of the Brier scores over the thresholds, which are the first axis."""
     check_rising(thresholds)
     total = sum(brier_of_members(members, y, t, **options) for t in thresholds)
     return np.asarray(total) / (len(thresholds) if normalised else 1)
@@ -170,13 +172,13 @@ def check_rising(thresholds: Any) -> None:
         ArgumentError: such thresholds.
     """
     if len(thresholds) < 1:
-        raise ArgumentError("thresholds", "there are none", "Give one or more")
+        raise ArgumentError("thresholds", "there are none", "Pass one or more")
     if bool((thresholds[1:] < thresholds[:-1]).any()):
         raise ArgumentError("thresholds", "they do not rise", "Sort them along their axis")
 
 
 def rps(probabilities: Array, category: Array, *, normalised: bool, check: bool) -> Array:
-    """The sum over categories of the squared differences of the two distribution functions."""
+    """Return the sum over categories of squared differences of cumulative probabilities."""
     if check:
         check_categories(probabilities, category)
     total = np.zeros(np.broadcast_shapes(probabilities.shape[1:], category.shape))
@@ -190,15 +192,15 @@ def rps(probabilities: Array, category: Array, *, normalised: bool, check: bool)
 
 
 def check_categories(probabilities: Any, category: Any) -> None:
-    """Refuse what are no probabilities of categories, or no categories; NaN is let through.
+    """Refuse invalid category probabilities and category numbers; NaN is accepted.
 
     Raises:
         ArgumentError: fewer than two categories, probabilities outside [0, 1] or whose sum is
-            not 1, categories that are no whole numbers from 0 to one less than there are.
+            not 1, categories that are not whole numbers from 0 to K - 1.
     """
     n = len(probabilities)
     if n < 2:
-        raise ArgumentError("probabilities", f"{n} categories", "Give two or more")
+        raise ArgumentError("probabilities", f"{n} categories", "Pass two or more")
     check_probability("probabilities", probabilities)
     off = abs(probabilities.sum(0) - 1)
     if bool((off > 1e-4).any()):
@@ -220,7 +222,7 @@ def check_categories(probabilities: Any, category: Any) -> None:
 def logarithmic(
     probability: Array, event: Array, *, clip: float, base: float, check: bool
 ) -> Array:
-    """-log of the probability of what happened."""
+    """Return minus the logarithm of the probability of the observed outcome."""
     if check:
         check_probability("probability", probability)
         check_event("event", event)

@@ -20,7 +20,7 @@ Tensor = torch.Tensor
 
 
 def exceedance(members: Tensor, threshold: Tensor, *, strict: bool, nan: str) -> Tensor:
-    """The share of members above the threshold; no gradient."""
+    """Return the share of members above the threshold; no gradient."""
     return _share_above(members.detach(), threshold.detach(), strict, nan)[0]
 
 
@@ -36,13 +36,13 @@ def _share_above(
 
 
 def happened(y: Tensor, threshold: Tensor, *, strict: bool) -> Tensor:
-    """1 where y lies above the threshold, 0 where not, NaN where one of them is NaN."""
+    """Return 1 where y is above the threshold, 0 elsewhere, NaN where one of them is NaN."""
     above = (y > threshold if strict else y >= threshold).to(y.dtype)
     return above.masked_fill(y.isnan() | threshold.isnan(), torch.nan)
 
 
 def brier(probability: Tensor, event: Tensor, *, check: bool = True) -> Tensor:
-    """(p - o)^2."""
+    """Return the Brier score (p - o)^2."""
     if check:
         check_probability("probability", probability.detach())
         check_event("event", event.detach())
@@ -54,7 +54,7 @@ def brier(probability: Tensor, event: Tensor, *, check: bool = True) -> Tensor:
 def brier_of_members(
     members: Tensor, y: Tensor, threshold: Tensor, *, estimator: str, strict: bool, nan: str
 ) -> Tensor:
-    """(p - o)^2 with p the share of members above, less p (1 - p) / (M - 1) if fair."""
+    """Return (p - o)^2, p the share of members above, less p (1 - p) / (M - 1) if fair."""
     check_estimator(estimator, len(members), nan)
     members, y, threshold = members.detach(), y.detach(), threshold.detach()
     p, present = _share_above(members, threshold, strict, nan)
@@ -74,7 +74,7 @@ def rps_of_members(
     strict: bool,
     nan: str,
 ) -> Tensor:
-    """The sum of the Brier scores of all thresholds, which come first."""
+    """Return the sum of the Brier scores over the thresholds, which are the first axis."""
     check_rising(thresholds)
     scores = [
         brier_of_members(members, y, t, estimator=estimator, strict=strict, nan=nan)
@@ -84,7 +84,7 @@ def rps_of_members(
 
 
 def rps(probabilities: Tensor, category: Tensor, *, normalised: bool, check: bool) -> Tensor:
-    """The sum over categories of the squared differences of the two distribution functions."""
+    """Return the sum over categories of squared differences of cumulative probabilities."""
     if check:
         check_categories(probabilities.detach(), category.detach())
     missing = probabilities.isnan().any(0) | category.isnan()
@@ -98,7 +98,7 @@ def rps(probabilities: Tensor, category: Tensor, *, normalised: bool, check: boo
 def logarithmic(
     probability: Tensor, event: Tensor, *, clip: float, base: float, check: bool
 ) -> Tensor:
-    """-log of the probability of what happened."""
+    """Return minus the logarithm of the probability of the observed outcome."""
     if check:
         check_probability("probability", probability.detach())
         check_event("event", event.detach())

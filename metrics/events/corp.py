@@ -25,20 +25,21 @@ _MOST_DRAWN = 200_000_000  # numbers of float64 for one diagram
 
 
 def corp_decomposition(sums: xr.Dataset) -> xr.Dataset:
-    """Miscalibration, discrimination and uncertainty of the mean Brier score.
+    """Decompose the mean Brier score into miscalibration, discrimination and uncertainty.
 
     brier = miscalibration - discrimination + uncertainty, with the scores of the forecast, of the
     forecast recalibrated by isotonic regression, and of the observed frequency (Dimitriadis,
-    Gneiting and Jordan 2021, doi:10.1073/pnas.2016191118). Both parts are 0 or more.
+    Gneiting and Jordan 2021, doi:10.1073/pnas.2016191118). The first two are 0 or more.
 
     Args:
-        sums: of `event_sums` with `members`, `digits` or `bins="unique"`, merged at will.
+        sums: result of `event_sums` with `members`, `digits` or `bins="unique"`, or several of
+            them merged.
 
     Returns:
         A Dataset of `brier` and the three terms, over the dimensions of `sums` without `bin`.
 
     Raises:
-        ArgumentError: not such sums.
+        ArgumentError: sums of another function.
     """
     check_pooled(sums)
     total, events, w = whole(sums["weight"]), sums["event"], sums["weight"]
@@ -63,26 +64,28 @@ def corp_diagram(
     independent: float = 1.0,
     resamples: int = 1000,
 ) -> xr.Dataset:
-    """The recalibrated probability of each forecast probability, with a band of consistency.
+    """Return the recalibrated probability of each forecast probability, with a consistency band.
 
-    The band is that of forecasts that are reliable: forecasts are drawn anew from those there
-    are, events from the forecasts, and the isotonic fit is made again (Dimitriadis, Gneiting and
-    Jordan 2021, doi:10.1073/pnas.2016191118, with `resamples` draws).
+    The band holds if the forecast is reliable: forecasts are resampled, events are drawn from the
+    forecasts, and the isotonic regression is repeated (Dimitriadis, Gneiting and Jordan 2021,
+    doi:10.1073/pnas.2016191118, with `resamples` draws).
 
     Args:
-        sums: of `event_sums` with `members`, `digits` or `bins="unique"`, merged at will.
-        seed: of the draws.
-        level: of the band at each probability, in (0, 1).
-        independent: how many independent points there are for each point; below 1 where
-            neighbours or following dates are alike, which makes the band wider.
+        sums: result of `event_sums` with `members`, `digits` or `bins="unique"`, or several of
+            them merged.
+        seed: seed of the draws.
+        level: coverage of the band at each probability, in (0, 1).
+        independent: effective number of independent points per point; below 1 where neighbours
+            or successive dates are correlated, which makes the band wider.
         resamples: number of draws.
 
     Returns:
         A Dataset of `forecast`, `recalibrated`, `band_lower`, `band_upper` (NaN for probabilities
-        that nobody gave), `count` and `share` (of the weight) over the dimensions of `sums`.
+        that were never forecast), `count` and `share` (of the weight) over the dimensions of
+        `sums`.
 
     Raises:
-        ArgumentError: not such sums; numbers out of range; too many different probabilities.
+        ArgumentError: sums of another function; numbers out of range; too many probabilities.
     """
     check_pooled(sums)
     check_band(level, independent, resamples)
@@ -90,7 +93,7 @@ def corp_diagram(
         raise ArgumentError(
             "resamples",
             f"{resamples} draws of {sums.sizes['bin']} probabilities take too much memory",
-            "Draw less, or round the probabilities with digits=3",
+            "Draw fewer, or round the probabilities with digits=3",
         )
     w = sums["weight"]
     share = _whole_bins(w / whole(w))
@@ -103,7 +106,7 @@ def corp_diagram(
         dask="parallelized",
         output_dtypes=[np.float64, np.float64],
     )
-    found = {
+    variables = {
         "forecast": sums["bin"].reset_coords(drop=True).where(w > 0).transpose(*w.dims),
         "recalibrated": recalibrated(sums).where(w > 0),
         "band_lower": lower.where(w > 0),
@@ -112,11 +115,11 @@ def corp_diagram(
         "share": share,
     }
     attrs = {"bins": sums.attrs["bins"], "level": level, "independent": independent}
-    return table(found, attrs)
+    return table(variables, attrs)
 
 
 def recalibrated(sums: xr.Dataset) -> xr.DataArray:
-    """The isotonic regression of events on forecast probabilities, at each of these."""
+    """Return the isotonic regression of events on forecast probabilities."""
     fit: xr.DataArray = xr.apply_ufunc(
         isotonic,
         *(_whole_bins(sums["event"]), _whole_bins(sums["weight"])),
@@ -133,7 +136,7 @@ def _whole_bins(array: xr.DataArray) -> xr.DataArray:
 
 
 def isotonic(total: Array, weight: Array) -> Array:
-    """The rising sequences that are nearest to total / weight in weighted squares.
+    """Return the non-decreasing fit to total / weight with the least weighted squared error.
 
     Args:
         total: sums of weight times value, (..., points).

@@ -1,4 +1,4 @@
-"""From sums per forecast probability to the Brier decomposition, reliability, ROC and value."""
+"""Brier decomposition, reliability diagram, ROC curve and economic value from `event_sums`."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from ens10.metrics.events.sums import PARTS
 
 
 def brier_decomposition(sums: xr.Dataset, *, bias_corrected: bool = False) -> xr.Dataset:
-    """Murphy's decomposition of the Brier score, with the terms of forecasts that differ in a bin.
+    """Decompose the Brier score (Murphy), with terms for different forecasts within a bin.
 
     brier = reliability - resolution + uncertainty + within_bin_variance - within_bin_covariance
     holds for every choice of bins (Murphy 1973; Stephenson et al. 2008,
@@ -23,15 +23,15 @@ def brier_decomposition(sums: xr.Dataset, *, bias_corrected: bool = False) -> xr
     equal, as with `members`, `digits` or "unique" bins.
 
     The corrected terms (Ferro and Fricker 2012, doi:10.1002/qj.1924; Broecker 2012,
-    doi:10.1007/s00382-011-1191-1) take out what the scatter of the observed frequencies of n_k
-    points adds to reliability and resolution: the sum over the bins of their estimated variance
-    o_k (1 - o_k) / (n_k - 1). Bins of one point have no such estimate and are left as they are.
+    doi:10.1007/s00382-011-1191-1) remove what the sampling error of the observed frequencies of
+    n_k points adds to reliability and resolution: the weighted sum over the bins of their
+    estimated variance o_k (1 - o_k) / (n_k - 1). Bins of one point are not corrected.
     With weights n_k is the effective number (sum w)^2 / sum w^2. Points are taken to be
     independent: neighbours on a grid are not, so there the correction is too small.
 
     Args:
-        sums: of `event_sums`, merged at will.
-        bias_corrected: whether the corrected terms are given; the identity holds all the same.
+        sums: result of `event_sums`, or several of them merged.
+        bias_corrected: True to return the corrected terms; the identity holds in both cases.
 
     Returns:
         A Dataset of `brier`, the five terms, and `generalised_resolution` (resolution -
@@ -67,21 +67,21 @@ def brier_decomposition(sums: xr.Dataset, *, bias_corrected: bool = False) -> xr
 
 
 def brier_of_sums(sums: xr.Dataset) -> xr.DataArray:
-    """The Brier score of all points."""
+    """Return the Brier score of all points."""
     squares = sums["probability_square"] - 2 * sums["product"] + sums["event"]
     return whole(squares) / whole(sums["weight"])
 
 
 def check_sums(sums: Any) -> None:
-    """Refuse what `event_sums` has not made.
+    """Refuse a Dataset that is not a result of `event_sums`.
 
     Raises:
         ArgumentError: parts or the dimension of bins are missing.
     """
     missing = sorted(set(PARTS) - set(map(str, getattr(sums, "data_vars", {}))))
     if missing or "bin" not in sums.dims or "bins" not in sums.attrs:
-        told = ", ".join(missing) or "bins"
-        raise ArgumentError("sums", f"no sums of events, without {told}", "Make with event_sums")
+        listed = ", ".join(missing) or "bins"
+        raise ArgumentError("sums", f"no sums of events, without {listed}", "Make with event_sums")
 
 
 def check_pooled(sums: xr.Dataset) -> None:
@@ -99,17 +99,17 @@ def check_pooled(sums: xr.Dataset) -> None:
         )
 
 
-def table(found: Mapping[str, xr.DataArray], attrs: Mapping[str, Any]) -> xr.Dataset:
-    """What was found, each said by its name and without the attributes of sums."""
+def table(variables: Mapping[str, xr.DataArray], attrs: Mapping[str, Any]) -> xr.Dataset:
+    """Return a Dataset of the variables, with `long_name` and without the attributes of sums."""
     named = {
         name: values.drop_attrs().assign_attrs(long_name=name.replace("_", " "), units="1")
-        for name, values in found.items()
+        for name, values in variables.items()
     }
     return xr.Dataset(named, attrs=attrs)
 
 
 def whole(part: xr.DataArray) -> xr.DataArray:
-    """The sum over all bins; NaN where one is missing."""
+    """Return the sum over all bins; NaN where one is missing."""
     return part.sum("bin", skipna=False)
 
 
@@ -118,7 +118,7 @@ def _sum(part: xr.DataArray) -> xr.DataArray:
 
 
 def _variance_of_rate(rate: xr.DataArray, w: xr.DataArray, squares: xr.DataArray) -> xr.DataArray:
-    """Estimated variance of an observed frequency; 0 where there is but one point."""
+    """Return the estimated variance of an observed frequency; 0 for a single point."""
     share = squares / (w * w).where(w > 0)  # 1 / n of equal weights
     several = share < 1 - 1e-9
     return (rate * (1 - rate) * share / (1 - share).where(several)).where(several, 0.0)
@@ -137,29 +137,28 @@ def reliability_diagram(
     resamples: int = 1000,
     seed: int | None = None,
 ) -> xr.Dataset:
-    """Mean forecast and observed frequency of each bin, with bands of consistency.
+    """Return mean forecast and observed frequency of each bin, with consistency bands.
 
-    In the band lies the observed frequency of a bin with the probability `level` if the forecast
-    is reliable (Broecker and Smith 2007, doi:10.1175/WAF993.1). "binomial" takes the quantiles of
-    the binomial distribution of n_k points with the bin's mean probability; "resampling" draws
-    the number of points of the bin as well, as those authors do (their frequencies depend on the
-    forecasts through the sums alone, so nothing else is needed).
+    If the forecast is reliable, the observed frequency of a bin lies in its band with probability
+    `level` (Broecker and Smith 2007, doi:10.1175/WAF993.1). "binomial" takes the quantiles of
+    the binomial distribution of n_k points with the bin's mean probability; "resampling" also
+    draws the number of points of the bin, as those authors do.
 
     Args:
-        sums: of `event_sums`, merged at will.
+        sums: result of `event_sums`, or several of them merged.
         band: "binomial" or "resampling".
-        level: of the bands, in (0, 1).
-        independent: how many independent points there are for each point; below 1 where
-            neighbours or following dates are alike, which makes the bands wider.
-        resamples: draws of "resampling".
-        seed: of the draws; needed for "resampling".
+        level: coverage of the bands, in (0, 1).
+        independent: effective number of independent points per point; below 1 where neighbours
+            or successive dates are correlated, which makes the bands wider.
+        resamples: number of draws of "resampling".
+        seed: seed of the draws; needed for "resampling".
 
     Returns:
         A Dataset of `forecast_mean`, `observed_frequency`, `band_lower`, `band_upper` (NaN for
         empty bins), `count` and `share` (of the weight) over the dimensions of `sums`.
 
     Raises:
-        UnknownNameError: another band.
+        UnknownNameError: an unknown band.
         ArgumentError: not the sums of `event_sums`; numbers out of range; no seed.
     """
     check_sums(sums)
@@ -177,7 +176,7 @@ def reliability_diagram(
     else:
         draw = partial(_resampled, tails=tails, resamples=resamples, seed=checked_seed(seed))
         lower, upper = _on_bins(draw, effective_number(sums, independent), w / whole(w), mean)
-    found = {
+    variables = {
         "forecast_mean": mean,
         "observed_frequency": rate,
         "band_lower": lower,
@@ -186,17 +185,17 @@ def reliability_diagram(
         "share": w / whole(w),
     }
     attrs = {"bins": sums.attrs["bins"], "band": band, "level": level, "independent": independent}
-    return table(found, attrs)
+    return table(variables, attrs)
 
 
 def effective_number(sums: xr.Dataset, independent: float) -> xr.DataArray:
-    """(sum w)^2 / sum w^2 of all points, times the share of independent ones, whole."""
+    """Return (sum w)^2 / sum w^2 times the share of independent points, rounded."""
     squares = whole(sums["weight_square"])
     return (whole(sums["weight"]) ** 2 / squares.where(squares > 0) * independent).round()
 
 
 def check_band(level: float, independent: float, resamples: int) -> None:
-    """Refuse numbers that make no band.
+    """Check the parameters of a consistency band.
 
     Raises:
         ArgumentError: such numbers.
@@ -210,18 +209,18 @@ def check_band(level: float, independent: float, resamples: int) -> None:
 
 
 def checked_seed(seed: int | None) -> int:
-    """The seed that was given.
+    """Return the seed, which must not be None.
 
     Raises:
-        ArgumentError: none was.
+        ArgumentError: the seed is None.
     """
     if seed is None:
-        raise ArgumentError("seed", "resampling needs one", "Give a whole number, such as seed=0")
+        raise ArgumentError("seed", "resampling needs one", "Pass a whole number, such as seed=0")
     return seed
 
 
 def _on_bins(kernel: Any, *arrays: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Two bounds of each bin, of arrays with or without the axis of bins."""
+    """Wrap a kernel that returns two bounds for each bin, for arrays with or without bins."""
     ready = [
         rechunked(a, {"bin": -1}) if a.chunks is not None and "bin" in a.dims else a for a in arrays
     ]
@@ -239,9 +238,9 @@ def _on_bins(kernel: Any, *arrays: xr.DataArray) -> tuple[xr.DataArray, xr.DataA
 def _binomial(n: Array, p: Array, *, tails: tuple[float, float]) -> tuple[Array, ...]:
     stats: Any = import_module("scipy.stats")
 
-    known = np.where(n > 0, n, np.nan)
+    number = np.where(n > 0, n, np.nan)
     p = np.clip(p, 0, 1)  # a mean may be above 1 by a rounding
-    return tuple(stats.binom.ppf(tail, known, p) / known for tail in tails)
+    return tuple(stats.binom.ppf(tail, number, p) / number for tail in tails)
 
 
 def _resampled(
@@ -262,18 +261,19 @@ def _resampled(
 
 
 def contingency_tables(sums: xr.Dataset) -> xr.Dataset:
-    """Hits, misses, false alarms and correct negatives, if one warns from each probability on.
+    """Return contingency tables for warnings issued at each probability threshold.
 
-    For yes-or-no forecasts (sums with `members=1` of probabilities 0 and 1) the table is the one
-    at the threshold 1.
+    For yes-or-no forecasts (sums with `members=1` of probabilities 0 and 1) use the table at the
+    threshold 1.
 
     Args:
-        sums: of `event_sums`, merged at will.
+        sums: result of `event_sums`, or several of them merged.
 
     Returns:
-        A Dataset of the four sums of weights over `threshold` and the dimensions of `sums`
-        without `bin`. A threshold is the lower edge of a bin or a probability: one warns where
-        the forecast is that or more; at the last one, infinity, never.
+        A Dataset of `hits`, `misses`, `false_alarms` and `correct_negatives` (sums of weights)
+        over `threshold` and the dimensions of `sums` without `bin`. A threshold is the lower edge
+        of a bin or a probability: a warning is issued where the forecast is at least as large;
+        at the last threshold, infinity, never.
 
     Raises:
         ArgumentError: not the sums of `event_sums`.
@@ -290,19 +290,26 @@ def contingency_tables(sums: xr.Dataset) -> xr.Dataset:
 
 
 def roc_curve(sums: xr.Dataset) -> xr.Dataset:
-    """Hit rate against false alarm rate, and the area below (Mason 1982).
+    """Return the ROC curve, hit rate against false alarm rate, and its area (Mason 1982).
 
     The area is by trapezoids. It equals the probability that an event had a higher forecast than
     a non-event, ties counting half (Mann and Whitney), if all probabilities of a bin are equal:
     with `members`, `digits` or "unique" bins. Wider bins make it smaller.
 
     Args:
-        sums: of `event_sums`, merged at will.
+        sums: result of `event_sums`, or several of them merged.
 
     Returns:
         A Dataset of `hit_rate` and `false_alarm_rate` over `threshold` (see
         `contingency_tables`) and the dimensions of `sums` without `bin`, and `area` without
         `threshold`; NaN where the event happened always or never.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import event_sums, roc_curve
+        >>> p, event = np.array([0.1, 0.4, 0.6, 0.9]), np.array([0, 1, 0, 1])
+        >>> float(roc_curve(event_sums(p, event, dim="all", digits=1))["area"])
+        0.75
 
     Raises:
         ArgumentError: not the sums of `event_sums`.
@@ -312,16 +319,16 @@ def roc_curve(sums: xr.Dataset) -> xr.Dataset:
     first, second = slice(None, -1), slice(1, None)
     width = _at(false_alarm_rate, first) - _at(false_alarm_rate, second)
     height = (_at(hit_rate, first) + _at(hit_rate, second)) / 2
-    found = {
+    variables = {
         "hit_rate": hit_rate,
         "false_alarm_rate": false_alarm_rate,
         "area": (width * height).sum("threshold", skipna=False),
     }
-    return table(found, tables.attrs)
+    return table(variables, tables.attrs)
 
 
 def rates(tables: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
-    """Hit rate and false alarm rate of `contingency_tables`; NaN where 0 is divided by 0."""
+    """Return hit rate and false alarm rate of `contingency_tables`; NaN for 0 / 0."""
     events = tables["hits"] + tables["misses"]
     others = tables["false_alarms"] + tables["correct_negatives"]
     hit_rate = tables["hits"] / events.where(events > 0)
@@ -329,14 +336,14 @@ def rates(tables: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
 
 
 def _from_each_on(part: xr.DataArray) -> xr.DataArray:
-    """Sums from each bin to the last, and 0 at the end, over thresholds."""
+    """Return sums from each bin to the last, and 0 at the end, over thresholds."""
     back = slice(None, None, -1)
     sums = part.isel(bin=back).cumsum("bin", skipna=False).isel(bin=back)
     return _over_thresholds(sums.pad(bin=(0, 1), constant_values=0.0), part)
 
 
 def _before_each(part: xr.DataArray) -> xr.DataArray:
-    """Sums of the bins before each one, and of all at the end, over thresholds."""
+    """Return sums of the bins before each one, and of all at the end, over thresholds."""
     sums = part.cumsum("bin", skipna=False)
     return _over_thresholds(sums.pad(bin=(1, 0), constant_values=0.0), part)
 
@@ -354,17 +361,17 @@ def _at(array: xr.DataArray, part: slice) -> xr.DataArray:
 def relative_economic_value(
     sums: xr.Dataset, *, cost_loss: float | Sequence[float] | None = None
 ) -> xr.Dataset:
-    """Relative economic value of warnings at every threshold, and its envelope.
+    """Return the relative economic value of warnings at every threshold, and its envelope.
 
-    A user with the ratio a of the cost of protection to the loss saves, as a share of what a
-    perfect forecast would save beyond the knowledge of the observed frequency s,
+    For a user with the ratio a of the cost of protection to the loss, V is the saving relative to
+    climatology (the observed frequency s), as a share of that of a perfect forecast:
     V = [min(a, s) - F a (1 - s) + H s (1 - a) - s] / [min(a, s) - s a], with the hit rate H and
     the false alarm rate F (Richardson 2000, doi:10.1002/qj.49712656313). The envelope is the value
-    if each user takes the best threshold. It is 0 or more, since to protect always and never
-    are among them, and its largest value is that of H - F, at a = s.
+    if each user takes the best threshold. It is 0 or more, because always and never protecting
+    are among the thresholds, and its largest value is the maximum of H - F, at a = s.
 
     Args:
-        sums: of `event_sums`, merged at will.
+        sums: result of `event_sums`, or several of them merged.
         cost_loss: ratios a in (0, 1); 0.01, 0.02, ... 0.99 if None.
 
     Returns:
@@ -375,8 +382,8 @@ def relative_economic_value(
     Raises:
         ArgumentError: ratios outside (0, 1); not the sums of `event_sums`.
     """
-    given = np.arange(1, 100) / 100 if cost_loss is None else cost_loss
-    ratios = np.atleast_1d(np.asarray(given, dtype=np.float64))
+    requested = np.arange(1, 100) / 100 if cost_loss is None else cost_loss
+    ratios = np.atleast_1d(np.asarray(requested, dtype=np.float64))
     if ratios.ndim != 1 or not bool(((ratios > 0) & (ratios < 1)).all()):
         raise ArgumentError("cost_loss", f"expected ratios between 0 and 1, got {cost_loss}")
     tables = contingency_tables(sums)
@@ -388,5 +395,5 @@ def relative_economic_value(
     least = a.where(a < s, s)
     saved = least - false_alarm_rate * a * (1 - s) + hit_rate * s * (1 - a) - s
     value = saved / (least - s * a)
-    found = {"value": value, "envelope": value.max("threshold", skipna=False)}
-    return table(found, tables.attrs)
+    variables = {"value": value, "envelope": value.max("threshold", skipna=False)}
+    return table(variables, tables.attrs)

@@ -1,4 +1,4 @@
-"""Fractions of cells in windows around each cell, by running sums in float64."""
+"""Fractions skill score: fractions in windows around each cell, by running sums in float64."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -22,17 +22,17 @@ Array = npt.NDArray[Any]
 
 
 def field_sums(x: Array, y: Array, w: Array, *, members: bool, **options: Any) -> Array:
-    """Sums of squares of the fractions of fields, one field after the other.
+    """Return sums of squares of the fractions of fields, one field after the other.
 
     Args:
         x: forecast, (..., [member,] latitude, longitude).
         y: observed, (..., latitude, longitude).
         w: weights, (latitude, longitude).
-        members: whether the forecast has members.
-        **options: of `fractions_sums`.
+        members: True if the forecast has members.
+        **options: options of `fractions_sums`.
 
     Returns:
-        (..., 4): of the differences, of the forecast, of the observed, and of the weights.
+        (..., 4): sums of squared differences, forecast fractions, observed fractions, and weights.
     """
     own = x.ndim - 2 - members
     loops = np.broadcast_shapes(x.shape[:own], y.shape[:-2])
@@ -74,7 +74,7 @@ def _of_field(
 def _probabilities(
     members: Array, y: Array, threshold: float | None, strict: bool
 ) -> tuple[Array, Array]:
-    """Probabilities and events of one field, in float64."""
+    """Return probabilities and events of one field, in float64."""
     if threshold is None:
         check_probability("forecast", members)
         check_probability("observed", y)
@@ -88,15 +88,15 @@ def _probabilities(
 
 
 def window_sums(field: Array, window: tuple[int, int], *, periodic: bool) -> Array:
-    """Sums over the windows that are centred on each cell.
+    """Return the sums over the windows centred on each cell.
 
-    Windows end at the edges of the field. They are summed axis by axis, so that a running sum is
-    no longer than one axis, and each costs the same whatever its size.
+    Windows are cut at the edges of the field. They are summed axis by axis, so that a running sum
+    is no longer than one axis, and the cost does not depend on the window size.
 
     Args:
         field: (..., latitude, longitude).
         window: odd numbers of cells, along latitude and longitude.
-        periodic: whether longitudes go round.
+        periodic: True if longitudes go round the globe.
 
     Returns:
         The sums, of the field's shape, float64.
@@ -120,7 +120,7 @@ def _along_last(field: Array, window: int, *, periodic: bool) -> Array:
 
 
 def whole_windows(shape: tuple[int, int], window: tuple[int, int], *, periodic: bool) -> Array:
-    """Whether the window of each cell (latitude, longitude) lies within the field."""
+    """Return True where the window of a cell (latitude, longitude) lies within the field."""
     inside = []
     for n, cells, around in zip(shape, window, (False, periodic), strict=True):
         place, half = np.arange(n), cells // 2
@@ -154,7 +154,7 @@ def fractions_sums(
     weights: Any = None,
     nan: str = "propagate",
 ) -> xr.Dataset:
-    """Additive sums of the fractions skill score, field by field.
+    """Return the additive sums over cells that `fractions_skill_score` needs, field by field.
 
     The fraction of a cell is the share of the cells in a window around it where the event
     happened, or the mean of their probabilities (with members: the neighbourhood probability of
@@ -172,28 +172,28 @@ def fractions_sums(
         dim: other dimensions that are summed over, such as dates: names for DataArrays, or
             "all"; numbers, of arrays, count the axes without those named above. None by default:
             sums of each field.
-        periodic: whether longitudes go round the globe.
+        periodic: True if longitudes go round the globe.
         edges: "cut" makes windows smaller at the edges (of the grid; periodic longitudes have
-            none), "inside" leaves out cells whose window is not all within.
-        strict: whether a value on the threshold counts as below it.
-        weights: of the cells, (latitude, longitude) or what broadcasts to it, such as area
-            weights; the cells within a window count alike.
-        nan: "propagate" makes the sums of a field NaN that has one, "omit" takes the fractions
-            among the cells that are neither missing in the forecast nor in the observation.
+            none), "inside" leaves out cells whose window is not entirely within the grid.
+        strict: True if a value equal to the threshold counts as below it.
+        weights: weights of the cells that broadcast to (latitude, longitude), such as area
+            weights; all cells within a window count equally.
+        nan: "propagate" returns NaN sums for a field with a NaN; "omit" uses the cells that are
+            present in both forecast and observation.
 
     Returns:
-        A Dataset of four sums, lazy if the fields are, with the dimensions that are left. Merge
+        A Dataset of four sums, lazy if the fields are, over the remaining dimensions. Merge
         with `merge_states`, finish with `fractions_skill_score`.
 
     Raises:
-        UnknownNameError: another policy or kind of edges.
+        UnknownNameError: an unknown policy for NaN or kind of edges.
         ArgumentError: an even window or one larger than the grid; values that are no
             probabilities (on lazy arrays when computed); shapes, coordinates or units that do
             not fit.
     """
-    for name, given, known in (("nan", nan, get_args(Nan)), ("edges", edges, get_args(Edges))):
-        if given not in known:
-            raise UnknownNameError(name, given, known)
+    for name, choice, choices in (("nan", nan, get_args(Nan)), ("edges", edges, get_args(Edges))):
+        if choice not in choices:
+            raise UnknownNameError(name, choice, choices)
     ready = _labelled(forecast, observed, latitude_dim, longitude_dim, member_dim)
     named: dict[str, Dim] = {"_latitude": latitude_dim, "_longitude": longitude_dim}
     plane = list(named)
@@ -234,25 +234,25 @@ def fractions_sums(
 
 
 def fractions_skill_score(sums: xr.Dataset) -> xr.DataArray:
-    """1 - sum (P_f - P_o)^2 / (sum P_f^2 + sum P_o^2), of sums over any number of fields.
+    """Return the fractions skill score 1 - sum (P_f - P_o)^2 / (sum P_f^2 + sum P_o^2).
 
-    1 is best; 0 is the score of events that never meet in a window (Roberts and Lean 2008,
-    doi:10.1175/2007MWR2123.1). Means of the scores of fields differ from it, and are undefined
-    for fields without events.
+    1 is best; 0 if forecast and observed events never share a window (Roberts and Lean 2008,
+    doi:10.1175/2007MWR2123.1). The sums are over all fields; the mean of the scores of single
+    fields is different, and undefined for fields without events.
 
     Args:
-        sums: of `fractions_sums`, merged at will.
+        sums: result of `fractions_sums`, or several of them merged.
 
     Returns:
         Scores over the dimensions of `sums`; NaN where no event was forecast or observed.
 
     Raises:
-        ArgumentError: not such sums.
+        ArgumentError: sums of another function.
     """
     missing = sorted(set(_PARTS) - set(map(str, getattr(sums, "data_vars", {}))))
     if missing:
-        told = ", ".join(missing)
-        raise ArgumentError("sums", f"they are without {told}", "Make them with fractions_sums")
+        listed = ", ".join(missing)
+        raise ArgumentError("sums", f"they are without {listed}", "Make them with fractions_sums")
     worst = sums["forecast"] + sums["observed"]
     score = 1 - sums["difference"] / worst.where(worst > 0)
     attrs = {"long_name": "fractions skill score", "units": "1"}
@@ -275,7 +275,7 @@ def _labelled(
 
 
 def _without(axis: Dim, member: int, ndim: int) -> Dim:
-    """The number of an axis once the member axis is gone."""
+    """Return the number of an axis after the member axis is removed."""
     if not isinstance(axis, int | np.integer):
         return axis  # which is refused later
     return axis % ndim - (axis % ndim > member % ndim)
@@ -301,7 +301,7 @@ def _joined(name: str, array: xr.DataArray, core: Sequence[str]) -> xr.DataArray
 
 
 def _weights(weights: Any, x: xr.DataArray, named: Mapping[str, Dim]) -> xr.DataArray:
-    """Weights of the cells, (latitude, longitude)."""
+    """Return the weights of the cells, (latitude, longitude)."""
     plane = tuple(named)
     coords = {d: x.indexes[d] for d in plane if d in x.indexes}
     grid = xr.DataArray(np.empty([x.sizes[d] for d in plane]), dims=plane, coords=coords)
@@ -309,7 +309,7 @@ def _weights(weights: Any, x: xr.DataArray, named: Mapping[str, Dim]) -> xr.Data
         own = {str(old): new for new, old in named.items() if old in weights.dims}
         extra = sorted({str(d) for d in weights.dims} - set(own))
         if extra:
-            raise ArgumentError("weights", f"dimensions {extra} that the grid has not")
+            raise ArgumentError("weights", f"dimensions {extra} that the grid lacks")
         renamed = weights.rename({k: v for k, v in own.items() if k != v})
         check_alike({"weights": renamed, "forecast": grid}, ())
         return renamed.astype(np.float64).broadcast_like(grid).transpose(*plane)

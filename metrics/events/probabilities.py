@@ -27,24 +27,31 @@ def exceedance_probability(
     strict: bool = True,
     nan: str = "propagate",
 ) -> Any:
-    """The share of the members of an ensemble that lie above a threshold.
+    """Return the share of ensemble members above a threshold.
 
     Args:
         members: the ensemble; any shape with a member axis.
-        threshold: a number, or what broadcasts to the members' shape without the member axis
-            (such as a climatological quantile of each place); a DataArray may have a dimension
-            of thresholds of its own.
+        threshold: a number, or an array that broadcasts to the members' shape without the member
+            axis (such as a climatological quantile of each place); a DataArray may have an
+            extra dimension of thresholds.
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
-        strict: whether a member on the threshold counts as below it.
-        nan: "propagate" makes the probability NaN where a member is; "skip-members" takes the
-            share among those that are there.
+        strict: True if a member equal to the threshold counts as below it.
+        nan: "propagate" returns NaN where a member is NaN; "skip-members" takes the share among
+            the members present.
 
     Returns:
-        Probabilities as the kind of array that was given, without gradient (a share has steps).
+        Probabilities as an array of the input's type, without gradient (a share has steps).
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import exceedance_probability
+        >>> members = np.array([[272.0, 273.5, 274.0, 275.0]])
+        >>> exceedance_probability(members, 273.15, member_dim=1)
+        array([0.75])
 
     Raises:
-        UnknownNameError: another `nan`.
-        ArgumentError: shapes, coordinates or units that do not fit.
+        UnknownNameError: an unknown policy for NaN.
+        ArgumentError: shapes, coordinates or units that do not match.
     """
     if nan not in get_args(PointNan):
         raise UnknownNameError("nan", nan, get_args(PointNan))
@@ -55,20 +62,21 @@ def exceedance_probability(
 
 
 def exceedance_event(y: Any, threshold: Any, *, strict: bool = True) -> Any:
-    """1 where the observation lies above a threshold, 0 where not, NaN where it is missing.
+    """Return 1 where an observation is above a threshold, 0 elsewhere, NaN where it is missing.
 
-    A plain comparison makes "did not happen" of a missing observation.
+    (The comparison y > threshold would count a missing observation as "did not happen".)
 
     Args:
         y: observations, any shape.
-        threshold: a number or what broadcasts to them.
-        strict: whether an observation on the threshold counts as below it; as for the forecast.
+        threshold: a number or an array that broadcasts to `y`.
+        strict: True if an observation equal to the threshold counts as below it; use the same
+            value for the forecast.
 
     Returns:
-        Floating numbers, as the kind of array that was given.
+        Floating numbers, as an array of the input's type.
 
     Raises:
-        ArgumentError: shapes, coordinates or units that do not fit.
+        ArgumentError: shapes, coordinates or units that do not match.
     """
     arrays = {"y": y, "threshold": threshold}
     check_units(arrays)
@@ -78,23 +86,23 @@ def exceedance_event(y: Any, threshold: Any, *, strict: bool = True) -> Any:
 def exceedance_probability_normal(
     mu: Any, sigma: Any, threshold: Any, *, check: bool = True
 ) -> Any:
-    """The probability 1 - Phi((threshold - mu) / sigma) that a normal exceeds a threshold.
+    """Return the exceedance probability of normal forecasts, 1 - Phi((threshold - mu) / sigma).
 
-    Where sigma is 0 it is 1, 1/2 or 0: the mean above, on or below the threshold. Gradients of
-    tensors are analytic; those where the mean is on the threshold with sigma 0 are given as 0.
+    Where sigma is 0 it is 1, 1/2 or 0 for a mean above, on or below the threshold. Gradients of
+    tensors are analytic, and 0 where sigma is 0 and the mean equals the threshold.
 
     Args:
         mu: means; any shape.
         sigma: standard deviations, 0 or more.
-        threshold: a number or what broadcasts to them.
-        check: whether a negative sigma is looked for.
+        threshold: a number or an array that broadcasts to `mu`.
+        check: True to refuse a negative sigma.
 
     Returns:
-        Probabilities as the kind of array that was given.
+        Probabilities as an array of the input's type.
 
     Raises:
         ArgumentError: a negative sigma (on lazy arrays when computed); shapes, coordinates or
-            units that do not fit.
+            units that do not match.
     """
     arrays = {"mu": mu, "sigma": sigma, "threshold": threshold}
     check_units(arrays)
@@ -102,7 +110,7 @@ def exceedance_probability_normal(
 
 
 def _standardised(ops: Any, mu: Any, sigma: Any, threshold: Any) -> Any:
-    """(mu - threshold) / sigma; far outside where sigma is 0, and 0 where both are."""
+    """Return (mu - threshold) / sigma; its limit where sigma is 0."""
     far = 1e3 * ops.sign(mu - threshold)
     return ops.where(sigma == 0, far, (mu - threshold) / _divisor(ops, sigma))
 
@@ -153,22 +161,28 @@ def brier_score(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """Brier score (p - o)^2 of event probabilities (Brier 1950); 0 is best.
+    """Return the Brier score (p - o)^2 of event probabilities (Brier 1950); 0 is best.
 
     Args:
         probability: of the event, in [0, 1]; any shape. Tensors are differentiable in it.
         event: 1 (or True) where it happened, 0 where not; see `exceedance_event`.
         dim: dimensions of a weighted mean; None for the scores of the points.
-        weights: of the mean, such as area weights.
+        weights: weights of the mean, such as area weights.
         nan: "propagate" or "omit", in the mean.
-        check: whether values are looked at; a training loss passes False.
+        check: True to check probabilities and events; a training loss passes False.
 
     Returns:
-        Scores in [0, 1], as the kind of array that was given.
+        Scores in [0, 1], as an array of the input's type.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import brier_score
+        >>> float(brier_score(np.array([0.9, 0.2]), np.array([1, 0]), dim="all"))
+        0.025
 
     Raises:
         ArgumentError: probabilities outside [0, 1] or events other than 0 and 1 (on lazy arrays
-            when computed); shapes or coordinates that do not fit.
+            when computed); shapes or coordinates that do not match.
     """
     arrays = {"probability": probability, "event": event}
     return mean_over(apply(_BRIER, arrays, options={"check": check}), dim, weights, nan)
@@ -186,30 +200,40 @@ def brier_ensemble(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Brier score of an ensemble of M members for exceeding a threshold.
+    """Return the Brier score of an ensemble of M members for exceeding a threshold.
 
     With p the share of members above the threshold it is (p - o)^2 ("plain") or
-    (p - o)^2 - p (1 - p) / (M - 1) ("fair": what is expected of it does not depend on M;
+    (p - o)^2 - p (1 - p) / (M - 1) ("fair": its expectation does not depend on M;
     Ferro 2014, doi:10.1002/qj.2270).
 
     Args:
         members: the ensemble; any shape with a member axis.
-        y: observations: the members' shape without the member axis, or what broadcasts to it.
-        threshold: a number, or what broadcasts to `y`; a DataArray may have a dimension of
-            thresholds of its own.
+        y: observations: the members' shape without the member axis, or one that broadcasts to it.
+        threshold: a number, or an array that broadcasts to `y`; a DataArray may have an extra
+            dimension of thresholds.
         estimator: "plain" or "fair"; there is no default.
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
-        strict: whether a value on the threshold counts as below it, forecast and observed.
+        strict: True if a value equal to the threshold counts as below it, in both forecast and
+            observation.
         dim: dimensions of a weighted mean; None for the scores of the points.
-        weights: of the mean.
-        nan: "propagate", "omit" (in the mean), or "skip-members": M is the number of members that
-            are there, and a point without enough of them is left out of the mean.
+        weights: weights of the mean.
+        nan: "propagate", "omit" (in the mean), or "skip-members": M is the number of members
+            present at a point, and points with too few are left out of the mean.
 
     Returns:
-        Scores as the kind of array that was given; no gradient (a share has steps).
+        Scores as an array of the input's type; no gradient (a share has steps).
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import brier_ensemble
+        >>> members, y = np.array([272.0, 273.5, 274.0, 275.0]), 274.5
+        >>> float(brier_ensemble(members, y, threshold=273.15, estimator="plain", member_dim=0))
+        0.0625
+        >>> float(brier_ensemble(members, y, threshold=273.15, estimator="fair", member_dim=0))
+        0.0
 
     Raises:
-        UnknownNameError: another estimator or policy.
+        UnknownNameError: an unknown estimator or policy.
         ArgumentError: fair with one member; no such axis; shapes, coordinates or units that do
             not fit.
     """
@@ -233,29 +257,30 @@ def logarithmic_score(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """Logarithmic score: minus the logarithm of the probability of what happened.
+    """Return the logarithmic score, minus the logarithm of the probability of the outcome.
 
-    With base 2 it is the ignorance, in bits (Roulston and Smith 2002,
-    doi:10.1175/1520-0493(2002)130<1653:EPFUIT>2.0.CO;2). It is infinite where what had the
-    probability 0 happened, as shares of members often do. `clip` makes it finite, and is a
-    change of the forecast: state it beside the score. Between 1 / (2 M) and 1 / (M + 1) is
-    usual for M members. Where clipped, the gradient is 0.
+    With base 2 it is the ignorance score, in bits (Roulston and Smith 2002,
+    doi:10.1175/1520-0493(2002)130<1653:EPFUIT>2.0.CO;2). It is infinite where the outcome had the
+    probability 0, as often with shares of members. `clip` makes it finite, but changes the
+    forecast: report it with the score. Values between 1 / (2 M) and 1 / (M + 1) are usual for M
+    members. Where clipped, the gradient is 0.
 
     Args:
         probability: of the event, in [0, 1]; any shape. Tensors are differentiable in it.
         event: 1 (or True) where it happened, 0 where not; see `exceedance_event`.
-        clip: probabilities are brought into [clip, 1 - clip]; 0 leaves them.
-        base: of the logarithm.
+        clip: probabilities are clipped to [clip, 1 - clip]; 0 for no clipping.
+        base: base of the logarithm.
         dim: dimensions of a weighted mean; None for the scores of the points.
-        weights: of the mean.
+        weights: weights of the mean.
         nan: "propagate" or "omit", in the mean.
-        check: whether values are looked at; a training loss passes False.
+        check: True to check probabilities and events; a training loss passes False.
 
     Returns:
-        Scores of 0 or more, as the kind of array that was given.
+        Scores of 0 or more, as an array of the input's type.
 
     Raises:
-        ArgumentError: as for `brier_score`; a clip outside [0, 0.5), a base of 1 or less.
+        ArgumentError: probabilities outside [0, 1], events other than 0 and 1, a clip outside
+            [0, 0.5), a base of 1 or less; shapes or coordinates that do not match.
     """
     if not 0 <= clip < 0.5:
         raise ArgumentError("clip", f"expected a probability below 0.5, got {clip}")
@@ -296,7 +321,7 @@ def rps(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """Ranked probability score of probabilities of K ordered categories; 0 is best.
+    """Return the ranked probability score of K ordered categories; 0 is best.
 
     The sum over k of (P_k - O_k)^2, with P_k and O_k the forecast and the observed (0 or 1)
     probability that the category is k or lower (Epstein 1969,
@@ -307,18 +332,25 @@ def rps(
             Tensors are differentiable in them.
         category: number of the observed category, from 0 to K - 1.
         category_dim: the axis of categories: a number, or a dimension name for DataArrays.
-        normalised: whether the sum is divided by K - 1, so that the worst score is 1.
+        normalised: True to divide the sum by K - 1, so that the worst score is 1.
         dim: dimensions of a weighted mean; None for the scores of the points.
-        weights: of the mean.
+        weights: weights of the mean.
         nan: "propagate" or "omit", in the mean.
-        check: whether values are looked at; a training loss passes False.
+        check: True to check probabilities and events; a training loss passes False.
 
     Returns:
-        Scores as the kind of array that was given.
+        Scores as an array of the input's type.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import rps
+        >>> terciles = np.array([0.2, 0.3, 0.5])
+        >>> round(float(rps(terciles, 2, category_dim=0, normalised=False)), 4)
+        0.29
 
     Raises:
-        ArgumentError: probabilities outside [0, 1] or with another sum than 1, categories that
-            are not there (on lazy arrays when computed); shapes or coordinates that do not fit.
+        ArgumentError: probabilities outside [0, 1] or whose sum is not 1, categories outside
+            0 .. K - 1 (on lazy arrays when computed); shapes or coordinates that do not match.
     """
     arrays, core = {"probabilities": probabilities, "category": category}, [category_dim]
     options = {"normalised": normalised, "check": check}
@@ -340,30 +372,30 @@ def rps_ensemble(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Ranked probability score of an ensemble: the sum of the Brier scores of the thresholds.
+    """Return the ranked probability score of an ensemble, the sum of Brier scores of thresholds.
 
     Args:
         members: the ensemble; any shape with a member axis.
-        y: observations: the members' shape without the member axis, or what broadcasts to it.
-        thresholds: between the categories, rising; numbers, or an array with an axis of
-            thresholds whose other axes fit `y` (such as terciles of each place).
+        y: observations: the members' shape without the member axis, or one that broadcasts to it.
+        thresholds: ascending thresholds between the categories; numbers, or an array with an axis
+            of thresholds whose other axes broadcast to `y` (such as terciles of each place).
         estimator: "plain" or "fair" (see `brier_ensemble`); there is no default.
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
         threshold_dim: the axis of thresholds of an array, the first if None; a dimension name
             for DataArrays.
-        strict: whether a value on a threshold belongs to the category below it.
-        normalised: whether the sum is divided by the number of thresholds.
+        strict: True if a value equal to a threshold belongs to the category below it.
+        normalised: True to divide the sum by the number of thresholds.
         dim: dimensions of a weighted mean; None for the scores of the points.
-        weights: of the mean.
-        nan: "propagate", "omit" or "skip-members", as for `brier_ensemble`.
+        weights: weights of the mean.
+        nan: "propagate", "omit" (in the mean), or "skip-members" (score the members present).
 
     Returns:
-        Scores as the kind of array that was given; no gradient (shares have steps).
+        Scores as an array of the input's type; no gradient (shares have steps).
 
     Raises:
-        UnknownNameError: another estimator or policy.
+        UnknownNameError: an unknown estimator or policy.
         ArgumentError: thresholds that fall (on lazy arrays when computed); fair with one member;
-            no such axis; shapes, coordinates or units that do not fit.
+            no such axis; shapes, coordinates or units that do not match.
     """
     backend_of({"members": members, "y": y})
     labelled = isinstance(members, xr.DataArray)
@@ -384,12 +416,12 @@ def rps_ensemble(
 
 
 def _dtype(*arrays: Any) -> Any:
-    """That of the arrays, so that a list of numbers does not widen float32."""
+    """Return the dtype of the arrays, so that a list of numbers does not widen float32."""
     return np.float64 if backend_of({"a": arrays[0]}) == "torch" else common_dtype(*arrays)
 
 
 def _like(thresholds: Any, members: Any) -> Any:
-    """A list of thresholds as a tensor where the members are one."""
+    """Convert a list of thresholds to a tensor if the members are a tensor."""
     if backend_of({"members": members}) == "torch" and isinstance(thresholds, np.ndarray):
         torch: Any = import_module("torch")  # integer members would cut the numbers off
         dtype = members.dtype if members.dtype.is_floating_point else None

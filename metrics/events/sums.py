@@ -1,4 +1,4 @@
-"""Bins of forecast probabilities."""
+"""Sums over bins of forecast probabilities, for reliability, ROC and value."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ class Binning:
     """Bins of probabilities.
 
     Args:
-        lower: ends of the bins, or the probabilities themselves.
-        upper: the other ends, or again the probabilities.
+        lower: lower edges of the bins, or the probabilities themselves.
+        upper: upper edges, or again the probabilities.
         words: description of the bins; sums over different bins must not be added.
-        place: from probabilities to the numbers of their bins.
+        place: function from probabilities to the numbers of their bins.
     """
 
     lower: Array
@@ -38,30 +38,30 @@ class Binning:
 
     @property
     def pooled(self) -> bool:
-        """Whether each bin is one probability, for which those that fall into it are taken."""
+        """Return True if each bin stands for a single probability."""
         return self.lower is self.upper
 
 
 def binning(
     bins: Any, members: int | None, digits: int | None, values: Callable[[], xr.DataArray]
 ) -> Binning:
-    """The bins that arguments of `event_sums` describe.
+    """Return the bins that the arguments of `event_sums` describe.
 
     Args:
         bins: a number of bins, their edges, or "unique".
-        members: as for `event_sums`.
-        digits: as for `event_sums`.
-        values: gives the probabilities for "unique".
+        members: M, for bins at the M + 1 shares of M members.
+        digits: number of decimals, for bins at the rounded probabilities.
+        values: function that returns the probabilities for "unique".
 
     Raises:
         ArgumentError: not exactly one is given; a number out of range; edges that are none.
-        UnknownNameError: another word than "unique".
+        UnknownNameError: an unknown word for `bins`.
     """
     options = {"bins": bins, "members": members, "digits": digits}
     named = [name for name, value in options.items() if value is not None]
     if len(named) != 1:
-        told = " and ".join(named) or "none"
-        raise ArgumentError("bins", f"expected one of bins, members and digits, got {told}")
+        listed = " and ".join(named) or "none"
+        raise ArgumentError("bins", f"expected one of bins, members and digits, got {listed}")
     if members is not None:
         return _shares("members", members, 10**_MOST_DIGITS, f"shares of {members} members")
     if digits is not None:
@@ -74,10 +74,10 @@ def binning(
     return _between(bins)
 
 
-def _shares(name: str, n: int, most: int, told: str) -> Binning:
+def _shares(name: str, n: int, most: int, description: str) -> Binning:
     _check_whole(name, n, most)
     shares = np.arange(n + 1) / n
-    return Binning(shares, shares, told, partial(_place_share, n=n, exact=name == "members"))
+    return Binning(shares, shares, description, partial(_place_share, n=n, exact=name == "members"))
 
 
 def _check_whole(name: str, value: Any, most: int) -> None:
@@ -94,15 +94,15 @@ def _between(bins: int | Sequence[float]) -> Binning:
     rising = edges.ndim == 1 and len(edges) > 1 and bool((np.diff(edges) > 0).all())
     if not rising or edges[0] != 0 or edges[-1] != 1:
         raise ArgumentError("bins", f"expected edges that rise from 0 to 1, got {edges}")
-    told = "edges " + ", ".join(f"{edge:.12g}" for edge in edges)
-    return Binning(edges[:-1], edges[1:], told, partial(_place_between, edges=edges))
+    description = "edges " + ", ".join(f"{edge:.12g}" for edge in edges)
+    return Binning(edges[:-1], edges[1:], description, partial(_place_between, edges=edges))
 
 
 def _unique(p: xr.DataArray) -> Binning:
     values = np.unique(np.asarray(p.data))
     values = values[~np.isnan(values)]
     if not len(values):
-        raise ArgumentError("probability", "there is none that is not missing")
+        raise ArgumentError("probability", "all values are missing")
     exact = values.astype(np.float64)
     return Binning(exact, exact, "unique probabilities", partial(_place_known, known=exact))
 
@@ -112,7 +112,9 @@ def _place_share(p: Array, *, n: int, exact: bool) -> Array:
     index = np.rint(scaled).astype(np.int64)
     if exact and bool((abs(scaled - index) > 1e-3).any()):
         raise ArgumentError(
-            "members", f"some probabilities are no shares of {n}", "Give bins or digits instead"
+            "members",
+            f"some probabilities are not multiples of 1/{n}",
+            "Pass bins or digits instead",
         )
     return index
 
@@ -152,7 +154,7 @@ def event_sums(
     weights: Any = None,
     nan: str = "propagate",
 ) -> xr.Dataset:
-    """Additive sums of weights, probabilities and events, per bin of probability.
+    """Return additive sums of weights, probabilities and events per bin of probability.
 
     Exactly one of `bins`, `members` and `digits` says what a bin is.
 
@@ -162,22 +164,21 @@ def event_sums(
         dim: dimensions that are summed over: numbers of axes, names for DataArrays, or "all".
         bins: a number of equal bins; or their edges, from 0 to 1; or "unique": each probability
             that occurs is a bin (for `dim="all"` only, and lazy arrays are computed). Bins
-            contain their lower edge, the last one both.
+            contain their lower edge, the last bin also its upper edge.
         members: M, for shares of M members: each of the M + 1 shares is a bin.
-        digits: probabilities are rounded to that many decimals, and each is a bin.
-        weights: of the points, such as area weights.
-        nan: "propagate" makes the sums NaN over points of which one is missing; "omit" leaves
-            such points out.
+        digits: number of decimals to which probabilities are rounded; each value is a bin.
+        weights: weights of the points, such as area weights.
+        nan: "propagate" returns NaN sums if a point is missing; "omit" leaves such points out.
 
     Returns:
         A Dataset with one variable for each of `PARTS` over `bin` (whose coordinate is the
-        lower edge, or the probability) and the dimensions that are left; float64, lazy if the
+        lower edge, or the probability) and the remaining dimensions; float64, lazy if the
         arrays are. Merge several with `merge_states`.
 
     Raises:
-        UnknownNameError: another policy.
+        UnknownNameError: an unknown policy for NaN.
         ArgumentError: not exactly one kind of bins, or edges that are none; probabilities outside
-            [0, 1], or that are no shares of M members; events other than 0 and 1 (on lazy
+            [0, 1], or that are not multiples of 1 / M; events other than 0 and 1 (on lazy
             arrays when computed); shapes, coordinates or weights that do not fit.
     """
     if nan not in get_args(Nan):
@@ -201,20 +202,20 @@ def event_sums(
 
 
 def _all_values(arrays: dict[str, Any], dim: Over) -> xr.DataArray:
-    """The probabilities, all of which are summed over.
+    """Return all probabilities, for bins="unique", which needs sums over all dimensions.
 
     Raises:
-        ArgumentError: only some dimensions are.
+        ArgumentError: only some dimensions are summed over.
     """
     labelled = as_labelled(arrays, unlike=list(arrays))
     first = next((v for v in arrays.values() if not np.isscalar(v)), None)
     if set(names_of(labelled, dim, first)) != set(names_of(labelled, "all", None)):
-        raise ArgumentError("bins", '"unique" needs dim="all"', "Give members or digits instead")
+        raise ArgumentError("bins", '"unique" needs dim="all"', "Pass members or digits instead")
     return labelled["probability"]
 
 
 def _kernel(p: Array, o: Array, w: Array, *, bins: Binning) -> Floats:
-    """Sums by part and bin of rows of points, and the points with and without a value."""
+    """Return sums by part and bin for rows of points, and counts of present and missing points."""
     check_probability("probability", p)
     check_event("event", o)
     missing = np.isnan(p) | np.isnan(o) | np.isnan(w)

@@ -1,4 +1,4 @@
-"""How extreme a forecast is for its place and season, and scores that weight extremes."""
+"""Indices of extremes relative to the model climate (EFI, SOT, CPF), and the EFI-weighted CRPS."""
 
 from ens10.metrics.extremes.efi_weighted_crps import (
     EECRPSNormalisation,

@@ -12,7 +12,7 @@ Tensor = torch.Tensor
 
 
 class _ExactEFI(torch.autograd.Function):
-    """From members (..., M) and quantiles (..., K), members last, levels and 1 - levels."""
+    """Exact EFI of members (..., M) with quantiles (..., K), their levels and 1 - levels."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, q: Tensor, below: Tensor, above: Tensor, M: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class _ExactEFI(torch.autograd.Function):
 
 
 def exact(members: Tensor, climate: Tensor, *, levels: Any, skip: bool, check: bool) -> Tensor:
-    """The exact EFI of members (M, ...) with quantiles (K, ...). See `ens10.metrics.extremes`."""
+    """Return the exact EFI of members (M, ...) with climate quantiles (K, ...)."""
     if climate.requires_grad:
         raise ArgumentError("climate", "the index has no gradient for its climate", "Detach it")
     missing = climate.isnan().all(dim=0)
@@ -55,10 +55,10 @@ def exact(members: Tensor, climate: Tensor, *, levels: Any, skip: bool, check: b
     p = torch.as_tensor(levels, dtype=torch.float64, device=x.device)
     below, above = p.to(x.dtype), (1 - p).to(x.dtype)
     there = (~x.isnan()).sum(dim=-1)
-    known = ~missing.expand(loops) & (there > 0 if skip else there == x.shape[-1])
+    valid = ~missing.expand(loops) & (there > 0 if skip else there == x.shape[-1])
     count = there.clamp(min=1).to(x.dtype)
     score: Tensor = _ExactEFI.apply(x, q, below, above, count)  # type: ignore[no-untyped-call]
-    return score.masked_fill(~known, math.nan)
+    return score.masked_fill(~valid, math.nan)
 
 
 def _check(climate: Tensor, missing: Tensor) -> None:

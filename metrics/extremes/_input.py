@@ -1,4 +1,4 @@
-"""What the extreme indices are given: members, and the quantiles of their model climate."""
+"""Check and prepare the input of extreme indices: members and model-climate quantiles."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,61 +13,63 @@ from ens10.metrics._dispatch import Array, compilable, refuse_datasets
 from ens10.metrics._labels import check_alike, checked_core
 
 Levels = npt.NDArray[np.float64]
-_CLOSE = 1e-6  # levels that were float32 are the same
-_FEW = 512  # points that are not worth a pass of their own
+_CLOSE = 1e-6  # tolerance for levels stored as float32
+_FEW = 512  # below so many points, dates are processed together
 
 
 def checked_levels(
     members: Any, climate: Any, member_dim: Dim, quantile_dim: Dim, levels: Any
 ) -> Levels:
-    """The levels of the climate's quantiles, after both arrays were found to belong together.
+    """Check that members and climate match, and return the levels of the climate's quantiles.
 
     Args:
         members: at least two along `member_dim`.
         climate: quantiles along `quantile_dim`.
-        member_dim: of the members.
-        quantile_dim: of the climate.
-        levels: in [0, 1]; None to take those of the coordinate.
+        member_dim: member axis or dimension.
+        quantile_dim: quantile axis or dimension of the climate.
+        levels: levels in [0, 1]; None for those of the coordinate.
 
     Raises:
-        ArgumentError: axes or coordinates that do not fit, other units, one member, or levels
-            that are not known, do not ascend, lie outside [0, 1] or are as many as the quantiles.
+        ArgumentError: axes or coordinates that do not match, other units, one member, or levels
+            that are missing, do not ascend, lie outside [0, 1] or differ in number from quantiles.
     """
     refuse_datasets({"members": members, "climate": climate})
     members, climate = (a if hasattr(a, "ndim") else np.asarray(a) for a in (members, climate))
     _check_two(_size(members, "members", member_dim))
     count = _size(climate, "climate", quantile_dim)
     check_alike({"members": members, "climate": climate}, ("members", "climate"))
-    held = None
+    coordinate = None
     if isinstance(climate, xr.DataArray) and quantile_dim in climate.coords:
-        held = climate[quantile_dim].to_numpy()
-    if held is None and levels is None:
+        coordinate = climate[quantile_dim].to_numpy()
+    if coordinate is None and levels is None:
         raise ArgumentError(
-            "levels", "the climate does not say them", "Give them, such as np.linspace(0, 1, 101)"
+            "levels",
+            "the climate has no coordinate of levels",
+            "Pass them, such as np.linspace(0, 1, 101)",
         )
-    found: Levels = np.asarray(held if levels is None else levels, dtype=np.float64)
-    if found.shape != (count,):
-        raise ArgumentError("levels", f"shape {found.shape} for {count} quantiles of the climate")
-    if not (np.diff(found) > 0).all() or not (found[0] >= 0 and found[-1] <= 1):
+    checked: Levels = np.asarray(coordinate if levels is None else levels, dtype=np.float64)
+    if checked.shape != (count,):
+        raise ArgumentError("levels", f"shape {checked.shape} for {count} quantiles of the climate")
+    if not (np.diff(checked) > 0).all() or not (checked[0] >= 0 and checked[-1] <= 1):
         raise ArgumentError("levels", "they do not ascend from 0 or more to 1 or less")
-    if held is not None and not np.allclose(found, held, rtol=0, atol=_CLOSE):
-        raise ArgumentError("levels", "others than the climate's own coordinate", "Leave them out")
-    return found
+    if coordinate is not None and not np.allclose(checked, coordinate, rtol=0, atol=_CLOSE):
+        raise ArgumentError("levels", "they differ from the climate's coordinate", "Leave them out")
+    return checked
 
 
 def bare(climate: Any) -> Any:
-    """The climate without coordinates that say something of itself, not of the forecast."""
+    """Drop the coordinates that describe the climate only, such as its sample sizes."""
     return climate.reset_coords(drop=True) if isinstance(climate, xr.DataArray) else climate
 
 
 def check_even(levels: Levels, count: int | None, what: str) -> None:
-    """Refuses levels that are not evenly spaced from 0 to 1, `count` of them (None for any).
+    """Refuse levels that are not evenly spaced from 0 to 1, or not `count` in number.
 
     Raises:
-        ArgumentError: the levels are others.
+        ArgumentError: such levels; a `count` of None allows any number from 3.
     """
-    wanted = count or max(levels.size, 3)
-    if levels.size != wanted or not np.allclose(levels, np.linspace(0, 1, wanted), 0, _CLOSE):
+    expected = count or max(levels.size, 3)
+    if levels.size != expected or not np.allclose(levels, np.linspace(0, 1, expected), 0, _CLOSE):
         raise ArgumentError(
             "climate",
             f"{what} needs {count or '3 or more'} quantiles at levels evenly from 0 to 1, "
@@ -77,7 +79,7 @@ def check_even(levels: Levels, count: int | None, what: str) -> None:
 
 
 def place_of(levels: Levels, level: float) -> int:
-    """The place of a level.
+    """Return the position of a level.
 
     Raises:
         ArgumentError: the climate does not have it.
@@ -91,9 +93,9 @@ def place_of(levels: Levels, level: float) -> int:
 
 
 def over_points(kernel: Callable[[Array, Array], Array], members: Array, climate: Array) -> Array:
-    """A kernel of (M, N) and (K, N) on arrays of any loop shapes that broadcast.
+    """Apply a kernel of (M, N) and (K, N) to arrays whose other axes broadcast.
 
-    A climate that serves many dates is not copied for each of them.
+    A climate that is used for many dates is not copied for each of them.
     """
     loops = np.broadcast_shapes(members.shape[1:], climate.shape[1:])
     x = np.broadcast_to(members, (members.shape[0], *loops))
@@ -106,14 +108,14 @@ def over_points(kernel: Callable[[Array, Array], Array], members: Array, climate
 
 
 def read_only(array: Array) -> Array:
-    """The array as loops are compiled for: contiguous, not to be written to."""
+    """Return the array as compiled loops need it: contiguous and read-only."""
     view: Array = compilable(array).view()
     view.flags.writeable = False
     return view
 
 
 def check_climate(q: Array) -> None:
-    """Refuses quantiles (K, N) that do not ascend; points without any are let through.
+    """Refuse quantiles (K, N) that do not ascend; points where all are NaN are accepted.
 
     Raises:
         ArgumentError: some do not, or some of a point are NaN.
@@ -124,10 +126,10 @@ def check_climate(q: Array) -> None:
 
 
 def refuse(code: int, point: int) -> None:
-    """Raises what a kernel found wrong.
+    """Raise the error for a kernel's status code.
 
     Raises:
-        ArgumentError: as the code says.
+        ArgumentError: quantiles of the point do not ascend, or some of them are NaN.
     """
     from ens10.metrics.extremes import _kernels
 
@@ -143,19 +145,19 @@ def refuse(code: int, point: int) -> None:
 
 
 def sorted_members(x: Array) -> tuple[Array, npt.NDArray[np.int64]]:
-    """Members (M, N) in order, those that are missing last, and how many there are (N,)."""
+    """Return members (M, N) sorted, missing ones last, and the number present, (N,)."""
     return np.sort(x, axis=0), (~np.isnan(x)).sum(axis=0)
 
 
 def member_quantiles(
     ordered: Array, there: npt.NDArray[np.int64], levels: Levels
 ) -> npt.NDArray[np.float64]:
-    """Quantiles (numpy's "linear") of the members that are there, (levels, N), in float64.
+    """Return quantiles (numpy's "linear") of the members present, (levels, N), in float64.
 
     Args:
-        ordered: of `sorted_members`.
-        there: of `sorted_members`.
-        levels: in [0, 1].
+        ordered: sorted members, from `sorted_members`.
+        there: number of members present, from `sorted_members`.
+        levels: levels in [0, 1].
     """
     M = ordered.shape[0]
     if (there == M).all():  # rows instead of places that differ from point to point
@@ -170,8 +172,8 @@ def member_quantiles(
         low = np.floor(rows).astype(np.int64)
         lower = np.take_along_axis(ordered, low, axis=0).astype(np.float64)
         part, upper = rows - low, np.take_along_axis(ordered, np.minimum(low + 1, last), axis=0)
-    found: npt.NDArray[np.float64] = lower + (upper - lower) * part
-    return found
+    quantiles: npt.NDArray[np.float64] = lower + (upper - lower) * part
+    return quantiles
 
 
 def _size(array: Any, name: str, dim: Dim) -> int:
@@ -183,6 +185,4 @@ def _size(array: Any, name: str, dim: Dim) -> int:
 
 def _check_two(M: int) -> None:
     if M < 2:
-        raise ArgumentError(
-            "members", f"an index of {M} member says nothing of a distribution", "Give two or more"
-        )
+        raise ArgumentError("members", f"{M} member is not a distribution", "Pass two or more")

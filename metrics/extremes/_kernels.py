@@ -1,8 +1,8 @@
-"""Compiled loops over points: members looked up among the sorted quantiles of their climate.
+"""Compiled loops over points that rank members among the sorted quantiles of their climate.
 
-A block of points is copied to memory that the nearest cache holds, and checked on the way. The
-place of a member is the number of quantiles below it: counting them all, for many points at once,
-is faster than a search in each. Everything beyond the comparison is in float64.
+Blocks of points are copied to a buffer that fits the L1 cache, and checked on the way. The place
+of a member is the number of quantiles below it: counting them all, for many points at once, is
+faster than a search in each. Everything after the comparison is in float64.
 """
 
 import math
@@ -18,59 +18,59 @@ _TO_SHARE = 2 / np.pi
 
 
 @numba.njit(**OPTIONS)
-def _take(q, first, last, held, odd):  # type: ignore[no-untyped-def]
-    """Copies the quantiles of a block, and counts for each point the pairs that do not ascend."""
+def _take(q, first, last, block, odd):  # type: ignore[no-untyped-def]
+    """Copy the quantiles of a block, and count at each point the pairs that do not ascend."""
     odd[:] = 0
-    held[:, last - first :] = 0
+    block[:, last - first :] = 0
     for k in range(q.shape[0]):
         for p in range(last - first):
-            held[k, p] = q[k, first + p]
+            block[k, p] = q[k, first + p]
     for k in range(1, q.shape[0]):
         for p in range(odd.size):
-            odd[p] += np.int32(1) - np.int32(held[k, p] >= held[k - 1, p])
+            odd[p] += np.int32(1) - np.int32(block[k, p] >= block[k - 1, p])
 
 
 @numba.njit(**OPTIONS)
-def _state_of(held, p):  # type: ignore[no-untyped-def]
-    """What is wrong with the quantiles of a point that do not ascend; all NaN is no climate."""
+def _state_of(block, p):  # type: ignore[no-untyped-def]
+    """Return the status of quantiles that do not ascend; all NaN means a point without climate."""
     missing = 0
-    for k in range(held.shape[0]):
-        missing += np.isnan(held[k, p])
-    if missing == held.shape[0]:
+    for k in range(block.shape[0]):
+        missing += np.isnan(block[k, p])
+    if missing == block.shape[0]:
         return FINE
     return PARTLY_NAN if missing else UNSORTED
 
 
 @numba.njit(**OPTIONS)
 def inspect(q):  # type: ignore[no-untyped-def]
-    """Whether the quantiles (K, N) of every point ascend: a code, and the first bad point."""
-    held, odd = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
+    """Check that the quantiles (K, N) ascend; return a status code and the first bad point."""
+    block, odd = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
     for first in range(0, q.shape[1], BLOCK):
         last = min(first + BLOCK, q.shape[1])
-        _take(q, first, last, held, odd)
+        _take(q, first, last, block, odd)
         for p in range(last - first):
-            if odd[p] and _state_of(held, p):
-                return _state_of(held, p), first + p
+            if odd[p] and _state_of(block, p):
+                return _state_of(block, p), first + p
     return FINE, 0
 
 
 @numba.njit(**OPTIONS)
-def _count(held, x, places):  # type: ignore[no-untyped-def]
-    """How many quantiles lie below a member; one that is equal does not."""
+def _count(block, x, places):  # type: ignore[no-untyped-def]
+    """Count the quantiles below a member (equal ones are not below)."""
     places[:] = 0
-    for k in range(held.shape[0]):
+    for k in range(block.shape[0]):
         for p in range(places.size):
-            places[p] += np.int32(held[k, p] < x[p])
+            places[p] += np.int32(block[k, p] < x[p])
 
 
 @numba.njit(**OPTIONS)
-def _share(held, p, j, x, below, above):  # type: ignore[no-untyped-def]
-    """2/pi arcsin sqrt(u) for the climate's linear cdf u; from the nearer end, so without loss."""
+def _share(block, p, j, x, below, above):  # type: ignore[no-untyped-def]
+    """Return 2/pi arcsin sqrt(u) for the climate's linear cdf u, computed from the nearer end."""
     top = below.size
     if j == 0 or j == top:
         u, v = below[max(j - 1, 0)], above[max(j - 1, 0)]
     else:
-        lower, upper, value = np.float64(held[j - 1, p]), np.float64(held[j, p]), np.float64(x)
+        lower, upper, value = np.float64(block[j - 1, p]), np.float64(block[j, p]), np.float64(x)
         slope = (below[j] - below[j - 1]) / (upper - lower)
         u, v = below[j - 1] + (value - lower) * slope, above[j] + (upper - value) * slope
     if u <= v:
@@ -80,36 +80,36 @@ def _share(held, p, j, x, below, above):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def exact(x, q, below, above, skip, out):  # type: ignore[no-untyped-def]
-    """The exact EFI of members (M, N) with climate quantiles (K, N), into out (N,).
+    """Write the exact EFI of members (M, N) with climate quantiles (K, N) to out (N,).
 
     Args:
         x: members.
         q: quantiles.
         below: their levels p, (K,).
         above: 1 - p.
-        skip: whether missing members are left out.
+        skip: True to leave out missing members.
         out: float64.
 
     Returns:
-        A code as of `inspect`, and the point.
+        A status code, as `inspect` returns it, and the point.
     """
-    held, odd = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
+    block, odd = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
     member, places = np.zeros(BLOCK, x.dtype), np.empty(BLOCK, np.int32)
     total, there = np.empty(BLOCK), np.empty(BLOCK, np.int32)
     for first in range(0, x.shape[1], BLOCK):
         last = min(first + BLOCK, x.shape[1])
-        _take(q, first, last, held, odd)
+        _take(q, first, last, block, odd)
         total[:], there[:] = 0, 0
         for i in range(x.shape[0]):
             member[: last - first] = x[i, first:last]
-            _count(held, member, places)
+            _count(block, member, places)
             for p in range(last - first):
                 if not np.isnan(member[p]):
                     there[p] += 1
-                    total[p] += _share(held, p, places[p], member[p], below, above)
+                    total[p] += _share(block, p, places[p], member[p], below, above)
         for p in range(last - first):
-            if odd[p] and _state_of(held, p):
-                return _state_of(held, p), first + p
+            if odd[p] and _state_of(block, p):
+                return _state_of(block, p), first + p
             bad = odd[p] or there[p] == 0 or (there[p] < x.shape[0] and not skip)
             out[first + p] = np.nan if bad else 2 * total[p] / there[p] - 1
     return FINE, 0
@@ -117,43 +117,43 @@ def exact(x, q, below, above, skip, out):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def operational(x, q, tables, epsilon, skip, out):  # type: ignore[no-untyped-def]
-    """ECMWF's EFI; arguments as of `exact`.
+    """Write ECMWF's operational EFI of members (M, N) with climate quantiles (K, N) to out (N,).
 
     Args:
         x: members.
         q: quantiles.
         tables: of `efi.operational_tables`, (3, K + 1).
-        epsilon: intervals of the climate that end at this or below do not count; NaN for none.
-        skip: whether missing members are left out.
+        epsilon: intervals of the climate that end at or below it are left out; NaN for none.
+        skip: True to leave out missing members.
         out: float64.
 
     Returns:
-        A code as of `inspect`, and the point.
+        A status code, as `inspect` returns it, and the point.
     """
-    held, odd = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
+    block, odd = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
     member, places = np.zeros(BLOCK, x.dtype), np.empty(BLOCK, np.int32)
     total, there = np.empty(BLOCK), np.empty(BLOCK, np.int32)
     start = np.empty(BLOCK, np.int32)
     with_epsilon = not np.isnan(epsilon)
     for first in range(0, x.shape[1], BLOCK):
         last = min(first + BLOCK, x.shape[1])
-        _take(q, first, last, held, odd)
+        _take(q, first, last, block, odd)
         total[:], there[:], start[:] = 0, 0, 0
         if with_epsilon:
             for k in range(1, q.shape[0]):
                 for p in range(BLOCK):
-                    start[p] += np.int32(held[k, p] <= epsilon)
+                    start[p] += np.int32(block[k, p] <= epsilon)
         for i in range(x.shape[0]):
             member[: last - first] = x[i, first:last]
-            _count(held, member, places)
+            _count(block, member, places)
             for p in range(last - first):
                 if not np.isnan(member[p]):
                     there[p] += 1
                     inside = places[p] > start[p]
                     total[p] += tables[0, places[p]] if inside else tables[1, start[p]]
         for p in range(last - first):
-            if odd[p] and _state_of(held, p):
-                return _state_of(held, p), first + p
+            if odd[p] and _state_of(block, p):
+                return _state_of(block, p), first + p
             bad = odd[p] or there[p] == 0 or (there[p] < x.shape[0] and not skip)
             most = tables[2, start[p]]
             scale = max(most, epsilon) if with_epsilon else np.pi / 2
@@ -163,7 +163,7 @@ def operational(x, q, tables, epsilon, skip, out):  # type: ignore[no-untyped-de
 
 @numba.njit(**OPTIONS)
 def staircase(own, q, out):  # type: ignore[no-untyped-def]
-    """The EFI of the ENS-10 authors, into out (N,).
+    """Write the EFI as the ENS-10 authors computed it to out (N,).
 
     Args:
         own: quantiles of the members, (K, N).
@@ -183,7 +183,7 @@ def staircase(own, q, out):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def crossing(x, q, partners, out):  # type: ignore[no-untyped-def]
-    """The crossing point, into out (N,).
+    """Write the crossing-point forecast to out (N,).
 
     Args:
         x: members of each point, sorted, (M, N).

@@ -1,7 +1,8 @@
 """The CRPS weighted by the EFI of the raw ensemble (EECRPS), and the constant index for it.
 
-A CRPS weighted by an index of the forecast that is scored is improper: who forecasts the climate
-lowers the weight. The index must be that of the raw ensemble, the same for all that are compared.
+A CRPS weighted by an index of the forecast that is scored is improper: forecasting the climate
+lowers the weight. The index must be that of the raw ensemble, the same for all forecasts that are
+compared.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,36 +32,36 @@ _SCRAMBLE = (
 
 @dataclass(frozen=True)
 class Origin:
-    """What a forecast or an index was made of.
+    """Identity of a forecast, by name and by fingerprints of its arrays.
 
     Attributes:
         source: a name, such as "raw" or "emos".
-        marks: of the arrays, by which they are known again; see `origin`.
+        marks: fingerprints of the arrays; see `origin`.
     """
 
     source: str
     marks: tuple[str, ...] = ()
 
     def same_as(self, other: "Origin") -> bool:
-        """Whether the names agree, or one array made both."""
+        """Return True if the names agree, or if the arrays share a fingerprint."""
         return self.source == other.source or bool(set(self.marks) & set(other.marks))
 
 
 def origin(source: str, *arrays: Any) -> Origin:
-    """The origin of a forecast.
+    """Return the identity of a forecast.
 
     Args:
-        source: its name; what has the same name is the same forecast.
-        *arrays: its members or parameters, if there is time to look at them: every value of
-            arrays in memory is read. They are then known again under another name, in another
-            library, order of axes or members, or precision; DataArrays with a dimension `time` by
-            each of their dates. Lazy arrays are not read but known by how dask would compute them.
+        source: its name; forecasts of the same name count as the same forecast.
+        *arrays: its members or parameters (optional). Every value of arrays in memory is read for
+            a fingerprint that does not depend on the name, library, order of axes or members, or
+            precision; DataArrays with a dimension `time` have one for each date. Lazy arrays are
+            not read; their fingerprint is that of the dask graph.
 
     Raises:
         ArgumentError: an empty name.
     """
     if not isinstance(source, str) or not source.strip():
-        raise ArgumentError("source", f"{source!r} is no name", 'Give one, such as "raw"')
+        raise ArgumentError("source", f"{source!r} is not a name", 'Pass one, such as "raw"')
     return Origin(source.strip(), tuple(mark for array in arrays for mark in _marks(array)))
 
 
@@ -77,7 +78,9 @@ def _marks(array: Any) -> list[str]:
 
 
 def _fingerprint(values: npt.NDArray[Any]) -> str:
-    """A hash of the values in float32, in whatever order they are: a sum of scrambled bits.
+    """Return a hash of the values in float32 that does not depend on their order.
+
+    It is the sum of the scrambled bits of the values.
 
     The scrambling is the finaliser of splitmix64 (Steele et al. 2014, doi:10.1145/2660193.2660195).
     """
@@ -95,12 +98,12 @@ def _fingerprint(values: npt.NDArray[Any]) -> str:
 
 @dataclass(frozen=True)
 class FrozenEFI:
-    """The EFI of a raw ensemble, as a constant. Made by `frozen_efi` or `from_dataarray`.
+    """The EFI of a raw ensemble, as a constant weight; from `frozen_efi` or `from_dataarray`.
 
     Attributes:
         values: the index, without gradient.
-        origin: of the ensemble.
-        method: of `efi`.
+        origin: identity of the ensemble.
+        method: method of `efi`.
     """
 
     values: Any
@@ -112,7 +115,7 @@ class FrozenEFI:
         object.__setattr__(self, "values", detach() if detach else self.values)
 
     def map(self, function: Callable[[Any], Any]) -> "FrozenEFI":
-        """The same index elsewhere: part of it, or as another kind of array.
+        """Apply a selection or conversion to the index, and keep its origin.
 
         Args:
             function: from array to array, such as a selection; it must not change values.
@@ -120,28 +123,28 @@ class FrozenEFI:
         return FrozenEFI(function(self.values), self.origin, self.method)
 
     def to_dataarray(self) -> xr.DataArray:
-        """For a file: the index as `efi`, with the attributes `source`, `method` and `origin`.
+        """Return the index as a DataArray `efi` with the attributes `source`, `method`, `origin`.
 
         Raises:
-            ArgumentError: the index is no DataArray.
+            ArgumentError: the index is not a DataArray.
         """
         if not isinstance(self.values, xr.DataArray):
             raise ArgumentError("raw_efi", "it has no labels", "Make it from DataArrays")
-        said = (self.origin.source, self.method, " ".join(self.origin.marks))
-        told = dict(zip(_ATTRIBUTES, said, strict=True))
-        return self.values.assign_attrs(told).rename("efi")
+        values = (self.origin.source, self.method, " ".join(self.origin.marks))
+        attrs = dict(zip(_ATTRIBUTES, values, strict=True))
+        return self.values.assign_attrs(attrs).rename("efi")
 
     @staticmethod
     def from_dataarray(array: xr.DataArray) -> "FrozenEFI":
-        """What `to_dataarray` gave, perhaps read from a file.
+        """Restore an index from the result of `to_dataarray`, for example read from a file.
 
         Raises:
-            ArgumentError: the array does not say what it was made of.
+            ArgumentError: the attributes that `to_dataarray` writes are missing.
         """
-        lacking = [name for name in _ATTRIBUTES if name not in getattr(array, "attrs", {})]
-        if lacking:
+        missing = [name for name in _ATTRIBUTES if name not in getattr(array, "attrs", {})]
+        if missing:
             raise ArgumentError(
-                "raw_efi", f"no attribute {', '.join(lacking)}", "Make it with frozen_efi"
+                "raw_efi", f"no attribute {', '.join(missing)}", "Make it with frozen_efi"
             )
         source, method, marks = (str(array.attrs[name]) for name in _ATTRIBUTES)
         return FrozenEFI(array, Origin(source, tuple(marks.split())), method)
@@ -159,29 +162,29 @@ def frozen_efi(
     epsilon: float | None = None,
     nan: str = "propagate",
 ) -> FrozenEFI:
-    """The EFI of the raw ensemble, to weight the scores of other forecasts with.
+    """Return the EFI of the raw ensemble, as a constant weight for scores of other forecasts.
 
     Args:
         raw_members: the ensemble before any post-processing.
         climate: quantiles of its model climate.
         source: the ensemble's name, such as "raw".
-        method: as of `efi`, like what follows.
+        method: "exact", "ecmwf" or "ens10-paper", see `efi`.
         member_dim: the member axis.
         quantile_dim: the quantile axis of the climate.
-        levels: of the quantiles.
-        epsilon: for "ecmwf".
+        levels: levels of the quantiles; None for their coordinate.
+        epsilon: for "ecmwf": intervals of the climate up to this value are left out.
         nan: "propagate" or "skip-members".
 
     Returns:
         The index as a constant: without gradient, lazy if the members are. It keeps the name and
-        a mark of the members (see `origin`).
+        a fingerprint of the members (see `origin`).
 
     Raises:
-        ArgumentError, UnknownNameError: as `efi`; no name.
+        ArgumentError, UnknownNameError: errors of `efi`; an empty name.
     """
     if hasattr(raw_members, "detach"):
         raw_members = raw_members.detach()
-    made = origin(source, raw_members)
+    ensemble_origin = origin(source, raw_members)
     index = efi(
         raw_members,
         climate,
@@ -192,7 +195,7 @@ def frozen_efi(
         epsilon=epsilon,
         nan=nan,
     )
-    return FrozenEFI(index, made, method)
+    return FrozenEFI(index, ensemble_origin, method)
 
 
 EECRPSNormalisation = Literal["mean", "weighted"]
@@ -209,44 +212,44 @@ def eecrps(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """CRPS weighted by |EFI|, the extreme forecast index of the raw ensemble.
+    """Return the CRPS weighted by |EFI|, the extreme forecast index of the raw ensemble.
 
     - "mean": sum(w |EFI| CRPS) / sum(w), of Ashkboos et al. (2022, arXiv:2206.14786).
     - "weighted": sum(w |EFI| CRPS) / sum(w |EFI|), a mean CRPS in which extreme cases count more;
       comparable between variables and regions.
 
-    With a fixed EFI both are proper. With that of the scored forecast they are not: the optimum
-    moves to the climate. So the EFI must be a `FrozenEFI`, and one that was made from `forecast`
-    is refused. That is seen by the name, and of the arrays that `origin` was given: by the values
-    of those in memory (in any order, library or precision; by dates if they have some) and by the
-    graph of lazy ones. It is not seen under another name if no arrays were given, if one side had
-    them lazily, for a part of the area, or for members drawn or computed anew from a
-    post-processed forecast. So give every forecast one name, and `frozen_efi` raw members only.
+    With a fixed EFI both are proper. With the EFI of the scored forecast they are not: the best
+    score is then obtained by forecasting the climate. So the EFI must be a `FrozenEFI`, and one
+    computed from `forecast` is refused. This is detected by the name and by the fingerprints of
+    the arrays passed to `origin`. It is not detected under another name if no arrays were passed,
+    if they were lazy on one side only, for a part of the area, or for members drawn from a
+    post-processed forecast. Therefore use one name for each forecast, and pass only raw members
+    to `frozen_efi`.
 
     Args:
-        crps: the scores of points, of any kind; tensors keep their gradients.
-        raw_efi: made by `frozen_efi`, of the same shape (dimensions and coordinates) as the scores.
-        forecast: what the scores are of; see `origin`.
-        scores_raw: the scores are those of the raw ensemble itself, the reference of a table.
-            Then `forecast` must be what the EFI was made of.
-        normalisation: see above.
-        dim: dimensions of the mean; None gives |EFI| CRPS of the points ("mean" only).
-        weights: of the mean, such as area weights.
+        crps: the scores of points; tensors keep their gradients.
+        raw_efi: result of `frozen_efi`, with the shape (dimensions and coordinates) of the scores.
+        forecast: identity of the scored forecast, from `origin`.
+        scores_raw: True if the scores are those of the raw ensemble itself, as the reference of a
+            table. Then `forecast` must be the ensemble of the EFI.
+        normalisation: "mean" or "weighted".
+        dim: dimensions of the mean; None for |EFI| CRPS of the points ("mean" only).
+        weights: weights of the mean, such as area weights.
         nan: "propagate" or "omit", where score or index is missing.
 
     Returns:
-        The score, in the unit of `crps`, as the kind of array that was given; "weighted" is NaN
+        The score, in the unit of `crps`, as an array of the input's type; "weighted" is NaN
         where all indices are 0.
 
     Raises:
         ArgumentError: the EFI is no `FrozenEFI` or was made from the forecast; shapes or
             coordinates that differ; "weighted" without `dim`.
-        UnknownNameError: another normalisation or policy.
+        UnknownNameError: an unknown normalisation or policy.
     """
     if normalisation not in get_args(EECRPSNormalisation):
         raise UnknownNameError("normalisation", normalisation, get_args(EECRPSNormalisation))
     if normalisation == "weighted" and dim is None:
-        raise ArgumentError("dim", '"weighted" is a ratio of sums', 'Give dim, such as dim="all"')
+        raise ArgumentError("dim", '"weighted" is a ratio of sums', 'Pass dim, such as dim="all"')
     index = checked_efi(crps, raw_efi, forecast, scores_raw)
     score = _product(crps, index, raw_efi)
     mean = mean_over(score, dim, weights, nan)
@@ -266,42 +269,43 @@ def eecrps_state(
     weights: xr.DataArray | None = None,
     nan: NanPolicy = "omit",
 ) -> xr.Dataset:
-    """The additive state of an EECRPS: blocks of dates merge with `merge_states`.
+    """Return the additive state of an EECRPS; blocks of dates merge with `merge_states`.
 
     Args:
-        crps: as of `eecrps`.
-        raw_efi: as of `eecrps`.
-        forecast: as of `eecrps`.
-        scores_raw: as of `eecrps`.
-        keep: dimensions that stay.
-        weights: over some of the dimensions of the scores.
+        crps: the scores of points.
+        raw_efi: result of `frozen_efi`, with the shape of the scores.
+        forecast: identity of the scored forecast, from `origin`.
+        scores_raw: True if the scores are those of the raw ensemble itself.
+        keep: dimensions that are not summed over.
+        weights: weights over some of the dimensions of the scores.
         nan: "omit" or "propagate".
 
     Returns:
         `eecrps_sum` (w |EFI| CRPS), `eecrps_weight` (w) and `eecrps_count`; `abs_efi_sum`
-        (w |EFI|), `abs_efi_weight`, `abs_efi_count` of the same points. Its attributes say what
-        the EFI was made of, so that states of different ones do not merge.
+        (w |EFI|), `abs_efi_weight`, `abs_efi_count` of the same points. Attributes identify the
+        EFI, so that states of different ensembles do not merge.
 
     Raises:
-        ArgumentError: as `eecrps`.
+        ArgumentError: an EFI that is not a `FrozenEFI`, was computed from the forecast, or has
+            another shape or coordinates.
     """
     index = checked_efi(crps, raw_efi, forecast, scores_raw)
-    held = as_labelled({"crps": crps, "raw_efi": index}, unlike=["raw_efi"])
-    product = _product(held["crps"], held["raw_efi"], raw_efi)
-    weight = _index_where(held["crps"], held["raw_efi"])
+    labelled = as_labelled({"crps": crps, "raw_efi": index}, unlike=["raw_efi"])
+    product = _product(labelled["crps"], labelled["raw_efi"], raw_efi)
+    weight = _index_where(labelled["crps"], labelled["raw_efi"])
     parts = [
         mean_state(name, field.reset_coords(drop=True), keep=keep, weights=weights, nan=nan)
         for name, field in (("eecrps", product), ("abs_efi", weight))
     ]
-    made = {"efi_source": raw_efi.origin.source, "efi_method": raw_efi.method}
-    return xr.merge(parts, join="exact", compat="no_conflicts").assign_attrs(made)
+    attrs = {"efi_source": raw_efi.origin.source, "efi_method": raw_efi.method}
+    return xr.merge(parts, join="exact", compat="no_conflicts").assign_attrs(attrs)
 
 
 def finish_eecrps(state: xr.Dataset, normalisation: str = "mean") -> xr.DataArray:
-    """The EECRPS of a state, over the dimensions that it kept; NaN where no weight is.
+    """Return the EECRPS of a state over its dimensions; NaN where the weights sum to 0.
 
     Raises:
-        UnknownNameError: another normalisation.
+        UnknownNameError: an unknown normalisation.
     """
     if normalisation not in get_args(EECRPSNormalisation):
         raise UnknownNameError("normalisation", normalisation, get_args(EECRPSNormalisation))
@@ -313,19 +317,21 @@ def finish_eecrps(state: xr.Dataset, normalisation: str = "mean") -> xr.DataArra
 
 
 def checked_efi(crps: Any, raw_efi: FrozenEFI, forecast: Origin, scores_raw: bool) -> Any:
-    """The values of an EFI that may weight these scores.
+    """Check that an EFI may weight these scores, and return its values.
 
     Raises:
-        ArgumentError: it may not; see `eecrps`.
+        ArgumentError: it may not, for the reasons that `eecrps` lists.
     """
     if not isinstance(raw_efi, FrozenEFI):
         raise ArgumentError(
             "raw_efi",
-            f"{type(raw_efi).__name__} does not say what it was made of",
+            f"{type(raw_efi).__name__} is not a FrozenEFI",
             "Make it from the raw members with frozen_efi",
         )
     if not isinstance(forecast, Origin):
-        raise ArgumentError("forecast", f"{forecast!r} is no origin", 'Write origin("emos", ...)')
+        raise ArgumentError(
+            "forecast", f"{forecast!r} is not an origin", 'Write origin("emos", ...)'
+        )
     same = raw_efi.origin.same_as(forecast)
     if same and not scores_raw:
         raise ArgumentError(
@@ -345,7 +351,7 @@ def checked_efi(crps: Any, raw_efi: FrozenEFI, forecast: Origin, scores_raw: boo
 
 
 def _check_alike(crps: Any, index: Any) -> None:
-    """By position, an index of another shape would broadcast to something else."""
+    """Refuse an index whose shape or dimensions differ from those of the scores."""
     if isinstance(crps, xr.DataArray) and isinstance(index, xr.DataArray):
         if set(crps.dims) != set(index.dims):
             raise ArgumentError("raw_efi", f"dimensions {index.dims} for scores over {crps.dims}")
@@ -360,7 +366,7 @@ def _times(crps: Any, index: Any) -> Any:
 
 
 def _present(crps: Any, index: Any) -> Any:
-    """|EFI|, NaN where the score is: the means of both are over the same points."""
+    """Return |EFI|, NaN where the score is NaN, so that both means are over the same points."""
     return abs(index) + 0 * crps
 
 

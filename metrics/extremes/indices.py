@@ -85,7 +85,7 @@ def efi(
             mean, "skip-members" takes the members that are there.
 
     Returns:
-        The indices, without unit, as the kind of array that was given.
+        The indices, without unit, as an array of the input's type.
 
     Examples:
         >>> import numpy as np
@@ -97,7 +97,7 @@ def efi(
         0.3333
 
     Raises:
-        UnknownNameError: another method or policy.
+        UnknownNameError: an unknown method or policy.
         ArgumentError: one member; levels that the method cannot use; other units or coordinates;
             quantiles that do not ascend or are NaN in part (lazy arrays: when computed).
     """
@@ -109,10 +109,10 @@ def efi(
         raise ArgumentError(
             "epsilon", f"{epsilon} with method {method!r}", 'It belongs to "ecmwf" and is above 0'
         )
-    found = checked_levels(members, climate, member_dim, quantile_dim, levels)
+    checked = checked_levels(members, climate, member_dim, quantile_dim, levels)
     if method in _COUNTS:
-        check_even(found, _COUNTS[method], f'"{method}"')
-    score, options = _score(method, found, epsilon)
+        check_even(checked, _COUNTS[method], f'"{method}"')
+    score, options = _score(method, checked, epsilon)
     options |= {"skip": nan == "skip-members"} | ({"check": check} if score.torch else {})
     index = apply(
         score,
@@ -196,8 +196,8 @@ def _paper_points(x: Array, q: Array, skip: bool) -> Array:
     own = member_quantiles(ordered, there, np.linspace(0.0, 1.0, q.shape[0])).astype(x.dtype)
     index = np.empty(x.shape[1])
     _kernels.staircase(read_only(own), q, index)
-    known = (there > 0 if skip else there == x.shape[0]) & ~np.isnan(q[0])
-    return np.where(known, index, np.nan).astype(x.dtype)
+    valid = (there > 0 if skip else there == x.shape[0]) & ~np.isnan(q[0])
+    return np.where(valid, index, np.nan).astype(x.dtype)
 
 
 MOST = 10.0  # shifts beyond are cut, as in ECMWF's products
@@ -241,7 +241,7 @@ def sot(
         nan: "propagate" or "omit", in the mean.
 
     Returns:
-        The shifts, without unit, as the kind of array that was given.
+        The shifts, without unit, as an array of the input's type.
 
     Raises:
         ArgumentError: one member; levels that the climate lacks; other units or coordinates;
@@ -250,12 +250,14 @@ def sot(
     far = (99 if level > 50 else 1) if tail is None else tail
     if not (50 < level < far <= 100 or 0 <= far < level < 50):
         raise ArgumentError(
-            "level", f"{level} with tail {far}, in percent", "Give 90 with 99 or 10 with 1, say"
+            "level",
+            f"{level} with tail {far}, in percent",
+            "Pass 90 with 99, or 10 with 1, for example",
         )
     if epsilon is not None and not 0 < epsilon < np.inf:
         raise ArgumentError("epsilon", f"{epsilon} is not above 0")
-    found = checked_levels(members, climate, member_dim, quantile_dim, levels)
-    places = place_of(found, level / 100), place_of(found, far / 100)
+    checked = checked_levels(members, climate, member_dim, quantile_dim, levels)
+    places = place_of(checked, level / 100), place_of(checked, far / 100)
     shift = apply(
         Score("sot", "shift of tails", _sot, units=False),
         {"members": members, "climate": bare(climate)},
@@ -282,9 +284,9 @@ def _sot_points(
     if epsilon > 0:
         inner = np.where(inner < epsilon, 0.0, inner)
     width = tail - inner
-    known = (there == x.shape[0]) & (np.abs(width) > epsilon)
+    valid = (there == x.shape[0]) & (np.abs(width) > epsilon)
     shift = np.full(x.shape[1], np.nan)
-    np.divide(own - tail, width, out=shift, where=known)
+    np.divide(own - tail, width, out=shift, where=valid)
     cut: Array = np.clip(shift, -MOST, MOST).astype(x.dtype)
     return cut
 
@@ -331,7 +333,7 @@ def cpf(
         nan: "propagate" or "omit", in the mean.
 
     Returns:
-        Levels in [0, 1], as the kind of array that was given.
+        Levels in [0, 1], as an array of the input's type.
 
     Raises:
         ArgumentError: fewer than four members; other levels; other units or coordinates;
@@ -339,9 +341,11 @@ def cpf(
             `epsilon` and `symmetric`.
     """
     if epsilon is not None and symmetric:
-        raise ArgumentError("epsilon", "it has no meaning in a symmetric CPF", "Give one of them")
-    found = checked_levels(members, climate, member_dim, quantile_dim, levels)
-    check_even(found, None, "a CPF")
+        raise ArgumentError(
+            "epsilon", "it is not defined for a symmetric CPF", "Pass one of the two"
+        )
+    checked = checked_levels(members, climate, member_dim, quantile_dim, levels)
+    check_even(checked, None, "a CPF")
     level = apply(
         Score("cpf", "crossing-point forecast", _cpf, units=False),
         {"members": members, "climate": bare(climate)},
@@ -354,7 +358,7 @@ def cpf(
 def _cpf(members: Array, climate: Array, epsilon: float | None, symmetric: bool) -> Array:
     if members.shape[0] < _FEWEST:
         raise ArgumentError(
-            "members", f"{members.shape[0]} members have no upper half", "Give four or more"
+            "members", f"{members.shape[0]} members have no upper half", "Pass four or more"
         )
     return over_points(partial(_cpf_points, epsilon=epsilon, symmetric=symmetric), members, climate)
 

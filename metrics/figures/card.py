@@ -59,9 +59,9 @@ def score_card(
         for i, j in np.ndindex(rows, columns):
             if np.isfinite(values[i, j]):
                 strong = abs(values[i, j]) > 0.6 * top
-                told = f"{values[i, j]:+.1f} {marks[i, j]}".rstrip().replace("-", "−")
+                text = f"{values[i, j]:+.1f} {marks[i, j]}".rstrip().replace("-", "−")
                 colour = "white" if strong else "black"
-                axes.text(j + 0.5, i + 0.5, told, ha="center", va="center", size=8, color=colour)
+                axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", size=8, color=colour)
         names = [[str(v) for v in skill[dim].to_numpy()] for dim in skill.dims]
         axes.set_yticks(np.arange(rows) + 0.5, names[0])
         axes.set_xticks(np.arange(columns) + 0.5, names[1])

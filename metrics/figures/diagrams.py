@@ -35,10 +35,10 @@ def reliability_figure(diagrams: Mapping[str, xr.Dataset]) -> Figure:
         grid = figure.subplots(
             2 * down, across, squeeze=False, sharex=True, height_ratios=[3.2, 1] * down
         )
-        for n, (name, found) in enumerate(diagrams.items()):
+        for n, (name, diagram) in enumerate(diagrams.items()):
             row, column = divmod(n, across)
-            reliability_panel(grid[2 * row, column], found)
-            _sharpness(grid[2 * row + 1, column], found)
+            reliability_panel(grid[2 * row, column], diagram)
+            _sharpness(grid[2 * row + 1, column], diagram)
             grid[2 * row, column].set_title(name, loc="left")
             if column == 0:
                 grid[2 * row, 0].set_ylabel("observed frequency")
@@ -51,18 +51,18 @@ def reliability_figure(diagrams: Mapping[str, xr.Dataset]) -> Figure:
     return figure
 
 
-def reliability_panel(axes: Axes, found: xr.Dataset, colour: str = BLUE) -> None:
+def reliability_panel(axes: Axes, diagram: xr.Dataset, colour: str = BLUE) -> None:
     """Draw one diagram, without its axis labels.
 
     Args:
         axes: where to draw.
-        found: a Dataset of `ens10.metrics.events.reliability_diagram`.
-        colour: of the curve.
+        diagram: a Dataset of `ens10.metrics.events.reliability_diagram`.
+        colour: colour of the curve.
     """
-    p, o = (found[v].to_numpy() for v in ("forecast_mean", "observed_frequency"))
+    p, o = (diagram[v].to_numpy() for v in ("forecast_mean", "observed_frequency"))
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
-    if "band_lower" in found:
-        axes.vlines(p, found["band_lower"], found["band_upper"], color="0.8", linewidth=5)
+    if "band_lower" in diagram:
+        axes.vlines(p, diagram["band_lower"], diagram["band_upper"], color="0.8", linewidth=5)
     known = np.isfinite(p) & np.isfinite(o)
     axes.plot(p[known], o[known], "o-", color=colour, markersize=3.5, linewidth=1)
     axes.set_xlim(-0.02, 1.02)
@@ -71,8 +71,8 @@ def reliability_panel(axes: Axes, found: xr.Dataset, colour: str = BLUE) -> None
     axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
-def _sharpness(axes: Axes, found: xr.Dataset) -> None:
-    p, share = (found[v].to_numpy() for v in ("forecast_mean", "share"))
+def _sharpness(axes: Axes, diagram: xr.Dataset) -> None:
+    p, share = (diagram[v].to_numpy() for v in ("forecast_mean", "share"))
     axes.vlines(p, 0, share, color=INK, linewidth=3)
     axes.set_ylim(0, max(0.05, 1.1 * float(np.nanmax(share, initial=0.0))))
 
@@ -92,10 +92,10 @@ def roc_figure(curves: Mapping[str, xr.Dataset]) -> Figure:
         figure = new_figure(3.2, 5.2)
         axes = figure.subplots()
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
-        for n, (name, found) in enumerate(curves.items()):
-            hits, alarms = (found[v].to_numpy() for v in ("hit_rate", "false_alarm_rate"))
+        for n, (name, curve) in enumerate(curves.items()):
+            hits, alarms = (curve[v].to_numpy() for v in ("hit_rate", "false_alarm_rate"))
             order = np.lexsort((hits, alarms))
-            label = f"{name}: {float(found['area']):.3f}"
+            label = f"{name}: {float(curve['area']):.3f}"
             axes.plot(alarms[order], hits[order], marker=".", label=label, **look(n))
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1)
@@ -107,14 +107,14 @@ def roc_figure(curves: Mapping[str, xr.Dataset]) -> Figure:
     return figure
 
 
-def _check(given: Mapping[str, xr.Dataset], wanted: tuple[str, ...], dim: str) -> None:
-    if not given:
+def _check(datasets: Mapping[str, xr.Dataset], names: tuple[str, ...], dim: str) -> None:
+    if not datasets:
         raise ArgumentError("diagrams", "there are none to draw")
-    for name, found in given.items():
-        absent = [v for v in wanted if v not in found]
+    for name, dataset in datasets.items():
+        absent = [v for v in names if v not in dataset]
         if absent:
             raise MissingDataError(f"diagram of {name}", absent)
-        if found[wanted[0]].dims != (dim,):
+        if dataset[names[0]].dims != (dim,):
             raise ArgumentError(
-                "diagrams", f"{name} has the dimensions {found[wanted[0]].dims}", "Select one"
+                "diagrams", f"{name} has the dimensions {dataset[names[0]].dims}", "Select one"
             )

@@ -91,8 +91,8 @@ def _band(bins: int, cases: int, confidence: float) -> tuple[float, float]:
     """Binomial quantiles of one bin's frequency, relative to its expectation."""
     tail = (1 - confidence) / 2
     # the smallest k whose distribution function reaches the probability
-    found = []
+    bounds = []
     for p in (tail, 1 - tail):
         k = max(0.0, np.ceil(float(bdtrik(p, cases, 1 / bins)) - 1e-9))
-        found.append(k if bdtr(k, cases, 1 / bins) >= p else k + 1)
-    return found[0] * bins / cases, found[1] * bins / cases
+        bounds.append(k if bdtr(k, cases, 1 / bins) >= p else k + 1)
+    return bounds[0] * bins / cases, bounds[1] * bins / cases

@@ -41,8 +41,8 @@ def latitude_figure(
         if zero:
             axes.axvline(0.0, color=GREY, linewidth=1)
         low, high = (np.sin(np.deg2rad(f(*_ends(scores)))) for f in (min, max))
-        kept = [p for p in _PARALLELS if low - 1e-9 <= np.sin(np.deg2rad(p)) <= high + 1e-9]
-        axes.set_yticks(np.sin(np.deg2rad(kept)), [degrees(p, "NS") for p in kept])
+        ticks = [p for p in _PARALLELS if low - 1e-9 <= np.sin(np.deg2rad(p)) <= high + 1e-9]
+        axes.set_yticks(np.sin(np.deg2rad(ticks)), [degrees(p, "NS") for p in ticks])
         axes.set_ylim(low, high)
         first = next(iter(scores.values()))
         named = str(first.attrs.get("long_name", first.name or "score"))
@@ -74,20 +74,20 @@ def spread_error_figure(
     """
     if not scores:
         raise ArgumentError("scores", "there are none to draw")
-    for name, found in scores.items():
-        absent = [v for v in ("rmse", "spread_error") if v not in found]
-        absent += [] if along in found.dims else [f"dimension {along}"]
+    for name, dataset in scores.items():
+        absent = [v for v in ("rmse", "spread_error") if v not in dataset]
+        absent += [] if along in dataset.dims else [f"dimension {along}"]
         if absent:
             raise MissingDataError(f"scores of {name}", absent)
     with mpl.rc_context(STYLE):
         figure = new_figure(2.9)
         axes = figure.subplots()
-        for n, (name, found) in enumerate(scores.items()):
+        for n, (name, dataset) in enumerate(scores.items()):
             colour = look(n)["color"]
-            error = found["rmse"].to_numpy()
-            axes.plot(found[along], error, "o-", color=colour, label=name, markersize=4)
-            spread = error * found["spread_error"].to_numpy()
-            axes.plot(found[along], spread, "s--", color=colour, markersize=3.5, mfc="white")
+            error = dataset["rmse"].to_numpy()
+            axes.plot(dataset[along], error, "o-", color=colour, label=name, markersize=4)
+            spread = error * dataset["spread_error"].to_numpy()
+            axes.plot(dataset[along], spread, "s--", color=colour, markersize=3.5, mfc="white")
         axes.plot([], [], "o-", color=GREY, label="error", markersize=4)
         axes.plot([], [], "s--", color=GREY, label="spread", markersize=3.5, mfc="white")
         first = next(iter(scores.values()))

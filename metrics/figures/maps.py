@@ -50,7 +50,7 @@ def score_maps(
         raise ArgumentError("fields", "there are none to draw")
     for name, field in fields.items():
         if set(field.dims) != {"latitude", "longitude"}:
-            raise ArgumentError("fields", f"{name} has the dimensions {field.dims}", "Give maps")
+            raise ArgumentError("fields", f"{name} has the dimensions {field.dims}", "Pass maps")
     projection = _projection(coasts)
     with mpl.rc_context(STYLE):
         return _drawn(fields, label, signed, limit, significant or {}, projection)

@@ -64,6 +64,6 @@ def energy_score(
     """Energy scores of tensors, core axes first. See `energy.energy_score`."""
     x = members - y
     if scale is not None:
-        held = torch.as_tensor(scale).to(x)
-        x = x * held.reshape(*held.shape, *(1,) * (x.ndim - 1 - variables))
+        weights = torch.as_tensor(scale).to(x)
+        x = x * weights.reshape(*weights.shape, *(1,) * (x.ndim - 1 - variables))
     return energy_of(flattened(x, 1, variables), factor).reshape(x.shape[1 + variables :])

@@ -55,22 +55,22 @@ def variable_axes(
     shape = lengths[0]
     if len(lengths[-1]) == len(shape) and lengths[-1] != shape:
         raise ArgumentError(
-            "y", f"{lengths[-1]} variables, and the members have {shape}", "Give the same ones"
+            "y", f"{lengths[-1]} variables, and the members have {shape}", "Pass the same ones"
         )
     return core, shape
 
 
 def _by_number(members: Any, y: Any, member_dim: Dim, dims: Sequence[Dim]) -> Axes:
     ndim, had = len(np.shape(members)), len(np.shape(y))
-    held = members if hasattr(members, "ndim") else np.asarray(members)
-    member, *variables = checked_axes("members", held, (member_dim, *dims))
+    array = members if hasattr(members, "ndim") else np.asarray(members)
+    member, *variables = checked_axes("members", array, (member_dim, *dims))
     back = tuple(axis - (axis > member) - (ndim - 1) for axis in variables)
     if had > ndim - 1 or any(axis < -had for axis in back):
         raise ArgumentError(
             "y",
             f"shape {tuple(np.shape(y))} does not have the variables of members of shape "
             f"{tuple(np.shape(members))} (axes {tuple(dims)}, member axis {member_dim})",
-            "Give the members' shape without the member axis",
+            "Pass the members' shape without the member axis",
         )
     return {"members": (member, *variables), "y": back}
 
@@ -112,7 +112,7 @@ def root_weights(weights: Any, members: Any, core: Axes, shape: tuple[int, ...])
         return weights.detach().sqrt().expand(shape)
     values = np.asarray(weights, dtype=np.float64)
     if not (values >= 0).all():
-        raise ArgumentError("variable_weights", "some are negative or NaN", "Give 0 or more")
+        raise ArgumentError("variable_weights", "some are negative or NaN", "Pass 0 or more")
     return np.sqrt(np.broadcast_to(values, shape))
 
 
@@ -120,7 +120,7 @@ def _in_order(weights: xr.DataArray, members: Any, dims: Sequence[Dim]) -> Any:
     extra = [d for d in weights.dims if d not in dims]
     if extra:
         raise ArgumentError(
-            "variable_weights", f"dimensions {extra} that are no variables; those are {dims}"
+            "variable_weights", f"dimensions {extra} are not variable dimensions, which are {dims}"
         )
     check_alike({"members": members, "variable_weights": weights}, ())
     absent = {d: 1 for d in dims if d not in weights.dims}

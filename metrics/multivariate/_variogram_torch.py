@@ -74,8 +74,8 @@ def variogram_score(
         from ens10.metrics.multivariate._variogram_loops import variogram_scores as compiled
 
         on_host = [a.detach().double().numpy() for a in (x, observed, weights)]
-        made = compiled(on_host[0], on_host[1], on_host[2], order, fair)
-        score = torch.from_numpy(made).to(x.dtype)
+        computed = compiled(on_host[0], on_host[1], on_host[2], order, fair)
+        score = torch.from_numpy(computed).to(x.dtype)
     else:
         score = _VariogramScore.apply(x, observed, weights, order, fair)  # type: ignore[no-untyped-call]
     return score.reshape(shape[variables:])

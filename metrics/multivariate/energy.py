@@ -57,12 +57,12 @@ def energy_score(
         nan: "propagate" or "omit", in the mean.
 
     Returns:
-        The scores, in the unit of `members`, as the kind of array that was given.
+        The scores, in the unit of `members`, as an array of the input's type.
 
     Raises:
-        UnknownNameError: another estimator or NaN policy.
+        UnknownNameError: an unknown estimator or NaN policy.
         ArgumentError: no such axis; a fair score of one member; observations, weights,
-            coordinates or units that do not fit.
+            coordinates or units that do not match.
     """
     core, shape = variable_axes(members, y, member_dim, variable_dim)
     factor = spread_factor(size_of(members, member_dim), estimator, alpha)

@@ -61,12 +61,12 @@ def spectral_crps(
         nan: "propagate" or "omit", in the mean.
 
     Returns:
-        The scores, in the unit of `members`, as the kind of array that was given.
+        The scores, in the unit of `members`, as an array of the input's type.
 
     Raises:
-        UnknownNameError: another estimator or NaN policy.
+        UnknownNameError: an unknown estimator or NaN policy.
         ArgumentError: longitudes that do not go round the Earth; no such axis; a fair score of
-            one member; weights, observations, coordinates or units that do not fit.
+            one member; weights, observations, coordinates or units that do not match.
     """
     core, (columns, *more) = variable_axes(members, y, member_dim, longitude_dim)
     if more:
@@ -98,7 +98,7 @@ def _check_circle(name: str, longitude: Any) -> None:
         )
 
 
-def _weights(given: Any, columns: int) -> Any:
+def _weights(wave_weights: Any, columns: int) -> Any:
     """How much each wave number counts: n_m w_m.
 
     Raises:
@@ -109,9 +109,11 @@ def _weights(given: Any, columns: int) -> Any:
     waves[0] = 1.0
     if columns % 2 == 0:
         waves[-1] = 1.0
-    if given is None:
+    if wave_weights is None:
         return waves
-    values = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given, np.float64)
+    values = np.asarray(
+        wave_weights.detach().cpu() if hasattr(wave_weights, "detach") else wave_weights, np.float64
+    )
     if values.shape not in {(), (1,), (n,)} or not (values >= 0).all():
         raise ArgumentError(
             "wave_weights",

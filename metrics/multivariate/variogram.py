@@ -60,13 +60,13 @@ def variogram_score(
         nan: "propagate" or "omit", in the mean.
 
     Returns:
-        The scores, as the kind of array that was given, in the unit of `members` to the power
+        The scores, as an array of the input's type, in the unit of `members` to the power
         2p, which is told for p = 0.5 only.
 
     Raises:
-        UnknownNameError: another estimator or NaN policy.
+        UnknownNameError: an unknown estimator or NaN policy.
         ArgumentError: no such axis; an order of 0 or less; a fair score of one member; weights,
-            observations, coordinates or units that do not fit.
+            observations, coordinates or units that do not match.
     """
     if estimator not in get_args(Estimator):
         raise UnknownNameError("estimator", estimator, get_args(Estimator))
@@ -108,7 +108,7 @@ def _both_ways(weights: Any, variables: int) -> Any:
         return weights.detach().expand(shape) + weights.detach().expand(shape).T
     values = np.broadcast_to(np.asarray(weights, dtype=np.float64), shape)
     if not (values >= 0).all():
-        raise ArgumentError("pair_weights", "some are negative or NaN", "Give 0 or more")
+        raise ArgumentError("pair_weights", "some are negative or NaN", "Pass 0 or more")
     return values + values.T
 
 

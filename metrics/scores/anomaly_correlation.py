@@ -37,7 +37,7 @@ def anomaly_correlation(
         nan: "propagate", or "omit" points where one of the three is missing.
 
     Returns:
-        The correlation, as the kind of array that was given; NaN where all anomalies of one
+        The correlation, as an array of the input's type; NaN where all anomalies of one
         side are 0.
 
     Examples:

@@ -111,8 +111,8 @@ def _outcome(pair: Pair, threshold: float, *, forecast: bool, observed: bool) ->
     """1 where the event was (not) forecast and was (not) observed, NaN where unknown."""
     probability = pair.above(threshold)
     missing = np.isnan(probability) | np.isnan(pair.y)
-    found = ((probability >= 0.5) == forecast) & ((pair.y > threshold) == observed)
-    return np.where(missing, np.nan, found)
+    outcome = ((probability >= 0.5) == forecast) & ((pair.y > threshold) == observed)
+    return np.where(missing, np.nan, outcome)
 
 
 def _finish(

@@ -87,8 +87,8 @@ class Pair:
 
     def crps(self) -> Array:
         """CRPS of the forecast; of members that of their step distribution."""
-        found = self._statistics.get("crps")
-        return self.forecast.crps(self.y) if found is None else found
+        score = self._statistics.get("crps")
+        return self.forecast.crps(self.y) if score is None else score
 
     def crps_fair(self) -> Array:
         """CRPS unbiased for the distribution that the members are drawn from."""
@@ -96,15 +96,15 @@ class Pair:
 
     def error(self) -> Array:
         """Mean of the forecast less the observation."""
-        found = self._statistics.get("error")
-        return self.forecast.mean - self.y if found is None else found
+        difference = self._statistics.get("error")
+        return self.forecast.mean - self.y if difference is None else difference
 
     def variance(self) -> Array:
         """Predicted variance (of members, unbiased) where the error is known."""
-        found = self._statistics.get("variance")
-        if found is None:
-            found = np.where(np.isnan(self.error()), np.nan, self.forecast.variance)
-        return found
+        values = self._statistics.get("variance")
+        if values is None:
+            values = np.where(np.isnan(self.error()), np.nan, self.forecast.variance)
+        return values
 
     def log_score(self) -> Array:
         """Minus the logarithm of the density."""

@@ -25,8 +25,8 @@ _CUSTOM_NAME = re.compile(r"[a-z][a-z0-9_]*[a-z]")  # a name that ends in a numb
 def _modules() -> list[Any]:
     """The modules of this package that hold scores, the usual ones first."""
     names = sorted(one.name for one in pkgutil.iter_modules(package.__path__))
-    found = [import_module(f"{package.__name__}.{n}") for n in names if n != "registry"]
-    return [standard, *(m for m in found if m is not standard and hasattr(m, "METRICS"))]
+    modules = [import_module(f"{package.__name__}.{n}") for n in names if n != "registry"]
+    return [standard, *(m for m in modules if m is not standard and hasattr(m, "METRICS"))]
 
 
 STATISTICS: dict[str, PointStatistic] = {
@@ -91,16 +91,16 @@ def metric_of(name: str) -> NamedMetric:
         return NamedMetric(name, METRICS[name])
     base, _, number = name.rpartition("_")
     if base not in METRICS or not METRICS[base].number:
-        known = [k + (f"_{v.number.upper()}" if v.number else "") for k, v in METRICS.items()]
-        raise UnknownNameError("scores", name, [*known, *TABLES])
+        names = [k + (f"_{v.number.upper()}" if v.number else "") for k, v in METRICS.items()]
+        raise UnknownNameError("scores", name, [*names, *TABLES])
     try:
         value = float(number)
     except ValueError:
         value = np.nan
     probability = METRICS[base].number in ("level", "share")
     if not np.isfinite(value) or (probability and not 0 < value < 1):
-        wanted = "a probability between 0 and 1" if probability else "a number"
-        raise ArgumentError("scores", f"{name}: {number!r} is not {wanted}")
+        required = "a probability between 0 and 1" if probability else "a number"
+        raise ArgumentError("scores", f"{name}: {number!r} is not {required}")
     return NamedMetric(f"{base}_{value:g}", METRICS[base], value)
 
 
@@ -182,24 +182,24 @@ def register_score(
     Raises:
         ArgumentError: an invalid name, or that of a score of the package. When it is scored:
             values of another shape.
-        UnknownNameError: other units.
+        UnknownNameError: unknown units.
     """
     if not _CUSTOM_NAME.fullmatch(name):
         remedy = "Use small letters, digits and underscores, with a letter at the end"
         raise ArgumentError("name", f"{name!r} cannot be the name of a score", remedy)
-    taken = {*METRICS, *STATISTICS, *TABLES} | {s.skill for s in METRICS.values()}
-    if name in taken and name not in _CUSTOM:
+    reserved = {*METRICS, *STATISTICS, *TABLES} | {s.skill for s in METRICS.values()}
+    if name in reserved and name not in _CUSTOM:
         raise ArgumentError("name", f"{name!r} is taken", "Choose another one")
     if units not in get_args(Units):
         raise UnknownNameError("units", units, get_args(Units))
 
-    def checked(case: Any, number: float | None = None) -> Floats:  # noqa: ARG001
-        values = np.asarray(field(case), dtype=np.float64)
-        if values.shape != case.y.shape:
-            reason = f"{name} gives values of shape {values.shape} for a grid of {case.y.shape}"
-            raise ArgumentError("scores", reason, "Give one value at each point")
+    def checked(pair: Any, number: float | None = None) -> Floats:  # noqa: ARG001
+        values = np.asarray(field(pair), dtype=np.float64)
+        if values.shape != pair.y.shape:
+            reason = f"{name} gives values of shape {values.shape} for a grid of {pair.y.shape}"
+            raise ArgumentError("scores", reason, "Return one value for each point")
         # a comparison makes False of a gap
-        present: Floats = np.where(np.isnan(case.field("crps")), np.nan, values)
+        present: Floats = np.where(np.isnan(pair.field("crps")), np.nan, values)
         return present
 
     _CUSTOM.add(name)

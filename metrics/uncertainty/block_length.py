@@ -30,7 +30,7 @@ def automatic_block_length(series: npt.ArrayLike, *, method: BlockMethod = "stat
         At least 1, and at most 3 sqrt(n) and n / 3, rounded up; 1 for a constant series.
 
     Raises:
-        UnknownNameError: another method.
+        UnknownNameError: an unknown method.
         ArgumentError: fewer than 8 dates, missing ones, or not one axis.
     """
     if method not in get_args(BlockMethod):
@@ -41,7 +41,7 @@ def automatic_block_length(series: npt.ArrayLike, *, method: BlockMethod = "stat
         raise ArgumentError(
             "series",
             f"expected {_FEWEST} or more dates along one axis, none missing, got shape {x.shape}",
-            "Give block_length a number",
+            "Pass block_length as a number",
         )
     n = x.size
     if x.min() == x.max():
@@ -79,7 +79,7 @@ def default_block_length(series: npt.ArrayLike, *, method: BlockMethod = "bootst
         rounding; the cube root of n, which needs no estimate, below 8 dates or with missing ones.
 
     Raises:
-        UnknownNameError: another method.
+        UnknownNameError: an unknown method.
     """
     refuse_datasets({"series": series})
     x = np.asarray(series, dtype=np.float64)

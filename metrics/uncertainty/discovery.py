@@ -43,7 +43,7 @@ def benjamini_hochberg(
         significant) and `tests` (their number) over those that are judged apart; lazy where p is.
 
     Raises:
-        UnknownNameError: another dependence.
+        UnknownNameError: an unknown dependence.
         ArgumentError: a rate outside (0, 1); no such dimension, or no tests; p values outside
             [0, 1] (of lazy ones, when they are computed).
     """
@@ -81,7 +81,7 @@ def _adjusted(p: npt.NDArray[Any], *, axes: int, dependence: str) -> Floats:
     """The least p_(j) m / j rate / level of all j >= i, in the places of p; tests are last."""
     flat = p.reshape(*p.shape[: p.ndim - axes], -1).astype(np.float64)
     if bool(((flat < 0) | (flat > 1)).any()):
-        raise ArgumentError("p", "values outside [0, 1]", "Give p values, not statistics")
+        raise ArgumentError("p", "values outside [0, 1]", "Pass p values, not test statistics")
     if flat.size == 0:
         return flat.reshape(p.shape)
     order = np.argsort(flat, axis=-1)  # missing ones last

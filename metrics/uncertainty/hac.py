@@ -69,7 +69,7 @@ def diebold_mariano(
         or less (use "bartlett").
 
     Raises:
-        UnknownNameError: another kernel, alternative or policy.
+        UnknownNameError: an unknown kernel, alternative or policy.
         ArgumentError: no such dimension; dates out of order; fewer than lags + 2 dates; both
             `horizon` and `lags`, or neither for the rectangular kernel.
     """
@@ -104,8 +104,8 @@ def diebold_mariano(
         "p_value": p.drop_attrs(),
         "dates": dates.astype(np.int64).drop_attrs(),
     }
-    told = {"lags": count, "kernel": kernel, "alternative": alternative}
-    return xr.Dataset(fields, attrs=told | {"small_sample": int(small_sample)})
+    attrs = {"lags": count, "kernel": kernel, "alternative": alternative}
+    return xr.Dataset(fields, attrs=attrs | {"small_sample": int(small_sample)})
 
 
 def automatic_lags(n: int) -> int:
@@ -118,13 +118,13 @@ def automatic_lags(n: int) -> int:
 
 
 def _check_names(kernel: str, alternative: str, nan: str) -> None:
-    for name, value, known in (
+    for name, value, choices in (
         ("kernel", kernel, get_args(Kernel)),
         ("alternative", alternative, get_args(Alternative)),
         ("nan", nan, get_args(Nan)),
     ):
-        if value not in known:
-            raise UnknownNameError(name, value, known)
+        if value not in choices:
+            raise UnknownNameError(name, value, choices)
 
 
 def _series(difference: Any, time_dim: Dim | None) -> xr.DataArray:
@@ -136,8 +136,8 @@ def _series(difference: Any, time_dim: Dim | None) -> xr.DataArray:
         )
     named = isinstance(difference, xr.DataArray)
     dim = time_dim if time_dim is not None else str(difference.dims[0]) if named else 0
-    found = as_labelled({"difference": difference}, {"difference": {"time": dim}})
-    series = found["difference"]
+    labelled = as_labelled({"difference": difference}, {"difference": {"time": dim}})
+    series = labelled["difference"]
     index = series.indexes.get("time")
     if index is not None and not (index.is_monotonic_increasing and index.is_unique):
         raise ArgumentError("difference", "its dates are not in order", f"Use .sortby({dim!r})")
@@ -154,19 +154,19 @@ def _series(difference: Any, time_dim: Dim | None) -> xr.DataArray:
 
 def _lags(n: int, horizon: int | None, lags: int | None, kernel: str) -> int:
     if horizon is not None and lags is not None:
-        raise ArgumentError("lags", "given together with horizon", "Give one: lags = horizon - 1")
+        raise ArgumentError("lags", "passed together with horizon", "Pass one: lags = horizon - 1")
     if horizon is None and lags is None and kernel == "rectangular":
         raise ArgumentError("horizon", 'needed for the kernel "rectangular"')
     for name, value, least in (("horizon", horizon, 1), ("lags", lags, 0)):
         if value is not None and (value != int(value) or value < least):
             raise ArgumentError(name, f"expected a whole number from {least}, got {value}")
-    taken = automatic_lags(n) if lags is None else int(lags)
-    taken = taken if horizon is None else int(horizon) - 1
-    if n < taken + 2:
+    count = automatic_lags(n) if lags is None else int(lags)
+    count = count if horizon is None else int(horizon) - 1
+    if n < count + 2:
         raise ArgumentError(
-            "difference", f"{n} dates are too few for {taken} lags", f"{taken + 2} are needed"
+            "difference", f"{n} dates are too few for {count} lags", f"{count + 2} are needed"
         )
-    return taken
+    return count
 
 
 def _weights(lags: int, kernel: str) -> Floats:
@@ -181,12 +181,12 @@ def _moments(series: npt.NDArray[Any], *, weights: Floats, omit: bool, small: bo
     """
     n, shape = series.shape[-1], series.shape[:-1]
     flat = np.moveaxis(series, -1, 0).reshape(n, -1)
-    found = np.empty((flat.shape[1], 3))
+    moments = np.empty((flat.shape[1], 3))
     each = max(1, _BLOCK_VALUES // max(1, n))
     for start in range(0, flat.shape[1], each):
         points = slice(start, start + each)
-        found[points] = _block(flat[:, points].astype(np.float64), weights, omit, small)
-    return found.reshape(*shape, 3)
+        moments[points] = _block(flat[:, points].astype(np.float64), weights, omit, small)
+    return moments.reshape(*shape, 3)
 
 
 def _block(d: Floats, weights: Floats, omit: bool, small: bool) -> Floats:
@@ -199,10 +199,10 @@ def _block(d: Floats, weights: Floats, omit: bool, small: bool) -> Floats:
         away = np.where(there, filled - mean, 0.0)
         variance = np.einsum("tp,tp->p", away, away) / count
         expected = 1.0 - 1.0 / count
-        held = there.astype(np.float64)
+        present = there.astype(np.float64)
         for k, w in enumerate(weights, start=1):
             variance += 2.0 * w * np.einsum("tp,tp->p", away[:-k], away[k:]) / count
-            expected -= 2.0 * w * np.einsum("tp,tp->p", held[:-k], held[k:]) / count**2
+            expected -= 2.0 * w * np.einsum("tp,tp->p", present[:-k], present[k:]) / count**2
         squared = variance / count / (expected if small else 1.0)
     varies = np.where(there, d, -np.inf).max(axis=0) > np.where(there, d, np.inf).min(axis=0)
     tested = varies & (count >= weights.size + 2) & (expected > 0) & (squared > 0)

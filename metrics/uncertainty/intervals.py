@@ -80,7 +80,7 @@ def interval(
         The value and its bounds; bounds are NaN for one date, or where the value is NaN.
 
     Raises:
-        UnknownNameError: another method.
+        UnknownNameError: an unknown method.
         ArgumentError: no sums, or of different numbers of dates; a confidence outside (0, 1); a
             block length below 1, or with which fixed blocks hold all dates.
     """
@@ -133,7 +133,7 @@ def _is_given(length: float | str | None, n: int, method: BlockMethod) -> bool:
         raise UnknownNameError("block_length", length, ["auto"])
     if length >= n and method != "stationary":
         raise ArgumentError(
-            "block_length", f"of blocks of {length} dates, {n} dates hold one", "Give fewer"
+            "block_length", f"{length} dates leave one block in {n} dates", "Pass a smaller number"
         )
     return True
 

@@ -106,9 +106,13 @@ def check_paired_dates(
     Raises:
         MissingDataError: dates that only one of them has; it names them.
     """
-    mine, other = forecast["time"].to_numpy(), reference["time"].to_numpy()
-    unpaired = [f"{str(t)[:19]} (only in the forecast)" for t in np.setdiff1d(mine, other)]
-    unpaired += [f"{str(t)[:19]} (only in the reference)" for t in np.setdiff1d(other, mine)]
+    dates, reference_dates = forecast["time"].to_numpy(), reference["time"].to_numpy()
+    unpaired = [
+        f"{str(t)[:19]} (only in the forecast)" for t in np.setdiff1d(dates, reference_dates)
+    ]
+    unpaired += [
+        f"{str(t)[:19]} (only in the reference)" for t in np.setdiff1d(reference_dates, dates)
+    ]
     if unpaired:
         raise MissingDataError("paired dates", unpaired, "Score both forecasts on the same dates")
 

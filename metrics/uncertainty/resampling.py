@@ -41,7 +41,7 @@ def resample_counts(
         Shape (replicates, n); each row adds up to n.
 
     Raises:
-        UnknownNameError: another method.
+        UnknownNameError: an unknown method.
         ArgumentError: a block length below 1, no whole number, or of "moving" above n; no
             replicates.
     """

@@ -40,17 +40,17 @@ def checked_forecast(forecast: xr.Dataset, name: str = "forecast") -> xr.Dataset
         raise MissingDataError(f"{kind.kind} {name}", absent)
     chosen = forecast[list(variables)]
     apart = tuple(dim for dim in APART if dim in chosen.dims)
-    wanted = ("time", *apart, *kind.core_dims(), *GRID)
+    expected = ("time", *apart, *kind.core_dims(), *GRID)
     for variable in chosen.values():
-        if set(variable.dims) != set(wanted):
-            raise ArgumentError(name, f"dimensions {variable.dims} instead of {wanted}")
+        if set(variable.dims) != set(expected):
+            raise ArgumentError(name, f"dimensions {variable.dims} instead of {expected}")
     for dim in ("time", *apart):
         if chosen.indexes[dim].has_duplicates:
             what = "a date" if dim == "time" else f"a {dim}"
-            raise ArgumentError(name, f"{what} comes twice in its coordinate {dim}")
+            raise ArgumentError(name, f"{what} occurs twice in its coordinate {dim}")
     if "quantile" in kind.core_dims():
         _check_levels(chosen["quantile"].to_numpy())
-    return chosen.transpose(*wanted)
+    return chosen.transpose(*expected)
 
 
 def _check_levels(levels: npt.NDArray[Any]) -> None:
@@ -82,15 +82,15 @@ class Matched:
         n, steps = places.shape[:2]
         level = self.forecast.sizes.get("level", 1)
         shape = (n, steps, level, *(self.forecast.sizes[d] for d in GRID))
-        found: npt.NDArray[Any] = np.empty(shape, self.truth.dtype)
+        values: npt.NDArray[Any] = np.empty(shape, self.truth.dtype)
         for at in range(steps):
             for step in np.unique(places[:, at, 1]):
                 rows = places[:, at, 1] == step
                 when: dict[Hashable, Any] = {"time": _as_slice(places[rows, at, 0])}
                 if "step" in self.truth.dims:
                     when["step"] = int(step)
-                found[rows, at] = self.truth.isel(when).to_numpy().reshape(-1, *shape[2:])
-        return found
+                values[rows, at] = self.truth.isel(when).to_numpy().reshape(-1, *shape[2:])
+        return values
 
     def part(self, dates: slice) -> "Matched":
         """Some of the dates."""
@@ -121,7 +121,7 @@ def matched(
     Raises:
         MissingDataError: dates, levels, or rows and columns of the grid, that the truth lacks.
         ArgumentError: other dimensions or units; no date in common.
-        UnknownNameError: another join.
+        UnknownNameError: an unknown join.
     """
     if join not in get_args(Join):
         raise UnknownNameError("join", join, get_args(Join))
@@ -130,26 +130,26 @@ def matched(
     _check_units(checked, observed, name)
     places = _places(checked, observed)
     there = (places >= 0).all(axis=(1, 2))
-    lacking = [str(t)[:19] for t in _valid_dates(checked)[~there]]
-    if lacking and join == "exact":
+    missing = [str(t)[:19] for t in _valid_dates(checked)[~there]]
+    if missing and join == "exact":
         raise MissingDataError(
             "truth",
-            lacking,
+            missing,
             'The truth has to cover the valid date of every forecast; join="inner" leaves out '
             "the dates that it does not cover",
         )
     if not there.any():
-        raise ArgumentError(name, "no date has truth" if lacking else "it holds no dates")
-    if lacking:
-        left_out(len(lacking), there.size, "without truth", lacking)
+        raise ArgumentError(name, "no date has truth" if missing else "it holds no dates")
+    if missing:
+        left_out(len(missing), there.size, "without truth", missing)
         checked, places = checked.isel(time=there), places[there]
     return Matched(checked, observed, places)
 
 
 def left_out(number: int, of: int, why: str, dates: list[str]) -> None:
-    """Warns of dates that are left out."""
-    told = f"{number} of {of} dates left out ({why}): {listing(dates)}"
-    warnings.warn(told, LeftOutWarning, stacklevel=4)
+    """Warn of dates that are left out."""
+    message = f"{number} of {of} dates left out ({why}): {listing(dates)}"
+    warnings.warn(message, LeftOutWarning, stacklevel=4)
 
 
 def _checked_truth(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
@@ -164,9 +164,9 @@ def _checked_truth(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
 
 
 def _levels(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
-    lacking = np.setdiff1d(forecast["level"].to_numpy(), truth["level"].to_numpy())
-    if lacking.size:
-        raise MissingDataError("truth", [f"level {level:g}" for level in lacking])
+    missing = np.setdiff1d(forecast["level"].to_numpy(), truth["level"].to_numpy())
+    if missing.size:
+        raise MissingDataError("truth", [f"level {level:g}" for level in missing])
     return forecast["level"]
 
 
@@ -175,8 +175,8 @@ def _check_units(forecast: xr.Dataset, truth: xr.DataArray, name: str) -> None:
     united = {k: forecast[k] for k in kind.united_variables(forecast)} | {"truth": truth}
     units = {k: v.attrs["units"] for k, v in united.items() if "units" in v.attrs}
     if len(set(units.values())) > 1:
-        told = ", ".join(f"{k} in {unit}" for k, unit in units.items())
-        raise ArgumentError(name, f"units differ: {told}", "Bring all to one unit")
+        listed = ", ".join(f"{k} in {unit}" for k, unit in units.items())
+        raise ArgumentError(name, f"units differ: {listed}", "Bring all to one unit")
 
 
 def _valid_dates(forecast: xr.Dataset) -> npt.NDArray[np.datetime64]:
@@ -206,14 +206,14 @@ def _as_time(step: xr.DataArray) -> xr.DataArray:
 def _places(forecast: xr.Dataset, truth: xr.DataArray) -> npt.NDArray[np.int64]:
     there = moments(truth)
     steps = there.shape[1]
-    known = {moment: divmod(i, steps) for i, moment in enumerate(there.ravel())}
-    wanted = moments(forecast)
-    found = [known.get(moment, (-1, -1)) for moment in wanted.ravel()]
-    return np.array(found, dtype=np.int64).reshape(*wanted.shape, 2)
+    places = {moment: divmod(i, steps) for i, moment in enumerate(there.ravel())}
+    requested = moments(forecast)
+    positions = [places.get(moment, (-1, -1)) for moment in requested.ravel()]
+    return np.array(positions, dtype=np.int64).reshape(*requested.shape, 2)
 
 
 def check_same_grid(
-    what: str, mine: xr.Dataset | Mapping[str, xr.DataArray], other: xr.DataArray
+    what: str, coordinates: xr.Dataset | Mapping[str, xr.DataArray], other: xr.DataArray
 ) -> None:
     """Refuse what lies on another grid.
 
@@ -222,11 +222,11 @@ def check_same_grid(
     """
     missing = []
     for name in GRID:
-        here, there = mine[name].to_numpy(), other[name].to_numpy()
+        here, there = coordinates[name].to_numpy(), other[name].to_numpy()
         if here.shape == there.shape and np.allclose(here, there, rtol=0, atol=_CLOSE_DEGREES):
             continue
         near = np.abs(here[:, None] - there).min(axis=1, initial=np.inf) <= _CLOSE_DEGREES
-        lacking = [f"{name} {value:g}" for value in here[~near]]
-        missing += lacking or [f"{name} in the forecast's order and number"]
+        absent = [f"{name} {value:g}" for value in here[~near]]
+        missing += absent or [f"{name} in the forecast's order and number"]
     if missing:
         raise MissingDataError(what, missing, "Bring both to one grid")

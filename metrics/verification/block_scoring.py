@@ -60,14 +60,14 @@ def blocks_of(
 
 
 def _chunks(forecast: xr.Dataset, n: int) -> tuple[int, ...]:
-    found: set[tuple[int, ...]] = set()
+    lengths: set[tuple[int, ...]] = set()
     for variable in forecast.values():
         if variable.chunks is not None:
-            found.add(tuple(variable.variable.chunksizes["time"]))
+            lengths.add(tuple(variable.variable.chunksizes["time"]))
         elif not variable.variable._in_memory:
             length = int((variable.encoding.get("preferred_chunks") or {}).get("time", 1))
-            found.add(tuple(min(length, n - i) for i in range(0, n, max(1, length))))
-    return min(found, key=len) if found else (1,) * n
+            lengths.add(tuple(min(length, n - i) for i in range(0, n, max(1, length))))
+    return min(lengths, key=len) if lengths else (1,) * n
 
 
 def in_order(
@@ -143,7 +143,9 @@ def _submitting(scheduler: Any) -> Iterator[tuple[Callable[..., Any], int]]:
         return
     if not isinstance(scheduler, str):
         raise ArgumentError(
-            "scheduler", f"{type(scheduler).__name__} is none", "Give an address or a Client"
+            "scheduler",
+            f"type {type(scheduler).__name__} is not a scheduler",
+            "Pass an address or a Client",
         )
     try:
         client = distributed.Client(scheduler, set_as_default=False)
@@ -434,25 +436,25 @@ class CollectedSums:
         """The state of all blocks, with the settings as attributes."""
         dims = ("time", *(d for d in APART if d in self.forecast.dims))
         sizes = tuple(self.forecast.sizes[d] for d in dims)
-        found: dict[str, Any] = {}
+        variables: dict[str, Any] = {}
         for name in self.means:
             attrs = self._attributes(name)
             for part, values in _concatenated([p.sums for p in self.parts], name).items():
-                found[f"{name}_{part}"] = (dims, values.reshape(sizes), _only(part, attrs))
+                variables[f"{name}_{part}"] = (dims, values.reshape(sizes), _only(part, attrs))
             if plan.zones is not None:
                 over = tuple(plan.zones.labels)
                 for part, values in _concatenated([p.zones for p in self.parts], name).items():
                     shaped = plan.zones.sums(values)
                     shaped = shaped.reshape(*sizes, *shaped.shape[3:])
-                    found[f"{name}_zone_{part}"] = ((*dims, *over), shaped, _only(part, attrs))
+                    variables[f"{name}_zone_{part}"] = ((*dims, *over), shaped, _only(part, attrs))
             if name in self.maps:
                 total, count = self.maps[name]
                 for part, grid in zip(PARTS, (total, count.astype(float), count), strict=True):
-                    found[f"{name}_map_{part}"] = (GRID, grid, _only(part, attrs))
+                    variables[f"{name}_map_{part}"] = (GRID, grid, _only(part, attrs))
         for name, counts in self.counts.items():
             dims = _TABLE_DIMS.get(name, ("bin",) if np.ndim(counts) else ())
-            found[name] = (dims, counts)
-        states = xr.Dataset(found).assign_coords(self._coordinates(plan))
+            variables[name] = (dims, counts)
+        states = xr.Dataset(variables).assign_coords(self._coordinates(plan))
         kind = {"forecast_kind": kind_of(self.forecast).kind, **settings}
         members = self.forecast.sizes.get("number")
         return states.assign_attrs(kind | ({"members": members} if members else {}))
@@ -464,15 +466,17 @@ class CollectedSums:
         units = like.attrs.get("units")
         attrs = {"truth": units, "truth2": f"({units})2" if units else None, "1": "1"}
         units_of_mean = attrs[statistic.units]
-        found = {"units": units_of_mean} if units_of_mean else {}
+        attributes = {"units": units_of_mean} if units_of_mean else {}
         if statistic.name in ("crps", "crps_fair"):
-            found["estimator"] = "fair" if statistic.name == "crps_fair" else kind.crps_estimator
-        return {k: str(v) for k, v in found.items()}
+            attributes["estimator"] = (
+                "fair" if statistic.name == "crps_fair" else kind.crps_estimator
+            )
+        return {k: str(v) for k, v in attributes.items()}
 
     def _coordinates(self, plan: ScoringPlan) -> dict[str, Any]:
-        kept = ("time", "valid_time", *APART, *(GRID if self.maps else ()))
-        held = self.forecast.coords  # in the order in which a store happened to list them
-        coords: dict[str, Any] = {k: _writable(held[k]) for k in kept if k in held}
+        names = ("time", "valid_time", *APART, *(GRID if self.maps else ()))
+        stored = self.forecast.coords  # in the order in which a store happened to list them
+        coords: dict[str, Any] = {k: _writable(stored[k]) for k in names if k in stored}
         if "rank_count" in self.counts:
             coords["rank"] = np.arange(self.counts["rank_count"].size)
         if "pit_count" in self.counts:

@@ -66,15 +66,15 @@ def aligned_climatology(one: Matched, climatology: Any) -> Climatology:
         MissingDataError: dates, months, steps, levels or grid points that it lacks.
     """
     if not isinstance(climatology, xr.DataArray):
-        reason = f"a DataArray is wanted, not a {type(climatology).__name__}"
-        raise ArgumentError("climatology", reason, "Give the mean state over the grid")
+        reason = f"expected a DataArray, not a {type(climatology).__name__}"
+        raise ArgumentError("climatology", reason, "Pass the mean state over the grid")
     periods = [dim for dim in _PERIODS if dim in climatology.dims]
     extra = set(climatology.dims) - {*_PERIODS, *APART, *GRID}
     if extra or len(periods) > 1 or not set(GRID) <= set(climatology.dims):
         raise ArgumentError(
             "climatology",
             f"dimensions {climatology.dims}",
-            "Give latitude, longitude and any of step, level and one of time, month, dayofyear",
+            "Use latitude, longitude and any of step, level and one of time, month, dayofyear",
         )
     forecast = one.forecast
     check_same_grid("climatology", forecast, climatology)
@@ -88,9 +88,9 @@ def aligned_climatology(one: Matched, climatology: Any) -> Climatology:
     period = periods[0] if periods else "month"
     places = np.zeros((forecast.sizes["time"], forecast.sizes.get("step", 1)), np.int64)
     if periods:
-        known = climatology[period].to_numpy()
-        known = known.astype("M8[ns]") if period == "time" else known
-        places += _places(known, _labels(forecast, period))
+        labels = climatology[period].to_numpy()
+        labels = labels.astype("M8[ns]") if period == "time" else labels
+        places += _places(labels, _labels(forecast, period))
     order = (period, *APART, *GRID)
     field = climatology.expand_dims([dim for dim in order if dim not in climatology.dims])
     return Climatology(field.transpose(*order), places, forecast.sizes.get("level", 1))
@@ -99,9 +99,9 @@ def aligned_climatology(one: Matched, climatology: Any) -> Climatology:
 def _selected(climatology: xr.DataArray, dim: str, forecast: xr.Dataset) -> xr.DataArray:
     """The steps or levels of the forecast."""
     needed = np.atleast_1d(forecast[dim].to_numpy()) if dim in forecast.coords else np.empty(0)
-    lacking = np.setdiff1d(needed, climatology[dim].to_numpy())
-    if lacking.size or not needed.size:
-        raise MissingDataError("climatology", [f"{dim} {value}" for value in lacking] or [dim])
+    missing = np.setdiff1d(needed, climatology[dim].to_numpy())
+    if missing.size or not needed.size:
+        raise MissingDataError("climatology", [f"{dim} {value}" for value in missing] or [dim])
     return climatology.sel({dim: needed})
 
 
@@ -114,14 +114,14 @@ def _labels(forecast: xr.Dataset, period: str) -> npt.NDArray[Any]:
     return np.asarray(labels, dtype=np.int64)
 
 
-def _places(known: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    at = {label: place for place, label in enumerate(known.tolist())}
+def _places(available: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    at = {label: place for place, label in enumerate(available.tolist())}
     at.setdefault(_LEAP_DAY, at.get(_LEAP_DAY - 1, -1))
-    wanted: Sequence[Any] = labels.ravel().tolist()
-    lacking = sorted({str(label) for label in wanted if at.get(label, -1) < 0})
-    if lacking:
-        raise MissingDataError("climatology", lacking, "Give one that covers all dates")
-    return np.array([at[label] for label in wanted], np.int64).reshape(labels.shape)
+    requested: Sequence[Any] = labels.ravel().tolist()
+    missing = sorted({str(label) for label in requested if at.get(label, -1) < 0})
+    if missing:
+        raise MissingDataError("climatology", missing, "Pass one that covers all dates")
+    return np.array([at[label] for label in requested], np.int64).reshape(labels.shape)
 
 
 def monthly_climatology(truth: xr.DataArray, *, without_years: Iterable[int] = ()) -> xr.DataArray:

@@ -52,7 +52,7 @@ def cross_check(
     seed: int = 0,
     join: Join = "exact",
 ) -> CrossCheck:
-    """Compares the CRPS of points drawn at random with properscoring's, in float64.
+    """Compare the CRPS of points drawn at random with properscoring's, in float64.
 
     Args:
         forecast: of normals or of members.

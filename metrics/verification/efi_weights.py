@@ -93,14 +93,14 @@ class LoadedEFIWeights:
             return self.arrays["index"]
         members, climate = self.arrays["members"], self.arrays["climate"]
         shape = members.shape[:3]
-        found = [
+        indices = [
             efi(
                 members[case], climate[case], method=self.method,
                 member_dim=0, quantile_dim=0, levels=self.levels,
             )
             for case in np.ndindex(shape)
         ]  # fmt: skip
-        whole: Array = np.stack(found).reshape(*shape, *members.shape[4:])
+        whole: Array = np.stack(indices).reshape(*shape, *members.shape[4:])
         return whole
 
     def check(self, scored: Sequence[Array | None]) -> None:
@@ -189,7 +189,7 @@ def _needed(scores: Sequence[str] | None, efi: EFIOptions) -> bool:
     needed = "efi" in extras(scores)
     if needed and efi.raw is None:
         raise ArgumentError(
-            "scores", "eecrps weights with the raw ensemble's EFI", "Give raw and climate"
+            "scores", "eecrps weights with the raw ensemble's EFI", "Pass raw and climate"
         )
     if not needed and (efi.raw is not None or efi.climate is not None):
         raise ArgumentError(
@@ -209,17 +209,19 @@ def _fields(
         if method not in ("exact", raw.method):
             raise ArgumentError("efi_method", f"{method}, but the EFI was made by {raw.method}")
         if climate is not None:
-            raise ArgumentError("climate", "the EFI is made already", "Leave it out")
+            raise ArgumentError("climate", "raw is an EFI already", "Leave climate out")
         return {"index": raw.to_dataarray()}, raw.origin, raw.method
     if not isinstance(raw, xr.Dataset):
-        raise ArgumentError("raw", f"{type(raw).__name__} is no ensemble forecast and no FrozenEFI")
+        raise ArgumentError(
+            "raw", f"a {type(raw).__name__} is neither an ensemble forecast nor a FrozenEFI"
+        )
     if kind_of(raw, "raw").kind != "ensemble":
         raise ArgumentError(
-            "raw", f"a forecast of kind {kind_of(raw).kind}", "Give the ensemble's members"
+            "raw", f"a forecast of kind {kind_of(raw).kind}", "Pass the ensemble's members"
         )
     if climate is None:
         raise ArgumentError(
-            "climate", "the EFI needs one", "Give quantiles, as of ens10.quantiles.stored_climate"
+            "climate", "the EFI needs its quantiles", "Pass those of ens10.quantiles.stored_climate"
         )
     members = checked_forecast(raw, "raw")["members"]
     named = Origin(str(raw.attrs.get(NAME, "raw")))
@@ -236,7 +238,7 @@ def _common_dates(
         if "time" not in field.dims or "time" not in field.indexes:
             raise ArgumentError(what, f"dimensions {field.dims} without dates")
         if field.indexes["time"].has_duplicates:
-            raise ArgumentError(what, "a date comes twice in its coordinate time")
+            raise ArgumentError(what, "a date occurs twice in its coordinate time")
         own = np.isin(dates, field["time"].to_numpy())
         if not own.all() and join == "exact":
             raise MissingDataError(what, [str(t)[:19] for t in dates[~own]], _REMEDY)
@@ -245,8 +247,8 @@ def _common_dates(
         return forecasts
     if not there.any():
         raise ArgumentError("raw", "it has no date of the forecast")
-    lacking = [str(t)[:19] for t in dates[~there]]
-    left_out(len(lacking), there.size, "not in the raw ensemble and its climate", lacking)
+    missing = [str(t)[:19] for t in dates[~there]]
+    left_out(len(missing), there.size, "not in the raw ensemble and its climate", missing)
     return [Matched(f.forecast.isel(time=there), f.truth, f.places[there]) for f in forecasts]
 
 
@@ -257,28 +259,30 @@ def _placed(
     what = _name(name)
     core = {"members": ("number",), "climate": ("quantile",), "index": ()}[name]
     apart = tuple(dim for dim in APART if dim in first.dims)
-    wanted = ("time", *apart, *core, *GRID)
-    if set(field.dims) != set(wanted):
-        raise ArgumentError(what, f"dimensions {field.dims} instead of {wanted}")
+    expected = ("time", *apart, *core, *GRID)
+    if set(field.dims) != set(expected):
+        raise ArgumentError(what, f"dimensions {field.dims} instead of {expected}")
     if "quantile" in core and "quantile" not in field.coords:
-        raise ArgumentError(what, "its coordinate quantile is missing", "Give the levels there")
+        raise ArgumentError(
+            what, "its coordinate quantile is missing", "Add the quantile levels as that coordinate"
+        )
     check_same_grid(what, first, field)
     own = field.attrs.get("units")
     if core and units and own and own != units:
         raise ArgumentError(what, f"in {own}, the truth in {units}", "Bring all to one unit")
     for dim in apart:
-        lacking = np.setdiff1d(first[dim].to_numpy(), field[dim].to_numpy())
-        if lacking.size:
-            raise MissingDataError(what, [f"{dim} {value}" for value in lacking])
+        missing = np.setdiff1d(first[dim].to_numpy(), field[dim].to_numpy())
+        if missing.size:
+            raise MissingDataError(what, [f"{dim} {value}" for value in missing])
     chosen = field.sel({dim: first[dim].to_numpy() for dim in ("time", *apart)})
     if "valid_time" in chosen.coords and "valid_time" in first.coords:
-        mine, its = (
+        forecast_times, field_times = (
             d["valid_time"].transpose("time", ...).to_numpy().astype("M8[ns]")
             for d in (first, chosen)
         )
-        if not np.array_equal(mine, its):
+        if not np.array_equal(forecast_times, field_times):
             raise ArgumentError(what, "valid at other times than the forecast (another step?)")
-    return chosen.transpose(*wanted)
+    return chosen.transpose(*expected)
 
 
 def _name(field: str) -> str:

@@ -207,7 +207,7 @@ def _climatology(
         return None
     if options.climatology is None:
         reason = "acc is the correlation of anomalies from a climatology"
-        raise ArgumentError("scores", reason, "Give climatology (--climatology STORE)")
+        raise ArgumentError("scores", reason, "Pass climatology (--climatology STORE)")
     return aligned_climatology(one, options.climatology)
 
 
@@ -218,15 +218,15 @@ def _checked_dates(
     if nan == "propagate" or not empty.any():
         return states
     dates = np.datetime_as_string(states[0]["time"].to_numpy(), unit="s")
-    told = [
+    listed = [
         f"{date} (all {'truth' if what == TRUTH else 'of the forecast'} is NaN)"
         for date, what in zip(dates[empty > 0], empty[empty > 0], strict=True)
     ]
     if join == "exact":
-        raise MissingDataError("values", told, 'Leave such dates out with join="inner"')
+        raise MissingDataError("values", listed, 'Leave such dates out with join="inner"')
     if (empty > 0).all():
-        raise MissingDataError("values", told)
-    left_out(len(told), empty.size, "no values", told)
+        raise MissingDataError("values", listed)
+    left_out(len(listed), empty.size, "no values", listed)
     return [one.isel(time=empty == 0) for one in states]
 
 

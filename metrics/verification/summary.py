@@ -70,7 +70,7 @@ def summarise(
         bounds, and `crpss_map`, `crpss_fair_map`.
 
     Raises:
-        UnknownNameError: another method or group.
+        UnknownNameError: an unknown method or group.
         MissingDataError: dates that only one of the two forecasts has.
         ArgumentError: forecasts scored on different points; states without a date, or without the
             groups.
@@ -194,8 +194,8 @@ def _grouped(states: _GroupedStates, other: _GroupedStates | None, bounds: Any) 
     for name, each in lengths.items():
         if not np.isnan(each).all():
             variables[name].attrs["block_length"] = each if states.by else each[0]
-    known = states.states.coords
-    attrs = {k: dict(known[k].attrs) if k in known else {} for k in states.by}
+    coords = states.states.coords
+    attrs = {k: dict(coords[k].attrs) if k in coords else {} for k in states.by}
     return xr.Dataset(variables, {k: (k, v, attrs[k]) for k, v in states.labels.items()})
 
 

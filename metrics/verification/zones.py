@@ -71,7 +71,7 @@ def zones_of(
         regions: as for `groups.region_boxes`; `REGIONS` if None.
 
     Raises:
-        UnknownNameError: other zones.
+        UnknownNameError: unknown zones.
         ArgumentError: as the three functions; no share of land, or one of another grid.
         MissingDataError: rows or columns that the share of land lacks.
     """
@@ -92,7 +92,7 @@ def zones_of(
 
 def _on_grid(land: xr.DataArray | None, grid: xr.Dataset) -> xr.DataArray:
     if land is None:
-        raise ArgumentError("by", "surface needs to know where land is", "Give land")
+        raise ArgumentError("by", "surface needs a land-sea mask", "Pass land")
     if set(land.dims) != set(GRID):
         raise ArgumentError("land", f"dimensions {land.dims} instead of {GRID}")
     check_same_grid("land", grid, land)

@@ -44,7 +44,7 @@ def _refuse_if(wrong: Any) -> None:
         raise ArgumentError(
             "lower",
             f"{int(wrong.sum())} thresholds are above `upper`",
-            "Give lower <= upper",
+            "Pass lower <= upper",
         )
 
 

@@ -47,11 +47,11 @@ def twcrps_normal(
         nan: "propagate" or "omit", in the mean.
 
     Returns:
-        The scores, in the unit of `mu`, as the kind of array that was given.
+        The scores, in the unit of `mu`, as an array of the input's type.
 
     Raises:
         ArgumentError: a negative sigma or thresholds in the wrong order (on lazy arrays when
-            computed), or arrays that do not fit.
+            computed), or arrays that do not match.
     """
     upper = ordered(lower, upper, check)
     return FORMULA(*(mu, sigma, lower, upper, y), check=check, dim=dim, weights=weights, nan=nan)

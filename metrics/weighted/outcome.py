@@ -63,13 +63,13 @@ def owcrps_ensemble(
             members that are NaN as well.
 
     Returns:
-        The scores, in the unit of `members`, as the kind of array that was given.
+        The scores, in the unit of `members`, as an array of the input's type.
 
     Raises:
-        UnknownNameError: another estimator or NaN policy.
+        UnknownNameError: an unknown estimator or NaN policy.
         ArgumentError: thresholds together with `weight`, or the lower above the upper; negative
             weights (both on lazy arrays when computed); a fair estimator with `weight`; no such
-            axis; arrays that do not fit.
+            axis; arrays that do not match.
     """
     check_members(members, member_dim, estimator, alpha)
     share = {"plain": 0.0, "fair": 1.0}.get(estimator, alpha)
@@ -100,7 +100,7 @@ def refuse_negative(*weights: Any) -> None:
         ArgumentError: there are some.
     """
     if any(bool((w < 0).any()) for w in weights):
-        raise ArgumentError("weight", "gives negative weights", "Give 0 or more")
+        raise ArgumentError("weight", "returns negative weights", "Return 0 or more")
 
 
 def _between(members: Any, y: Any, lower: Any, upper: Any, *, share: float, skip: bool) -> Any:

@@ -56,12 +56,12 @@ def twcrps_ensemble(
         nan: "propagate", "omit" or "skip-members", as in `crps_ensemble`.
 
     Returns:
-        The scores, in the unit of `members` (of v with `chaining`), as the kind of array given.
+        The scores in the unit of `members` (of v with `chaining`), as an array of the input's type.
 
     Raises:
-        UnknownNameError: another estimator or NaN policy.
+        UnknownNameError: an unknown estimator or NaN policy.
         ArgumentError: thresholds together with `chaining`, or the lower above the upper (on lazy
-            arrays when computed); no such axis; arrays that do not fit.
+            arrays when computed); no such axis; arrays that do not match.
     """
     thresholds = {"lower": lower, "upper": upper}
     if chaining is not None:
@@ -88,7 +88,7 @@ def refuse_thresholds(instead: str, lower: Any, upper: Any) -> None:
     """
     for name, value, free in (("lower", lower, -math.inf), ("upper", upper, math.inf)):
         if not np.isscalar(value) or value != free:
-            raise ArgumentError(name, f"given together with {instead}", "Give one of the two")
+            raise ArgumentError(name, f"passed together with {instead}", "Pass one of the two")
 
 
 def members_nan(nan: str) -> str:
@@ -100,7 +100,7 @@ def check_members(members: Any, member_dim: Dim, estimator: str, alpha: float) -
     """Look at the estimator and the number of members before anything lazy is built.
 
     Raises:
-        UnknownNameError: another estimator.
+        UnknownNameError: an unknown estimator.
         ArgumentError: too few members.
     """
     try:

@@ -106,8 +106,8 @@ def test_what_is_missing_is_said(runs, store, judged, tmp_path, capsys):
     for path, changed, told in (
         (runs["mlp"], {"--climate": store}, "`ens10 prepare SRC STORE --climate t2m@48`"),
         (runs["mlp"], {"--climate": tmp_path / "none"}, "no such store"),
-        (runs["mlp"], {"--climate": None}, "climate: the EFI needs one"),
-        (runs["mlp"], {"--raw": None}, "Give raw and climate"),
+        (runs["mlp"], {"--climate": None}, "climate: the EFI needs its quantiles"),
+        (runs["mlp"], {"--raw": None}, "Pass raw and climate"),
         (runs["mlp"], {"--raw": runs["mlp"]}, "a forecast of kind normal"),
         (runs["mlp"], {"--raw": tmp_path / "none"}, "holds no predictions"),
         (runs["mlp"], {"--raw": tmp_path / "few.zarr"}, "raw: 1 part is missing: 2004"),

@@ -79,7 +79,7 @@ def test_what_fails_leaves_the_files(folder, tmp_path, capsys):
     for bad, told in (
         (("--scores", "crsp"), "did you mean 'crps'"),
         (("--by", "seasons"), "did you mean 'season'"),
-        (("--by", "surface"), "Give land"),
+        (("--by", "surface"), "Pass land"),
         (("--scheduler", "thread"), "did you mean 'threads'"),
         (("--reference", folder / "none.zarr"), "holds no predictions"),
         (("--cross-check", "0"), "one point or more"),

@@ -61,7 +61,7 @@ def test_bad_forecasts_and_truths(world):
     with pytest.raises(ArgumentError, match="forecast: dimensions"):
         checked_forecast(uneven)
     twice = ensemble.drop_vars("step").expand_dims(step=[24, 24])
-    with pytest.raises(ArgumentError, match="a step comes twice"):
+    with pytest.raises(ArgumentError, match="a step occurs twice"):
         checked_forecast(twice)
     with pytest.raises(ArgumentError, match="truth: dimensions"):
         matched(normal, truth.expand_dims(number=2))

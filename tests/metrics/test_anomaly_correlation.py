@@ -130,12 +130,12 @@ def test_what_does_not_fit_is_refused(world):
         with pytest.raises(error, match=match):
             verify(ensemble, truth, ["acc"], climatology=climatology)
 
-    refused(ArgumentError, "Give climatology", None)
+    refused(ArgumentError, "Pass climatology", None)
     refused(MissingDataError, "climatology.*12", monthly.isel(month=slice(0, 11)))
     refused(MissingDataError, "latitude", monthly.isel(latitude=slice(1, None)))
     refused(ArgumentError, "in degC, the truth in K", monthly.assign_attrs(units="degC"))
     refused(ArgumentError, "any of step, level", monthly.rename(month="season"))
-    refused(ArgumentError, "a DataArray is wanted", monthly.to_numpy())
+    refused(ArgumentError, "expected a DataArray", monthly.to_numpy())
 
 
 def test_monthly_means_leave_years_out(world):

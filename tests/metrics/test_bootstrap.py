@@ -102,7 +102,7 @@ def test_block_lengths_of_independent_and_of_constant_dates():
     trend = automatic_block_length(np.arange(100.0))
     assert 10 < trend <= 30
     for bad in (np.arange(7.0), np.array([*range(9), np.nan]), np.zeros((9, 9))):
-        with pytest.raises(ArgumentError, match=r"series: expected 8 .* Give block_length"):
+        with pytest.raises(ArgumentError, match=r"series: expected 8 .* Pass block_length"):
             automatic_block_length(bad)
     with pytest.raises(UnknownNameError, match="'moving'"):
         automatic_block_length(np.arange(9.0), method="movin")

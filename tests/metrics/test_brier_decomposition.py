@@ -224,7 +224,7 @@ def test_refused():
         ({"members": 0}, "members: expected a whole number"),
         ({"bins": [0.1, 1]}, "edges that rise from 0 to 1"),
         ({"bins": [0, 0.7, 0.6, 1]}, "edges that rise from 0 to 1"),
-        ({"members": 10}, "members: some probabilities are no shares of 10"),
+        ({"members": 10}, "members: some probabilities are not multiples of 1/10"),
     ):
         with pytest.raises(ArgumentError, match=told):
             event_sums(p, o, dim="all", **binning)
@@ -232,7 +232,7 @@ def test_refused():
         event_sums(p, o, dim="all", bins="uniqe")
     with pytest.raises(ArgumentError, match='"unique" needs dim="all"'):
         event_sums(p, o, dim=0, bins="unique")
-    with pytest.raises(ArgumentError, match="there is none that is not missing"):
+    with pytest.raises(ArgumentError, match="all values are missing"):
         event_sums(p * np.nan, o, dim="all", bins="unique")
     with pytest.raises(UnknownNameError, match="nan: 'omitt'"):
         event_sums(p, o, dim="all", bins=5, nan="omitt")
@@ -240,7 +240,7 @@ def test_refused():
         event_sums(100 * p, o, dim="all", bins=5)
     with pytest.raises(ArgumentError, match=r"event: .* neither 0 nor 1"):
         event_sums(p, o + 0.5, dim="all", bins=5)
-    with pytest.raises(ArgumentError, match="dim: a table is over some dimensions"):
+    with pytest.raises(ArgumentError, match="dim: a table is a sum over dimensions"):
         event_sums(p, o, dim=None, bins=5)
     for weights in (np.ones(7), np.ones((2, 6, 4, 50))):
         with pytest.raises(ArgumentError, match="weights"):
@@ -250,7 +250,7 @@ def test_refused():
         ArgumentError, match=r"weights: dimensions \['z'\] that the points have not"
     ):
         event_sums(x, y, dim="all", bins=5, weights=xr.DataArray(np.ones(3), dims="z"))
-    with pytest.raises(ArgumentError, match="event: other time than probability"):
+    with pytest.raises(ArgumentError, match="event: its time differs from that of probability"):
         event_sums(x, y.assign_coords(time=y.time + 1), dim="all", bins=5)
     with pytest.raises(ArgumentError, match="event: time is 5 long, and 6 in probability"):
         event_sums(x.drop_vars("time"), y.drop_vars("time")[1:], dim="all", bins=5)

@@ -168,11 +168,11 @@ def test_what_pit_refuses():
         pit_quantiles(x + 1, y, **options, support=(1, None))
     with pytest.raises(ArgumentError, match="values: some lie beyond the support's bound -1"):
         pit_quantiles(x, y - 2, **options, support=(None, -1))
-    with pytest.raises(ArgumentError, match="a normal tail goes through two quantiles"):
+    with pytest.raises(ArgumentError, match="a normal tail needs two quantiles"):
         pit_quantiles(x[:1], y, **options | {"levels": (0.5,), "tails": "normal"})
     with pytest.raises(ArgumentError, match="levels: 2 levels for 3 quantiles"):
         pit_quantiles(x, y, **options | {"levels": (0.1, 0.2)})
-    with pytest.raises(ArgumentError, match="seed: a distribution that jumps needs one"):
+    with pytest.raises(ArgumentError, match="seed: a distribution with point masses needs one"):
         pit_values(y, y, left=y)
     with pytest.raises(ArgumentError, match="cdf: between 2 and 2, not 0 and 1"):
         pit_values(y + 2, y)

@@ -91,7 +91,7 @@ def test_what_is_refused():
         cpf(members[:3], climate, **CALL)
     with pytest.raises(ArgumentError, match="a CPF needs 3 or more quantiles at levels evenly"):
         cpf(members, climate, **{**CALL, "levels": LEVELS**2})
-    with pytest.raises(ArgumentError, match="epsilon: it has no meaning in a symmetric CPF"):
+    with pytest.raises(ArgumentError, match="epsilon: it is not defined for a symmetric CPF"):
         cpf(members, climate, epsilon=0.1, symmetric=True, **CALL)
     with pytest.raises(ArgumentError, match="cpf has no gradient"):
         cpf(torch.tensor(members, requires_grad=True), torch.tensor(climate), **CALL)

@@ -110,12 +110,12 @@ def test_the_raw_ensemble_itself():
 def test_what_is_refused():
     members, climate, scores = case()
     made = frozen_efi(members, climate, source="raw", **AXES)
-    with pytest.raises(ArgumentError, match="raw_efi: ndarray does not say what it was made of"):
+    with pytest.raises(ArgumentError, match="raw_efi: ndarray is not a FrozenEFI"):
         eecrps(scores, made.values, forecast=EMOS)
-    with pytest.raises(ArgumentError, match="forecast: 'emos' is no origin"):
+    with pytest.raises(ArgumentError, match="forecast: 'emos' is not an origin"):
         eecrps(scores, made, forecast="emos")
     for name in ("", "  ", None, 3):
-        with pytest.raises(ArgumentError, match=r"source: .* is no name"):
+        with pytest.raises(ArgumentError, match=r"source: .* is not a name"):
             origin(name)
     with pytest.raises(UnknownNameError, match="normalisation: 'means' is not known; did you mean"):
         eecrps(scores, made, forecast=EMOS, normalisation="means")
@@ -139,7 +139,7 @@ def test_labels_that_differ():
         xr.DataArray(scores - 1, dims=("time", "latitude"), coords=coords), origin("raw"), "exact"
     )
     one = xr.DataArray(scores, dims=("time", "latitude"), coords=coords, attrs={"units": "K"})
-    with pytest.raises(ArgumentError, match="raw_efi: other time than crps"):
+    with pytest.raises(ArgumentError, match="raw_efi: its time differs from that of crps"):
         eecrps(one.assign_coords(time=[1, 2, 3]), made, forecast=EMOS)
     with pytest.raises(ArgumentError, match=r"raw_efi: dimensions .* for scores over"):
         eecrps(one.isel(time=0), made, forecast=EMOS)

@@ -104,7 +104,7 @@ def test_the_lazy_climate_of_each_date():
         efi(
             judged.assign_attrs(units="degC"), climate, member_dim="number", quantile_dim="quantile"
         )
-    with pytest.raises(ArgumentError, match="climate: other latitude than members"):
+    with pytest.raises(ArgumentError, match="climate: its latitude differs from that of members"):
         efi(judged[:, :, :2], climate, member_dim="number", quantile_dim="quantile")
 
 
@@ -165,14 +165,14 @@ def test_climates_that_are_refused(name, kind):
 @pytest.mark.parametrize("name", EVERY)
 def test_one_member_is_refused(name):
     x, q = case(6, M=1)
-    with pytest.raises(ArgumentError, match="members: an index of 1 member"):
+    with pytest.raises(ArgumentError, match="members: 1 member is not a distribution"):
         EVERY[name](x, climate_for(name, q))
 
 
 def test_levels_that_are_refused():
     x, q = case(7)
     call = {"member_dim": 0, "quantile_dim": 0}
-    with pytest.raises(ArgumentError, match="levels: the climate does not say them"):
+    with pytest.raises(ArgumentError, match="levels: the climate has no coordinate of levels"):
         efi(x, q, **call)
     with pytest.raises(ArgumentError, match=r"levels: shape \(100,\) for 101 quantiles"):
         efi(x, q, levels=LEVELS[:-1], **call)
@@ -187,7 +187,7 @@ def test_levels_that_are_refused():
         efi(x, q, levels=LEVELS**1.1, method="ecmwf", **call)
     held = xr.DataArray(q, dims=("quantile", "a", "b"), coords={"quantile": LEVELS})
     named = xr.DataArray(x, dims=("number", "t", "a", "b"))
-    with pytest.raises(ArgumentError, match="others than the climate's own coordinate"):
+    with pytest.raises(ArgumentError, match="they differ from the climate's coordinate"):
         efi(named, held, levels=LEVELS**2, member_dim="number", quantile_dim="quantile")
     with pytest.raises(ArgumentError, match="climate has no dimension 'percentile'"):
         efi(named, held, member_dim="number", quantile_dim="percentile")

@@ -141,13 +141,13 @@ def test_labels():
     by_position = energy_score(x, y, variable_weights=w.to_numpy(), **call)
     np.testing.assert_array_equal(weighted, by_position)
     np.testing.assert_allclose(energy_score(x, y, dim="time", **call), got.mean("time"))
-    with pytest.raises(ArgumentError, match="variable_weights: other channel than members"):
+    with pytest.raises(ArgumentError, match="variable_weights: its channel differs from"):
         energy_score(x, y, variable_weights=w.assign_coords(channel=[850, 500, 200]), **call)
-    with pytest.raises(ArgumentError, match=r"dimensions \['time'\] that are no variables"):
+    with pytest.raises(ArgumentError, match=r"dimensions \['time'\] are not variable dimensions"):
         energy_score(x, y, variable_weights=y, **call)
     with pytest.raises(ArgumentError, match="y's dimension: y has no dimension 'channel'"):
         energy_score(x, y.isel(channel=0), **call)
-    with pytest.raises(ArgumentError, match="y: other channel than members"):
+    with pytest.raises(ArgumentError, match="y: its channel differs from that of members"):
         energy_score(x, y.assign_coords(channel=[850, 500, 200]), **call)
 
 
@@ -253,5 +253,5 @@ def test_what_is_refused():
     refused(r"shape \(4,\) does not broadcast to the variables'", variable_weights=np.ones(4))
     refused("variable_weights: some are negative or NaN", variable_weights=-1.0)
     refused("several libraries", y=torch.tensor(y))
-    refused("weights: it belongs to a mean", weights=np.ones(4))
+    refused("weights: it applies to a mean", weights=np.ones(4))
     refused("nan: 'skip' is not known", nan="skip", dim=0, error=UnknownNameError)

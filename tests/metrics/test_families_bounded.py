@@ -216,7 +216,7 @@ def test_what_is_refused(function):
     kelvin = xr.DataArray(np.zeros(2), dims="x", attrs={"units": "K"})
     with pytest.raises(ArgumentError, match="units differ"):
         function(kelvin, 1.0, kelvin, lower=celsius)
-    with pytest.raises(ArgumentError, match="weights: it belongs to a mean"):
+    with pytest.raises(ArgumentError, match="weights: it applies to a mean"):
         function(np.zeros(2), 1.0, 0.0, weights=np.ones(2))
 
 

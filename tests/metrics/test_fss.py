@@ -202,7 +202,7 @@ def test_refused():
     with pytest.raises(ArgumentError, match="number of one of the 3 axes of forecast, got 'lat'"):
         fractions_sums(x, y, threshold=0.0, window=3, **PLANE)
     a, b = named(x, y)
-    with pytest.raises(ArgumentError, match=r"weights: dimensions \['z'\] that the grid has not"):
+    with pytest.raises(ArgumentError, match=r"weights: dimensions \['z'\] that the grid lacks"):
         fractions_sums(
             a, b, threshold=0.0, window=3, weights=xr.DataArray([1.0], dims="z"), **PLANE
         )

@@ -184,7 +184,9 @@ def test_what_it_refuses():
         hersbach_sums(X, Y, member_dim=1, edges=[0.0])
     with pytest.raises(ArgumentError, match="weights: some are negative"):
         hersbach_sums(X, Y, member_dim=1, weights=-W)
-    with pytest.raises(ArgumentError, match=r"sums: they lack alpha.* Give those of hersbach_sums"):
+    with pytest.raises(
+        ArgumentError, match=r"sums: variables missing: alpha.* Pass the result of hersbach_sums"
+    ):
         hersbach_decomposition(xr.Dataset({"beta": 1}))
 
 

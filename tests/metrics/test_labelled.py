@@ -45,7 +45,7 @@ def test_data_arrays_keep_their_names():
     assert names_of(loops, "all", y) == ["time", "x"]
     with pytest.raises(ArgumentError, match="no dimension 'z', only"):
         names_of(loops, "z", y)
-    with pytest.raises(ArgumentError, match="dim: a table is over some dimensions"):
+    with pytest.raises(ArgumentError, match="dim: a table is a sum over dimensions"):
         names_of(loops, None, y)
 
 

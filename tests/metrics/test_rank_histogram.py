@@ -190,7 +190,7 @@ def test_what_ranks_refuse():
     x, y = named(X, Y)
     with pytest.raises(ArgumentError, match="no dimension 'x'"):
         rank_histogram(x, y, member_dim="number", seed=0, dim="x")
-    with pytest.raises(ArgumentError, match="y: other longitude than members"):
+    with pytest.raises(ArgumentError, match="y: its longitude differs from that of members"):
         rank_histogram(x, y.assign_coords(longitude=range(1, 8)), member_dim="number", seed=0)
     units = [a.assign_attrs(units=u) for a, u in ((x, "K"), (y, "degC"))]
     with pytest.raises(ArgumentError, match="units differ"):

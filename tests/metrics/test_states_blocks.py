@@ -166,7 +166,7 @@ def test_other_schedulers_are_refused(world):
     ensemble, _, truth = world
     with pytest.raises(UnknownNameError, match="did you mean 'threads'"):
         score_states(ensemble, truth, scheduler="thread")
-    with pytest.raises(ArgumentError, match="int is none"):
+    with pytest.raises(ArgumentError, match="type int is not a scheduler"):
         score_states(ensemble, truth, scheduler=3)
 
 

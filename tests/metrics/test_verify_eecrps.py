@@ -223,17 +223,17 @@ def test_what_does_not_fit(world, climate):
     held = FrozenEFI(climate[:, 50] * 0, origin("raw"), "exact")
     later = ensemble.assign_coords(valid_time=ensemble["time"] + np.timedelta64(24, "h"))
     for changed, error, told in (
-        ({"raw": None}, ArgumentError, "Give raw and climate"),
-        ({"climate": None}, ArgumentError, "climate: the EFI needs one"),
+        ({"raw": None}, ArgumentError, "Pass raw and climate"),
+        ({"climate": None}, ArgumentError, "climate: the EFI needs its quantiles"),
         ({"raw": normal}, ArgumentError, "raw: a forecast of kind normal"),
         ({"raw": climate}, ArgumentError, "no attribute source"),
-        ({"raw": 3}, ArgumentError, "int is no ensemble forecast"),
-        ({"raw": held}, ArgumentError, "climate: the EFI is made already"),
+        ({"raw": 3}, ArgumentError, "int is neither an ensemble forecast"),
+        ({"raw": held}, ArgumentError, "climate: raw is an EFI already"),
         ({"raw": held, "climate": None, "efi_method": "ecmwf"}, ArgumentError, "made by exact"),
         ({"efi_method": "exakt"}, UnknownNameError, "did you mean 'exact'"),
         ({"raw": ensemble.isel(time=slice(2, None))}, MissingDataError, "2001-11-01"),
         ({"climate": climate.isel(time=slice(2, None))}, MissingDataError, "2001-11-01"),
-        ({"climate": climate[[0, *range(30)]]}, ArgumentError, "a date comes twice"),
+        ({"climate": climate[[0, *range(30)]]}, ArgumentError, "a date occurs twice"),
         ({"climate": climate[0]}, ArgumentError, "without dates"),
         ({"climate": climate[:, 0]}, ArgumentError, "instead of"),
         ({"climate": climate.drop_vars("quantile")}, ArgumentError, "quantile is missing"),

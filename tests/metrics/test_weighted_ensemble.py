@@ -245,12 +245,12 @@ def test_what_is_refused():
             score(x, y, estimator="plain", member_dim=2)
         with pytest.raises(ArgumentError, match="y: shapes that do not fit"):
             score(x, x, **call)
-    with pytest.raises(ArgumentError, match="lower: given together with chaining"):
+    with pytest.raises(ArgumentError, match="lower: passed together with chaining"):
         twcrps_ensemble(x, y, lower=1.0, chaining=np.exp, **call)
-    with pytest.raises(ArgumentError, match="upper: given together with weight"):
+    with pytest.raises(ArgumentError, match="upper: passed together with weight"):
         owcrps_ensemble(x, y, upper=np.ones(30), weight=np.exp, **call)
     with pytest.raises(ArgumentError, match="'fair' is not known for a weight function"):
         owcrps_ensemble(x, y, weight=np.exp, estimator="fair", member_dim=1)
     for make in (np.asarray, torch.tensor):
-        with pytest.raises(ArgumentError, match="weight: gives negative weights"):
+        with pytest.raises(ArgumentError, match="weight: returns negative weights"):
             owcrps_ensemble(make(x), make(y), weight=lambda z: z, **call)
