@@ -314,7 +314,7 @@ def test_no_members_and_bfloat16():
         with pytest.raises(ArgumentError, match="members: an axis that is summed"):
             call(kind((0, 5)), kind(5), 0)
     none = xr.DataArray(np.zeros((0, 5)), dims=("m", "x"))
-    with pytest.raises(ArgumentError, match="members: an axis that is summed an axis"):
+    with pytest.raises(ArgumentError, match="members: an axis that is summed has"):
         call(none, xr.DataArray(np.zeros(5), dims="x"), "m")
     half = torch.ones(3, 4, dtype=torch.bfloat16)
     assert call(half, half[0] / 2, 0, score=HOSTED).dtype == torch.bfloat16
