@@ -127,8 +127,8 @@ def test_words_of_the_command_line():
     assert options == ClimateOptions(("t2m", "z500"), (48,))
     assert parse_climate(["t2m@48,24"], levels=21).steps == (24, 48)
     for words, reason in (
-        (["t2m"], "no CHANNEL@STEP"),
-        (["t2m@x"], "no CHANNEL@STEP"),
+        (["t2m"], "not of the form CHANNEL@STEP"),
+        (["t2m@x"], "not of the form CHANNEL@STEP"),
         (["t2m@48", "z500@24"], "different steps"),
         ([], "no channel"),
     ):

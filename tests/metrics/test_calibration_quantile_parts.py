@@ -114,5 +114,5 @@ def test_what_they_refuse():
         quantile_score_sums(Q, Q, **OPTIONS)
     with pytest.raises(UnknownNameError, match="nan: 'drop' is not known"):
         quantile_score_sums(Q, Y, **OPTIONS, nan="drop")
-    with pytest.raises(ArgumentError, match="sums: they lack observed_weight"):
+    with pytest.raises(ArgumentError, match="sums: variables missing: observed_weight"):
         quantile_score_decomposition(xr.Dataset())

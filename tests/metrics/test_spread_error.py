@@ -214,7 +214,7 @@ def test_what_they_refuse():
         spread_bin_sums(MEAN, -VARIANCE, Y, edges=[2])
     with pytest.raises(ArgumentError, match="weights: some are negative"):
         spread_bin_sums(MEAN, VARIANCE, Y, edges=[2], weights=-W)
-    with pytest.raises(ArgumentError, match="sums: they lack weight"):
+    with pytest.raises(ArgumentError, match="sums: variables missing: weight"):
         spread_error_by_bins(xr.Dataset())
     with pytest.raises(ArgumentError, match="bins: expected two or more"):
         spread_edges(VARIANCE, 1)
