@@ -17,7 +17,7 @@ from ens10.experiments.case_worst import listing, most_extreme
 from ens10.experiments.commands import refuse_file
 from ens10.experiments.report import png
 from ens10.experiments.reporting.pages import page
-from ens10.experiments.writers import ABSENT, Column
+from ens10.experiments.writers import ABSENT, Column, number
 
 PAGE, PICTURE, TABLE = "index.html", "case.png", "numbers.csv"
 
@@ -103,7 +103,7 @@ def columns(numbers: Sequence[Numbers], units: str) -> list[Column]:
     u = f" ({units})" if units not in ("", "1") else ""
 
     def made(heading: str, values: Sequence[float], digits: int, factor: float = 1.0) -> Column:
-        return Column(heading, tuple(_text(factor * value, digits) for value in values))
+        return Column(heading, tuple(number(factor * value, f".{digits}f") for value in values))
 
     scale = max((abs(row.crps) for row in numbers if np.isfinite(row.crps)), default=1.0)
     digits = max(0, 3 - int(np.floor(np.log10(scale)))) if scale > 0 else 3
@@ -120,14 +120,6 @@ def columns(numbers: Sequence[Numbers], units: str) -> list[Column]:
         made(f"CRPS by |EFI|{u}", [row.crps_extreme for row in numbers], digits),
     ]
     return [column for column in found if set(column.cells) != {ABSENT}]
-
-
-def _text(value: float, digits: int) -> str:
-    if np.isnan(value):
-        return ABSENT
-    text = f"{value:.{digits}f}"
-    # a rounded -0.0 would claim a sign that it does not have
-    return text.lstrip("-") if not float(text) else text.replace("-", "−")
 
 
 def _title(event: Event) -> str:
@@ -165,7 +157,7 @@ def _facts(event: Event) -> dict[str, str]:
         if name == "points":
             held["Grid points"] = f"{value:.0f}"
         elif "EFI" in name:
-            held[name] = _text(value, 2)
+            held[name] = number(value, ".2f")
         else:
-            held[name] = f"{_text(value, 2)}{units}"
+            held[name] = f"{number(value, '.2f')}{units}"
     return held

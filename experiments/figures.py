@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import matplotlib as mpl
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -75,17 +76,25 @@ def calibration(runs: Sequence[FinishedRun], reference: str = "raw") -> Figure |
     Returns:
         The figure, or None if no run kept its histograms.
     """
-    panels: list[tuple[str, str, FinishedRun]] = []
-    for run in sorted(runs, key=lambda run: run.name != reference):
-        if run.name == reference and "rank_count" in run.states:
-            panels.append((f"{run.name}: rank", "rank_count", run))
-        if "pit_count" in run.states:
-            panels.append((f"{run.name}: PIT", "pit_count", run))
+    panels = histograms_of(runs, reference)
     if not panels:
         return None
-    counts = {title: run.states[name] for title, name, run in panels}
-    colours = {title: ORANGE for title, _, run in panels if run.name == reference}
+    counts = {f"{name}: {what}": counts for name, what, counts in panels}
+    colours = {f"{name}: {what}": ORANGE for name, what, _ in panels if name == reference}
     return histogram_figure(counts, colours=colours)
+
+
+def histograms_of(
+    runs: Sequence[FinishedRun], reference: str
+) -> list[tuple[str, str, xr.DataArray]]:
+    """Return names of runs, "rank" or "PIT", and counts: those of the reference first."""
+    found = []
+    for run in sorted(runs, key=lambda run: run.name != reference):
+        if run.name == reference and "rank_count" in run.states:
+            found.append((run.name, "rank", run.states["rank_count"]))
+        if "pit_count" in run.states:
+            found.append((run.name, "PIT", run.states["pit_count"]))
+    return found
 
 
 def learning_curves(runs: Sequence[FinishedRun]) -> Figure | None:

@@ -141,34 +141,3 @@ def no_reference(reference: str) -> str:
         f"No run is called {reference}, so there is nothing to measure skill against: CRPSS and "
         "attained skill are left out. Add that run to the report to see them."
     )
-
-
-def reading(rows: Sequence[Row], reference: str) -> list[str]:
-    """What the numbers mean, in a few paragraphs."""
-    told = [
-        "The CRPS (continuous ranked probability score) is the distance between the forecast "
-        "distribution and what happened, in the units of the target: for a forecast without "
-        "spread it is the absolute error. Lower is better.",
-        "The plain CRPS of an ensemble takes its members as the whole forecast; the fair CRPS "
-        "estimates the score of an ensemble of infinitely many such members, and is lower. A "
-        "normal forecast is compared with the plain one, which is what a user of these members "
-        "gets.",
-        "Intervals say how far the numbers might move with other test dates from the same "
-        "climate, not with another training seed. Comparisons are paired: both forecasts are "
-        "resampled on the same dates, so what is hard for both cancels.",
-        "Spread/error is 1 where the spread tells the size of the error.",
-    ]
-    if any(row.crpss for row in rows):
-        told.insert(
-            2,
-            f"CRPSS = 1 − CRPS / CRPS of {reference}: 0 % is no better than it, 100 % perfect.",
-        )
-    if any(row.attained for row in rows):
-        told.insert(
-            3,
-            f"Attained skill = (CRPS of {reference} − CRPS) / (CRPS of {reference} − CRPS of the "
-            "optimum): the "
-            "share of the possible improvement that was made. The optimum is known because the "
-            "data are synthetic.",
-        )
-    return told

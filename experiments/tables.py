@@ -19,6 +19,7 @@ from ens10.experiments.writers import (
     escaped,
     latex_of,
     markdown_of,
+    number,
 )
 from ens10.metrics import Interval, interval, summarise
 from ens10.metrics.uncertainty import (
@@ -331,22 +332,16 @@ def _decimals(value: float) -> int:
     return min(9, max(0, 3 - math.floor(math.log10(abs(value)))))
 
 
-def _number(value: float, decimals: int) -> str:
-    text = f"{value:.{decimals}f}"
-    # a rounded -0.000 would claim a sign that it does not have
-    zero = not any(c in "123456789" for c in text)
-    return text.lstrip("-") if zero else text.replace("-", "−")
-
-
 def _with_bounds(
     made: Interval | None, decimals: int, factor: float = 1, *, bounds: bool = True
 ) -> str:
     if made is None or math.isnan(made.value):
         return ABSENT
-    value = _number(factor * made.value, decimals)
+    form = f".{decimals}f"
+    value = number(factor * made.value, form)
     if not bounds or math.isnan(made.lower):
         return value
-    lower, upper = (_number(factor * x, decimals) for x in (made.lower, made.upper))
+    lower, upper = (number(factor * x, form) for x in (made.lower, made.upper))
     return f"{value} [{lower}, {upper}]"
 
 

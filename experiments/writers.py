@@ -1,5 +1,6 @@
 """Tables as text, by pandas: columns of cells or plain rows to Markdown, LaTeX and CSV."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,19 @@ class Column:
     heading: str
     cells: tuple[str, ...]
     numeric: bool = True
+
+
+def number(value: float, form: str) -> str:
+    """Return a number with a minus that is one, and without the sign of a rounded zero.
+
+    Args:
+        value: NaN for "–".
+        form: such as ".3f" or "+.1f".
+    """
+    if math.isnan(value):
+        return ABSENT
+    text = format(value, form)
+    return text.replace("-", "−") if text.strip("+-0.") else text.lstrip("+-")
 
 
 def columns_of(

@@ -8,6 +8,7 @@ import yaml
 
 from ens10.errors import FileError
 from ens10.experiments import members, story
+from ens10.experiments.figures import histograms_of
 from ens10.experiments.finished import FinishedRun
 from ens10.experiments.maps import skill_map
 from ens10.experiments.reporting import summary
@@ -54,6 +55,7 @@ def assemble(title: str, groups: Sequence[Group], diagnoses: Sequence[Diagnoses]
     reference, side_by_side = groups[0].reference, None
     if len(groups) > 1 and any(group.against for group in groups):
         side_by_side = overview([group.title for group in groups], cards, reference)
+    rows = [row for group in groups for row in group.rows]
     return page(
         "report",
         title,
@@ -63,7 +65,9 @@ def assemble(title: str, groups: Sequence[Group], diagnoses: Sequence[Diagnoses]
         with_ensembles=any(view["members"] or view["limited"] for view in views),
         quantile=QUANTILE,
         independent=_INDEPENDENT,
-        reading=story.reading([row for group in groups for row in group.rows], reference),
+        reference=reference,
+        with_skill=any(row.crpss for row in rows),
+        with_optimum=any(row.attained for row in rows),
     )
 
 
@@ -165,21 +169,11 @@ def _map(name: str, field: xr.DataArray, scale: Scale, what: str) -> View:
 
 
 def _histograms(group: Group) -> list[View]:
-    chosen: list[tuple[str, FinishedRun, str]] = []
-    for run in sorted(group.runs, key=lambda run: run.name != group.reference):
-        if run.name == group.reference and "rank_count" in run.states:
-            chosen.append(("rank", run, "rank_count"))
-        if "pit_count" in run.states:
-            chosen.append(("PIT", run, "pit_count"))
-    heights = [float(relative(run.states[name]).max()) for _, run, name in chosen]
-    top = min(1.05 * max([*heights, 1.3]), 4.0)
+    chosen = histograms_of(group.runs, group.reference)
+    top = min(1.05 * max([float(relative(counts).max()) for *_, counts in chosen] + [1.3]), 4.0)
     return [
-        _picture(
-            run.name,
-            histogram(run.states[name], run.name, top, reference=run.name == group.reference),
-            what,
-        )
-        for what, run, name in chosen
+        _picture(name, histogram(counts, name, top, reference=name == group.reference), what)
+        for name, what, counts in chosen
     ]
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ens10.experiments.writers import number
+
 
 def page(template: str, title: str, lead: str, **content: Any) -> str:
     """Return a whole document.
@@ -24,12 +26,6 @@ def page(template: str, title: str, lead: str, **content: Any) -> str:
     return made.render(title=title, lead=lead, **content).strip() + "\n"
 
 
-def percent(share: float) -> str:
-    """Return a share in percent with one decimal, without the sign of a rounded zero."""
-    text = f"{100 * share:.1f}"
-    return text.lstrip("-") if not float(text) else text.replace("-", "−")
-
-
 @cache
 def _environment() -> Environment:
     loader = PackageLoader("ens10.experiments.reporting")
@@ -37,7 +33,7 @@ def _environment() -> Environment:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    made.filters["percent"] = percent
+    made.filters["percent"] = lambda share: number(100 * share, ".1f")
     made.globals |= {"anchors": _anchors, "digest": _digest}
     for name in ("style.css", "script.js"):
         text, *_ = loader.get_source(made, name)

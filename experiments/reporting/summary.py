@@ -6,6 +6,7 @@ from ens10.experiments import story
 from ens10.experiments.reporting.groups import Group
 from ens10.experiments.reporting.scorecard import Compared, Line
 from ens10.experiments.tables import FEW_DATES, Row
+from ens10.experiments.writers import number
 from ens10.metrics import Interval
 
 _CLOSE = 0.05  # spread/error: nearer to 1 counts as calibrated
@@ -54,7 +55,7 @@ def _lower(skill: Interval) -> str:
 
 
 def _between(skill: Interval) -> str:
-    low, high = (f"{100 * x:.1f}".replace("-", "−") for x in (skill.lower, skill.upper))
+    low, high = (number(100 * x, ".1f") for x in (skill.lower, skill.upper))
     return f"95 % interval {low} to {high} %"
 
 

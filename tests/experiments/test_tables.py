@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.experiments.finished import read_run, read_runs
-from ens10.experiments.tables import _number, columns, latex, markdown, notes, score_table, to_csv
+from ens10.experiments.tables import columns, latex, markdown, notes, score_table, to_csv
+from ens10.experiments.writers import number
 from ens10.metrics import summarise
 
 
@@ -175,7 +176,7 @@ def test_latex_escapes_names(tmp_path):
 @settings(deadline=None, max_examples=50)
 @given(st.floats(-1e6, 1e6), st.integers(0, 6))
 def test_numbers_read_back_and_zero_has_no_sign(value, decimals):
-    text = _number(value, decimals)
+    text = number(value, f".{decimals}f")
     assert abs(float(text.replace("−", "-")) - value) <= 0.5 * 10.0**-decimals * (1 + 1e-9)
     assert not (float(text.replace("−", "-")) == 0 and text[0] in "-−")
 

@@ -17,7 +17,7 @@ from ens10.experiments.runner.trainings import read_kept
 from ens10.experiments.studies.ablation.cells import place_of
 from ens10.experiments.studies.ablation.spec import Ablation
 from ens10.experiments.tables import FEW_DATES
-from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, csv_of, markdown_of
+from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, csv_of, markdown_of, number
 from ens10.metrics import Interval, interval, summarise
 from ens10.metrics.figures.style import BLUE, GREY, INK, STYLE, in_units, new_figure
 from ens10.metrics.uncertainty import Method, Sums, blocks_in_words, difference_of, paired_sums
@@ -239,6 +239,7 @@ def table(lines: Sequence[Line]) -> list[Column]:
     units = in_units(lines[0].units)
     crps = lines[0].crps
     digits = max(3 - math.floor(math.log10(crps)), 4 if crps < 10 else 2)
+    change = f"+.{digits}f"
     several = any(len(line.kept) > 1 for line in lines)
 
     def made(heading: str, cells: Sequence[str]) -> Column:
@@ -250,14 +251,14 @@ def table(lines: Sequence[Line]) -> list[Column]:
         against = tuple(line.against or ABSENT for line in lines)
         found.append(Column("Against", against, numeric=False))
     found.append(made(f"CRPS{units}", [f"{line.crps:.{digits}f}" for line in lines]))
-    found.append(made(f"Δ CRPS{units}", [_bounds(line, CRPS, digits) for line in lines]))
+    found.append(made(f"Δ CRPS{units}", [_bounds(line, CRPS, change) for line in lines]))
     found.append(made("Δ (%)", [_share(line) for line in lines]))
     if several:
-        found.append(made(f"By seed{units}", [_seeds(line, digits) for line in lines]))
-    found.append(made(f"Δ EECRPS{units}", [_bounds(line, EECRPS, digits) for line in lines]))
-    found.append(made("Spread/error", [_number(line.spread_error, ".3f") for line in lines]))
+        found.append(made(f"By seed{units}", [_seeds(line, change) for line in lines]))
+    found.append(made(f"Δ EECRPS{units}", [_bounds(line, EECRPS, change) for line in lines]))
+    found.append(made("Spread/error", [number(line.spread_error, ".3f") for line in lines]))
     for heading, key, form in _COSTS:
-        found.append(made(heading, [_number(line.cost(key), form) for line in lines]))
+        found.append(made(heading, [number(line.cost(key), form) for line in lines]))
     return [column for column in found if set(column.cells) != {ABSENT}]
 
 
@@ -328,27 +329,27 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     return told
 
 
-def _bounds(line: Line, score: str, digits: int) -> str:
+def _bounds(line: Line, score: str, form: str) -> str:
     made = line.differences.get(score)
     if made is None:
         return ABSENT
     bounds = made.over_dates
-    text = _signed(bounds.value, digits)
+    text = number(bounds.value, form)
     if not math.isnan(bounds.lower):
-        text += f" [{_signed(bounds.lower, digits)}, {_signed(bounds.upper, digits)}]"
+        text += f" [{number(bounds.lower, form)}, {number(bounds.upper, form)}]"
     return text if made.clear else f"{text} {NOT_CLEAR}"
 
 
 def _share(line: Line) -> str:
     made = line.differences.get(CRPS)
-    return ABSENT if made is None else _signed(100 * made.over_dates.value / made.other, 1)
+    return ABSENT if made is None else number(100 * made.over_dates.value / made.other, "+.1f")
 
 
-def _seeds(line: Line, digits: int) -> str:
+def _seeds(line: Line, form: str) -> str:
     made = line.differences.get(CRPS)
     if made is None:
         return ABSENT
-    return ", ".join(_signed(value, digits) for value in made.each.values())
+    return ", ".join(number(value, form) for value in made.each.values())
 
 
 def _three(line: Line, score: str, seed: int | None) -> list[float]:
@@ -358,14 +359,3 @@ def _three(line: Line, score: str, seed: int | None) -> list[float]:
     if seed is not None:
         return [made.each.get(seed, math.nan), math.nan, math.nan]
     return [made.over_dates.value, made.over_dates.lower, made.over_dates.upper]
-
-
-def _signed(value: float, digits: int) -> str:
-    text = f"{value:+.{digits}f}"
-    if not any(c in "123456789" for c in text):
-        return text[1:]  # a rounded zero has no sign
-    return text.replace("-", "−")
-
-
-def _number(value: float, form: str) -> str:
-    return ABSENT if math.isnan(value) else format(value, form)

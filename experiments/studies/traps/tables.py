@@ -17,7 +17,7 @@ from ens10.experiments.runner.tables import write_files
 from ens10.experiments.studies.traps.cells import RESULT
 from ens10.experiments.studies.traps.raw_ensemble import EFI_RULES
 from ens10.experiments.studies.traps.training import RAW
-from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, csv_of, filled, markdown_of
+from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, csv_of, filled, markdown_of, number
 from ens10.metrics.figures.style import BLUE, INK, ORANGE, STYLE, new_figure
 from ens10.untrusted import parse_json
 
@@ -71,21 +71,15 @@ class Mean:
         """The mean with its interval, marked where that holds 0."""
         if not self.seeds:
             return ABSENT
-        told = f"{_number(self.value, form)}{unit}"
+        told = f"{number(self.value, form)}{unit}"
         if self.seeds > 1:
-            told += f" [{_number(self.lower, form)}, {_number(self.upper, form)}]"
+            told += f" [{number(self.lower, form)}, {number(self.upper, form)}]"
             told += "" if self.clear else f" {NOT_CLEAR}"
         return told
 
     def range(self, form: str) -> str:
         """The least and the largest value."""
-        return f"{_number(min(self.values), form)} to {_number(max(self.values), form)}"
-
-
-def _number(value: float, form: str) -> str:
-    """With a minus, and without any sign where it is 0 as shown."""
-    text = format(value, form)
-    return text.replace("-", "−") if float(text) else text.lstrip("+-")
+        return f"{number(min(self.values), form)} to {number(max(self.values), form)}"
 
 
 def read_results(folder: Path) -> Results:
@@ -213,7 +207,7 @@ def _extremes(results: Results) -> list[Column]:
 
             return made
 
-        first = _number(mean_of(results, of("clean", part)).value, form.lstrip("+"))
+        first = number(mean_of(results, of("clean", part)).value, form.lstrip("+"))
         signed = "+.1f" if percent else form
         others = [n for n in EFI_RULES if n != "clean"]
         unit = " %" if percent else ""
