@@ -55,7 +55,6 @@ from ens10.protocol import content_of, reference_of
 from ens10.signals import Interrupted, Stop, Terminated, ending, stoppable
 
 Stage = Literal["fit", "validate", "test", "predict"]
-STAGES: tuple[Stage, ...] = ("fit", "validate", "test", "predict")
 CONFIG, CHECKPOINTS = "config.yaml", "checkpoints"
 LOCK, PREDICT_LOCK = "run.lock", "predict.lock"
 _FIRST = (CONFIG, provenance.FILE)  # what a fit writes before it trains
@@ -196,7 +195,7 @@ class RunCLI(LightningCLI):
     """
 
     def __init__(self, args: Sequence[str], run: Path, stop: Stop) -> None:
-        self._run, self._stop = run, stop
+        self._run, self._stop, self._stage = run, stop, args[0]
         self.started = time.perf_counter()
         self.computed = time.process_time()
         self._checkpoint: tuple[Path, Shapes] | None = None
@@ -209,7 +208,7 @@ class RunCLI(LightningCLI):
                 seed_everything_default=0,
                 parser_class=parser_class(LightningArgumentParser),
                 parser_kwargs={"prog": "ens10", **_NO_ABBREVIATIONS}
-                | dict.fromkeys(STAGES, _NO_ABBREVIATIONS),
+                | {self._stage: _NO_ABBREVIATIONS},
                 auto_configure_optimizers=False,
                 load_from_checkpoint_support=False,
                 args=list(args),
@@ -219,6 +218,10 @@ class RunCLI(LightningCLI):
             raise
         except ValueError as error:
             raise _of_a_part(error) from error.__cause__
+
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
+        """Return the arguments that the requested stage skips; parsers of others cost time."""
+        return {self._stage: LightningCLI.subcommands()[self._stage]}
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parses, names the protocol, and looks at the checkpoint before anyone else loads it."""

@@ -1,5 +1,9 @@
-"""What holds for every test."""
+"""What holds for every test, and the worlds, stores and runs that tests share."""
 
+import fcntl
+import hashlib
+import os
+import shutil
 import socket
 import sys
 
@@ -14,6 +18,50 @@ def _records_elsewhere(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory):
+    """A function that returns a folder which one process of the tests fills, once for all of them.
+
+    `shared(name, fill)` calls `fill(folder)` if nobody has; no test may write there afterwards.
+    """
+    top = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        top = top.parent
+    top /= "shared"
+    top.mkdir(exist_ok=True)
+
+    def folder(name, fill):
+        path, done = top / name, top / f"{name}.done"
+        with (top / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(path, ignore_errors=True)
+                path.mkdir()
+                fill(path)
+                done.touch()
+        return path
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def prepared(shared):
+    """A function that returns a folder with `world/` and its `store.zarr`: prepared(*of_world)."""
+
+    def folder(*arguments, **options):
+        from ens10.convert import prepare
+        from ens10.synthetic import World
+
+        def fill(path):
+            World(*arguments, **options).write(path / "world")
+            prepare(path / "world", path / "store.zarr", truth=path / "world" / "truth")
+
+        key = repr((arguments, sorted(options.items())))
+        return shared(f"world-{hashlib.sha256(key.encode()).hexdigest()[:12]}", fill)
+
+    return folder
 
 
 @pytest.fixture

@@ -39,14 +39,15 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny(shared: Callable[..., Path]) -> Path:
     """Folder of a world (18 dates, 8 x 16) and its store."""
-    folder = tmp_path_factory.mktemp("tiny")
-    names = ["sst", "t2m", "u10", "z", "t"]
-    years = range(2000, 2006)
-    World("8x16", years, ["0104", "0702", "1231"], names, seed=4, members=4).write(folder / "w")
-    prepare(folder / "w", folder / "s.zarr", truth=folder / "w" / "truth")
-    return folder
+
+    def fill(folder: Path) -> None:
+        names, days = ["sst", "t2m", "u10", "z", "t"], ["0104", "0702", "1231"]
+        World("8x16", range(2000, 2006), days, names, seed=4, members=4).write(folder / "w")
+        prepare(folder / "w", folder / "s.zarr", truth=folder / "w" / "truth")
+
+    return shared("tiny", fill)
 
 
 @pytest.fixture(scope="session")

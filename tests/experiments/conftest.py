@@ -2,7 +2,6 @@
 
 import pytest
 
-from ens10.convert import prepare
 from ens10.synthetic import World
 
 
@@ -15,25 +14,23 @@ def _one_thread():
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory):
-    made = World("8x16", range(2000, 2006), 4, seed=0, steps=(48,))
-    made.write(tmp_path_factory.mktemp("tiny") / "world")
-    return made
+def world(prepared):
+    return World.load(prepared("8x16", range(2000, 2006), 4, seed=0, steps=(48,)) / "world")
 
 
 @pytest.fixture(scope="session")
 def store(world):
-    path = world.folder.parent / "store.zarr"
-    prepare(world.folder, path, truth=world.folder / "truth")
-    return path
+    return world.folder.parent / "store.zarr"
 
 
 @pytest.fixture(scope="session")
-def runs(store, tmp_path_factory):
+def runs(store, shared):
     """Folder of each run, fitted, predicted and scored."""
     import realruns
 
-    folder = tmp_path_factory.mktemp("runs")
-    return {
-        name: realruns.finish(realruns.fit(name, store, folder / name)) for name in realruns.NAMES
-    }
+    def fill(folder):
+        for name in realruns.NAMES:
+            realruns.finish(realruns.fit(name, store, folder / name))
+
+    folder = shared("runs", fill)
+    return {name: folder / name for name in realruns.NAMES}

@@ -12,9 +12,7 @@ import pandas as pd
 import pytest
 from realruns import config_path, subprocess_of
 
-from ens10.convert import prepare
 from ens10.experiments.reading import open_predictions
-from ens10.synthetic import World
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # six commands, maybe on a busy machine
 CPU = ["--trainer.accelerator", "cpu", "--quiet"]
@@ -24,12 +22,8 @@ SPLIT = ["--trainer.devices", 2, "--trainer.strategy", "ddp_spatial"]
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    made = World("17x24", range(2000, 2006), 4, seed=0, steps=(48,))
-    folder = tmp_path_factory.mktemp("split")
-    made.write(folder / "world")
-    prepare(made.folder, folder / "store.zarr", truth=made.folder / "truth")
-    return folder / "store.zarr"
+def store(prepared):
+    return prepared("17x24", range(2000, 2006), 4, seed=0, steps=(48,)) / "store.zarr"
 
 
 def fit(store, run, *options, epochs=2):

@@ -10,13 +10,11 @@ import yaml
 from torch import Tensor
 
 from ens10.cli import main
-from ens10.convert import prepare
 from ens10.errors import FileError
 from ens10.experiments.checkpoints import checkpoint_shapes, differences
 from ens10.experiments.demo import config_path
 from ens10.models.layers.smoe import FixedGate, SMoE2d, TensorGate
 from ens10.models.networks.base import Network
-from ens10.synthetic import World
 
 NETWORK = "--model.init_args.network"
 INPUTS = ["t2m", "u10", "v10", "tp"]
@@ -48,18 +46,9 @@ class Spoil(pl.Callback):
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    made = World("8x16", range(2000, 2006), 2, INPUTS, seed=0, steps=(48,))
-    made.write(tmp_path_factory.mktemp("tiny") / "world")
+def store(prepared):
     torch.set_num_threads(1)
-    return made
-
-
-@pytest.fixture(scope="module")
-def store(world):
-    path = world.folder.parent / "store.zarr"
-    prepare(world.folder, path, truth=world.folder / "truth")
-    return path
+    return prepared("8x16", range(2000, 2006), 2, INPUTS, seed=0, steps=(48,)) / "store.zarr"
 
 
 @pytest.fixture

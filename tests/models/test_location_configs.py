@@ -11,10 +11,8 @@ import yaml
 
 from ens10 import catalog
 from ens10.cli import main
-from ens10.convert import prepare
 from ens10.experiments.demo import config_path
 from ens10.experiments.reading import open_predictions
-from ens10.synthetic import World
 
 NETWORK = "--model.init_args.network.init_args."
 STRENGTH = "--model.init_args.head.init_args.method.init_args.strength"
@@ -24,17 +22,11 @@ STRENGTH = "--model.init_args.head.init_args.method.init_args.strength"
 FEW = ["--data.inputs", "[t2m,u10,sst,t2m@0]", NETWORK + "in_channels", 14]
 
 
-def made_store(folder, names, steps):
-    torch.set_num_threads(1)
-    made = World("8x16", range(2000, 2005), 4, names, seed=0, steps=steps)
-    made.write(folder / "world")
-    prepare(made.folder, folder / "store.zarr", truth=made.folder / "truth")
-    return folder / "store.zarr"
-
-
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return made_store(tmp_path_factory.mktemp("few"), ["t2m", "u10", "sst"], (0, 48))
+def store(prepared):
+    torch.set_num_threads(1)
+    names = ("t2m", "u10", "sst")
+    return prepared("8x16", range(2000, 2005), 4, names, steps=(0, 48)) / "store.zarr"
 
 
 def command(*arguments, status=0):
@@ -122,9 +114,9 @@ def test_two_processes_start_from_the_method_of_all_dates(store, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_shipped_inputs(tmp_path):
-    names = [*catalog.names_of_kind("sfc"), *catalog.names_of_kind("pl")]
-    every = made_store(tmp_path, names, (0, 24, 48))
+def test_the_shipped_inputs(prepared, tmp_path):
+    names = (*catalog.names_of_kind("sfc"), *catalog.names_of_kind("pl"))
+    every = prepared("8x16", range(2000, 2005), 4, names, steps=(0, 24, 48)) / "store.zarr"
     for name in ("location_unet", "deep_ensemble", "location_smoe"):
         run = tmp_path / name
         inner = "network.init_args." if name == "location_smoe" else ""

@@ -7,10 +7,8 @@ import torch
 import yaml
 
 from ens10.cli import main
-from ens10.convert import prepare
 from ens10.experiments.demo import config_path
 from ens10.experiments.reading import open_predictions
-from ens10.synthetic import World
 
 NAMES = {
     "lenet": "normal",
@@ -27,13 +25,9 @@ GRIDS_OF_ANOTHER = ("--model.init_args.network.init_args.grid", "[9,16]")
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    made = World("8x16", range(2000, 2006), 4, seed=0, steps=(48,))
-    made.write(tmp_path_factory.mktemp("tiny") / "world")
-    path = made.folder.parent / "store.zarr"
-    prepare(made.folder, path, truth=made.folder / "truth")
+def store(prepared):
     torch.set_num_threads(1)
-    return path
+    return prepared("8x16", range(2000, 2006), 4, seed=0, steps=(48,)) / "store.zarr"
 
 
 def command(*arguments, status=0):

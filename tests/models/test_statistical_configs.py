@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from ens10.cli import main
-from ens10.convert import prepare
 from ens10.experiments.demo import config_path
 from ens10.experiments.reading import open_predictions
 from ens10.models.statistical.spool import Spool
-from ens10.synthetic import World
 
 POINTS = 8 * 16
 # what is written, and the number of coefficients
@@ -35,17 +33,13 @@ KINDS = {
 }
 
 
-def written(folder, grid="8x16", members=10):
-    made = World(grid, range(2000, 2008), 6, ["t2m", "u10"], seed=0, steps=(48,), members=members)
-    made.write(folder / "world")
-    prepare(made.folder, folder / "store.zarr", truth=made.folder / "truth")
-    torch.set_num_threads(1)
-    return folder / "store.zarr"
+WORLD = (range(2000, 2008), 6, ("t2m", "u10"))
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("tiny"))
+def store(prepared):
+    torch.set_num_threads(1)
+    return prepared("8x16", *WORLD, steps=(48,)) / "store.zarr"
 
 
 def command(*arguments, status=0):
@@ -143,8 +137,8 @@ def test_those_for_exchangeable_members_take_any_number(name, store, tmp_path):
 
 
 @pytest.mark.slow
-def test_data_on_another_grid(store, tmp_path, capsys):
-    run, other = tmp_path / "run", written(tmp_path, "9x16")
+def test_data_on_another_grid(store, prepared, tmp_path, capsys):
+    run, other = tmp_path / "run", prepared("9x16", *WORLD, steps=(48,)) / "store.zarr"
     fit("emos_local", store, run)
     command("predict", "--run", run, "--quiet", "--data.store", other, status=1)
     assert "a grid of (9, 16) (rows, columns) does not fit" in said(capsys)

@@ -5,27 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from ens10.convert import prepare
-from ens10.synthetic import World
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))  # realruns
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reliability")
-    made = World("8x16", range(2000, 2006), 4, seed=0, steps=(48,))
-    made.write(folder / "world")
-    prepare(folder / "world", folder / "store.zarr", truth=folder / "world" / "truth")
-    return folder / "store.zarr"
+def store(prepared):
+    return prepared("8x16", range(2000, 2006), 4, seed=0, steps=(48,)) / "store.zarr"
 
 
 @pytest.fixture(scope="session")
-def whole(store, tmp_path_factory):
+def whole(store, shared):
     """A fit of three epochs of four batches that nothing interrupted."""
     from stops import fit
 
-    return fit(store, tmp_path_factory.mktemp("whole") / "mlp")
+    return shared("whole", lambda folder: fit(store, folder / "mlp")) / "mlp"
 
 
 @pytest.fixture(autouse=True)

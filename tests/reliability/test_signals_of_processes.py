@@ -9,9 +9,6 @@ import time
 import pytest
 from stops import arguments, assert_same_run, resume
 
-from ens10.convert import prepare
-from ens10.synthetic import World
-
 pytestmark = pytest.mark.slow
 LONG = 5000  # epochs
 SPLIT = ["--trainer.accelerator", "cpu", "--trainer.devices", 2, "--trainer.strategy"]
@@ -69,12 +66,10 @@ def test_a_fit_that_was_killed_resumes(store, whole, tmp_path):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_signal_to_one_process_of_a_split_run_ends_all(tmp_path, rank):
-    made = World("17x24", range(2000, 2006), 4, seed=0, steps=(48,))
-    made.write(tmp_path / "world")
-    prepare(made.folder, tmp_path / "store.zarr", truth=made.folder / "truth")
+def test_a_signal_to_one_process_of_a_split_run_ends_all(prepared, tmp_path, rank):
+    store = prepared("17x24", range(2000, 2006), 4, seed=0, steps=(48,)) / "store.zarr"
     run = tmp_path / "unet"
-    words = arguments(tmp_path / "store.zarr", run, "--trainer.max_epochs", LONG, *SPLIT)
+    words = arguments(store, run, "--trainer.max_epochs", LONG, *SPLIT)
     words[words.index("--config") + 1] = str(words[2]).replace("mlp", "unet")
     process = start(*words)
     wait_for((run / "checkpoints" / "last.ckpt").is_file, process)
