@@ -44,7 +44,7 @@ def efi(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Extreme forecast index: -1 if all members lie below the model climate, 1 if all above.
+    """Return the extreme forecast index: -1 if all members lie below the model climate, 1 above.
 
     2/pi times the integral over p from 0 to 1 of (p - F(p)) / sqrt(p (1 - p)), where F(p) is the
     share of the members that do not exceed the climate's quantile of level p (Lalaurette 2003,
@@ -60,7 +60,7 @@ def efi(
       count, divided by the most that they could give (precipitation).
     - "ens10-paper": what the authors of ENS-10 computed (arXiv:2206.14786), to reproduce their
       EECRPS: a sum over 19 levels of step 0.05, F the first of the members' own 21 quantiles that
-      reaches the climate's. It lies within -0.7914 and 0.7914.
+      reaches the climate's. It lies between -0.7914 and 0.7914.
 
     Tensors are differentiable in the members with "exact". The gradient is that of the interval
     below at a quantile, grows as 1 / sqrt(u (1 - u)) towards the ends of the climate, and is 0
@@ -72,17 +72,17 @@ def efi(
             axes broadcast to those of the members: one climate may serve many dates. For that of
             each date see `ens10.quantiles.stored_climate` and `model_climate`. A point where all
             are NaN (sea temperature over land) has no index.
-        method: see above.
+        method: "exact", "ecmwf" or "ens10-paper".
         member_dim: the member axis: a number for arrays, a name for DataArrays.
         quantile_dim: the quantile axis of the climate.
-        levels: of the quantiles, in [0, 1]; None takes the coordinate `quantile_dim`.
-        epsilon: see "ecmwf", in the unit of the members, above 0.
-        check: whether tensors are looked at for quantiles that do not ascend, which waits for the
-            device. Other arrays always are.
+        levels: levels of the quantiles, in [0, 1]; None for the coordinate `quantile_dim`.
+        epsilon: threshold of "ecmwf" in the unit of the members, above 0.
+        check: True to refuse tensors of quantiles that do not ascend, which synchronises with the
+            GPU. Other arrays are always checked.
         dim: dimensions of a weighted mean; None for the indices of the points.
-        weights: of the mean.
+        weights: weights of the mean.
         nan: "propagate" makes a point with a missing member NaN, "omit" leaves it out of the
-            mean, "skip-members" takes the members that are there.
+            mean, "skip-members" uses the members present.
 
     Returns:
         The indices, without unit, as an array of the input's type.
@@ -158,9 +158,9 @@ def _filled(kernel: Callable[..., Any], members: Array, climate: Array, *options
 
 
 def operational_tables(count: int) -> Levels:
-    """The parts of the operational index that depend on a member's place alone.
+    """Return the parts of the operational index that depend only on a member's rank.
 
-    The index is linear in F, so a sum over members. From p_k to p_(k+1) the integral of
+    The index is linear in F, and so a sum over members. From p_k to p_(k+1) the integral of
     (p - F) / sqrt(p (1 - p)), with F linear between them, is
     (2 F_k - 1) A_k + B_k (K - 1) (F_(k+1) - F_k) - C_k, where A_k and C_k are the differences of
     arccos(sqrt(p)) and sqrt(p (1 - p)), and B_k = (1 - 2 p_k) A_k + C_k.
@@ -169,8 +169,9 @@ def operational_tables(count: int) -> Levels:
         count: K, the number of levels.
 
     Returns:
-        (3, K + 1): what a member gives by the number j of quantiles below it; what it gives if
-        it lies below all intervals from k on; and the most that the intervals from k on can give.
+        (3, K + 1): the contribution of a member by the number j of quantiles below it; its
+        contribution if it lies below all intervals from k on; and the largest possible
+        contribution of the intervals from k on.
     """
     p = np.linspace(0.0, 1.0, count)
     a, c = np.diff(np.arccos(np.sqrt(p))), np.diff(np.sqrt(p * (1 - p)))
@@ -217,7 +218,7 @@ def sot(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Shift of tails: above 0 where a tenth of the members lies beyond the climate's tail.
+    """Return the shift of tails: above 0 if a tenth of the members is beyond the climate's tail.
 
     (Qf90 - Qc99) / (Qc99 - Qc90) for `level` 90 and (Qf10 - Qc1) / (Qc1 - Qc10) for 10, with the
     quantiles of the forecast (linear between its members) and of the climate; -1 where both have
@@ -233,15 +234,23 @@ def sot(
         tail: in percent, further out than `level`; None for 99 or 1.
         member_dim: the member axis: a number for arrays, a name for DataArrays.
         quantile_dim: the quantile axis of the climate.
-        levels: of the quantiles, in [0, 1]; None takes the coordinate `quantile_dim`.
+        levels: levels of the quantiles, in [0, 1]; None for the coordinate `quantile_dim`.
         epsilon: for precipitation, above 0: members, and the climate at `level`, that are less
             count as 0, and a denominator that is not larger as 0.
         dim: dimensions of a weighted mean; None for the points.
-        weights: of the mean.
+        weights: weights of the mean.
         nan: "propagate" or "omit", in the mean.
 
     Returns:
         The shifts, without unit, as an array of the input's type.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import sot
+        >>> levels = np.linspace(0, 1, 101)
+        >>> climate, members = 270 + 20 * levels, np.full(10, 292.0)
+        >>> round(float(sot(members, climate, member_dim=0, quantile_dim=0, levels=levels)), 2)
+        1.22
 
     Raises:
         ArgumentError: one member; levels that the climate lacks; other units or coordinates;
@@ -307,15 +316,15 @@ def cpf(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Crossing-point forecast: the level at which the cdfs of forecast and climate cross.
+    """Return the crossing-point forecast: the level where forecast and climate cdfs cross.
 
     Below it the forecast's quantiles exceed the climate's, from it on they do not: the rarest
     event that the forecast makes more likely than usual, as a level of the climate (Ben Bouallegue
-    2021, doi:10.1080/16000870.2021.1913007). Found as in earthkit-meteo: the members of the upper
-    half, at levels (i + 1/2) / M, are held against the climate's quantiles of the next lower
-    level, and the crossing has the level of its member. Members that all lie above have the
-    climate's cdf at the largest of them, linear over what the climate has beyond the last member's
-    level; a forecast that nowhere exceeds the climate there has 0.
+    2021, doi:10.1080/16000870.2021.1913007). It is computed as in earthkit-meteo: the members of
+    the upper half, at levels (i + 1/2) / M, are compared with the climate's quantiles of the next
+    lower level, and the crossing has the level of its member. If all of them exceed the climate,
+    the result is the climate's cdf at the largest member, linear between the quantiles beyond the
+    last member's level; a forecast that nowhere exceeds the climate there has 0.
     Tensors are computed on the host, without gradient.
 
     Args:
@@ -324,12 +333,12 @@ def cpf(
             the unit of the members; see `efi`.
         member_dim: the member axis: a number for arrays, a name for DataArrays.
         quantile_dim: the quantile axis of the climate.
-        levels: of the quantiles; None takes the coordinate `quantile_dim`.
-        epsilon: forecasts whose members are all less have 0 (precipitation).
-        symmetric: whether values below 1/2 are instead 1 less the CPF of the negated forecast and
-            climate, so that both tails are told.
+        levels: levels of the quantiles; None for the coordinate `quantile_dim`.
+        epsilon: forecasts with all members below this value have a CPF of 0 (precipitation).
+        symmetric: True to replace values below 1/2 by 1 less the CPF of the negated forecast and
+            climate, so that both tails are covered.
         dim: dimensions of a weighted mean; None for the points.
-        weights: of the mean.
+        weights: weights of the mean.
         nan: "propagate" or "omit", in the mean.
 
     Returns:

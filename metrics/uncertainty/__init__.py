@@ -1,4 +1,4 @@
-"""How sure a score is: confidence intervals over dates, and tests of differences."""
+"""Uncertainty of scores: confidence intervals over dates, and tests of differences."""
 
 from ens10.metrics.uncertainty.block_length import (
     automatic_block_length,

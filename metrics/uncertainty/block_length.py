@@ -1,4 +1,4 @@
-"""The block length of a bootstrap, from the dependence that the dates have."""
+"""The block length of a bootstrap, from the autocorrelation of the dates."""
 
 from typing import Any, get_args
 
@@ -9,12 +9,12 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._dispatch import refuse_datasets
 from ens10.metrics.uncertainty.resampling import BlockMethod
 
-_FEWEST = 8  # dates; with fewer nothing can be said of their dependence
+_FEWEST = 8  # dates; the dependence of fewer cannot be estimated
 _ROUNDING = 1e-12  # relative spread of a series that is constant
 
 
 def automatic_block_length(series: npt.ArrayLike, *, method: BlockMethod = "stationary") -> float:
-    """The block length with the least mean squared error of the variance of the mean.
+    """Return the block length that minimises the mean squared error of the variance of the mean.
 
     b = (2 G^2 / D)^(1/3) n^(1/3), with G = sum |k| R(k) and, of g = sum R(k), D = 2 g^2 for the
     stationary and 4/3 g^2 for the circular and moving bootstraps; the autocovariances R(k) are
@@ -23,7 +23,7 @@ def automatic_block_length(series: npt.ArrayLike, *, method: BlockMethod = "stat
     White 2009 (doi:10.1080/07474930802459016).
 
     Args:
-        series: shape (n,), such as the daily differences of two forecasts, in time's order.
+        series: shape (n,), such as the daily differences of two forecasts, in time order.
         method: "stationary" (a mean length), or "bootstrap" or "moving", rounded to whole dates.
 
     Returns:
@@ -59,18 +59,18 @@ def automatic_block_length(series: npt.ArrayLike, *, method: BlockMethod = "stat
 
 
 def default_block_length(series: npt.ArrayLike, *, method: BlockMethod = "bootstrap") -> float:
-    """The block length that intervals take unless they are given one.
+    """Return the default block length of confidence intervals.
 
-    The larger of two estimates of the best length: `automatic_block_length`, and that of an
-    autoregressive series of order 1 with the correlation of neighbouring dates, corrected for its
-    bias in short series by (1 + 4 r) / n (Andrews 1991, doi:10.2307/2938229, eq. 6.4). For tens of
-    dates the first takes correlations at the second lag for noise and is too short.
+    It is the larger of two estimates of the optimal length: `automatic_block_length`, and that of
+    an autoregressive series of order 1 with the lag-1 correlation r of the dates, corrected for
+    its bias in short series by (1 + 4 r) / n (Andrews 1991, doi:10.2307/2938229, eq. 6.4). For
+    tens of dates the first estimate treats correlations at lag 2 as noise and is too short.
 
     Dates count in their order: for dates with gaps, such as those of one season in several years,
     the few neighbours on both sides of a gap weaken the correlation as they do in the mean.
 
     Args:
-        series: shape (n,), the influence of each date on the statistic, in time's order: for a
+        series: shape (n,), the influence of each date on the statistic, in time order: for a
             difference of two forecasts their daily differences.
         method: "stationary" (a mean length), or "bootstrap" or "moving", whole dates.
 
@@ -108,7 +108,7 @@ def _autocovariances(x: npt.NDArray[np.float64], lags: int) -> npt.NDArray[Any]:
 
 
 def _bandwidth(covariance: npt.NDArray[Any], n: int, quiet: int) -> int:
-    """Twice the last lag before `quiet` lags in a row whose correlations could be noise."""
+    """Return twice the last lag before `quiet` consecutive lags without significant correlation."""
     bound = 2.0 * np.sqrt(np.log10(n) / n)
     noise = np.abs(covariance[1:] / covariance[0]) < bound
     most = int(noise.size)

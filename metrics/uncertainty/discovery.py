@@ -1,4 +1,4 @@
-"""Which of many tests, such as those of the points of a map, are significant together."""
+"""Control of the false discovery rate for many tests, such as those of the points of a map."""
 
 from functools import partial
 from typing import Any, Literal, get_args
@@ -19,17 +19,17 @@ Floats = npt.NDArray[np.float64]
 def benjamini_hochberg(
     p: Any, *, rate: float = 0.05, dim: Over = "all", dependence: Dependence = "none"
 ) -> xr.Dataset:
-    """Tests that are significant at a false discovery rate.
+    """Return which tests are significant at a false discovery rate (Benjamini-Hochberg).
 
     Of m tests with sorted p values p_(1) <= ... <= p_(m), those are significant whose p value is
     at most the threshold, the largest p_(i) <= i / m level (Benjamini and Hochberg 1995,
     doi:10.1111/j.2517-6161.1995.tb02031.x): on average at most `rate` of what is found is false.
 
     Args:
-        p: p values of any dimensions; missing ones are no tests.
+        p: p values of any dimensions; missing values do not count as tests.
         rate: the false discovery rate, in (0, 1).
-        dim: the dimensions of the tests that are taken together: numbers of axes, or names for
-            DataArrays; "all". Others, such as steps, are judged apart.
+        dim: dimensions of the tests that form one family: numbers of axes, or names for
+            DataArrays; "all". Other dimensions, such as steps, are tested separately.
         dependence: "none": level = rate, for tests that are independent or depend positively.
             "spatial": level = 2 rate, for the points of one map of the atmosphere, of which
             neighbours depend on each other: there the probability of any finding on a map without
@@ -40,7 +40,15 @@ def benjamini_hochberg(
     Returns:
         `significant` (bool, False where p is missing) and `adjusted` (p values to be compared
         with `rate`, at most 1) over the dimensions of p, `threshold` (NaN where nothing is
-        significant) and `tests` (their number) over those that are judged apart; lazy where p is.
+        significant) and `tests` (their number) over the other dimensions; lazy where p is.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import benjamini_hochberg
+        >>> p = np.array([0.001, 0.012, 0.03, 0.4])
+        >>> found = benjamini_hochberg(p, rate=0.05, dim="all", dependence="none")
+        >>> found["significant"].values, found["adjusted"].values.round(3)
+        (array([ True,  True,  True, False]), array([0.004, 0.024, 0.04 , 0.4  ]))
 
     Raises:
         UnknownNameError: an unknown dependence.
@@ -78,7 +86,7 @@ def benjamini_hochberg(
 
 
 def _adjusted(p: npt.NDArray[Any], *, axes: int, dependence: str) -> Floats:
-    """The least p_(j) m / j rate / level of all j >= i, in the places of p; tests are last."""
+    """Return the adjusted p values: the least p_(j) m / j rate / level of all j >= i."""
     flat = p.reshape(*p.shape[: p.ndim - axes], -1).astype(np.float64)
     if bool(((flat < 0) | (flat > 1)).any()):
         raise ArgumentError("p", "values outside [0, 1]", "Pass p values, not test statistics")
@@ -97,7 +105,7 @@ def _adjusted(p: npt.NDArray[Any], *, axes: int, dependence: str) -> Floats:
 
 
 def _level(m: npt.NDArray[Any], i: npt.NDArray[Any], dependence: str) -> Any:
-    """Rate over level, by which p values grow."""
+    """Return rate / level, the factor of adjusted p values."""
     if dependence == "any":
         harmonic = np.concatenate([[0.0], np.cumsum(1.0 / i)])
         return np.take(harmonic, m)

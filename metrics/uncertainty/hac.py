@@ -33,7 +33,7 @@ def diebold_mariano(
     alternative: Alternative = "two-sided",
     nan: Nan = "propagate",
 ) -> xr.Dataset:
-    """Whether the mean of paired differences d_t of scores is 0, for dates that are dependent.
+    """Test if the mean of paired differences d_t of scores is 0, for dependent dates.
 
     t = mean(d) / sqrt(V / n), V = g_0 + 2 sum_{k <= lags} w_k g_k, with the autocovariances
     g_k = sum_t (d_t - mean) (d_{t+k} - mean) / n and the weights w_k = 1 - k / (lags + 1)
@@ -47,17 +47,18 @@ def diebold_mariano(
     the paired t test. Without it, t is compared with the normal distribution.
 
     Args:
-        difference: the forecast's score less the reference's, date by date in time's order.
+        difference: the forecast's score less the reference's, date by date in time order.
         time_dim: the dimension of the dates: an axis, or a name for DataArrays; may be None for
-            what has one dimension only. The other dimensions are tested point by point.
-        horizon: the number of dates from a forecast's start to its valid time, both counted: the
-            errors of forecasts up to horizon - 1 dates apart depend on each other, and lags is
+            one-dimensional input. The other dimensions are tested point by point.
+        horizon: the number of dates from a forecast's start to its valid time, both counted. The
+            errors of forecasts up to horizon - 1 dates apart are dependent, so lags is
             horizon - 1.
-        lags: autocovariances taken, in dates; give this or `horizon`. None for both:
-            `automatic_lags`, which is for the Bartlett kernel only.
+        lags: number of autocovariances; pass this or `horizon`. None for both: `automatic_lags`,
+            for the Bartlett kernel only.
         kernel: "bartlett" or "rectangular".
-        small_sample: as above.
-        alternative: of the mean: "two-sided", "less" (the forecast is better) or "greater".
+        small_sample: True for the small-sample correction above.
+        alternative: alternative hypothesis on the mean: "two-sided", "less" (the forecast is
+            better) or "greater".
         nan: "propagate" makes the results NaN of a series with a missing date; "omit" leaves those
             dates out and keeps the distances between the others.
 
@@ -67,6 +68,14 @@ def diebold_mariano(
         `dates` are NaN where there is nothing to test: equal differences on all dates (identical
         forecasts), fewer than lags + 2 dates, or a variance that the rectangular kernel makes 0
         or less (use "bartlett").
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import diebold_mariano
+        >>> d = np.array([-0.3, -0.1, -0.4, 0.1, -0.2, -0.3])
+        >>> test = diebold_mariano(d, lags=0)  # the paired t test
+        >>> round(float(test["statistic"]), 3), round(float(test["p_value"]), 3)
+        (-2.739, 0.041)
 
     Raises:
         UnknownNameError: an unknown kernel, alternative or policy.
@@ -109,10 +118,10 @@ def diebold_mariano(
 
 
 def automatic_lags(n: int) -> int:
-    """Lags of the Bartlett kernel for n dates: floor(4 (n / 100)^(2/9)), at most n - 2.
+    """Return the lags of the Bartlett kernel for n dates: floor(4 (n / 100)^(2/9)), at most n - 2.
 
-    The rule of Newey and West (1994, doi:10.2307/2297912) before it looks at the data; for strong
-    dependence (of overlapping forecasts, say) give `horizon` or more lags.
+    This is the data-independent rule of Newey and West (1994, doi:10.2307/2297912); for strong
+    dependence (such as overlapping forecasts) pass `horizon` or more lags.
     """
     return max(0, min(n - 2, int(4.0 * (n / 100.0) ** (2.0 / 9.0))))
 
@@ -128,7 +137,7 @@ def _check_names(kernel: str, alternative: str, nan: str) -> None:
 
 
 def _series(difference: Any, time_dim: Dim | None) -> xr.DataArray:
-    """The differences as a DataArray whose dates, called time, are in one chunk."""
+    """Return the differences as a DataArray with the dates, named time, in one chunk."""
     refuse_datasets({"difference": difference})
     if time_dim is None and np.ndim(difference) != 1:
         raise ArgumentError(
@@ -175,9 +184,9 @@ def _weights(lags: int, kernel: str) -> Floats:
 
 
 def _moments(series: npt.NDArray[Any], *, weights: Floats, omit: bool, small: bool) -> Floats:
-    """Mean, its standard error and number of dates; dates last in, these three last out.
+    """Return mean, standard error and number of dates along the last axis (dates last in input).
 
-    A few points at a time, so that a map of many dates is never there twice.
+    A few points are processed at a time, so that a map of many dates is not copied as a whole.
     """
     n, shape = series.shape[-1], series.shape[:-1]
     flat = np.moveaxis(series, -1, 0).reshape(n, -1)
@@ -190,7 +199,7 @@ def _moments(series: npt.NDArray[Any], *, weights: Floats, omit: bool, small: bo
 
 
 def _block(d: Floats, weights: Floats, omit: bool, small: bool) -> Floats:
-    """Of differences (n, points)."""
+    """Return mean, standard error and number of dates, (points, 3), of differences (n, points)."""
     there = ~np.isnan(d)
     count = there.sum(axis=0).astype(np.float64)
     filled = np.where(there, d, 0.0)

@@ -1,8 +1,8 @@
 """Confidence intervals over dates, of any statistic of summed states.
 
 A statistic is a pure function of totals, such as sum / weight or a skill score of two such
-ratios. Forecasts are compared on the same dates, so that what both find hard cancels: the totals
-of both are resampled together.
+ratios. Forecasts are compared on the same dates and their totals are resampled together, so that
+variations common to both cancel.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,12 +24,12 @@ REPLICATES = 2000
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its confidence bounds; the bounds are NaN where fewer than two dates are.
+    """A value with its confidence bounds; the bounds are NaN for fewer than two dates.
 
     Attributes:
-        value: of the statistic.
-        lower: bound.
-        upper: bound.
+        value: value of the statistic.
+        lower: lower bound.
+        upper: upper bound.
         block_length: dates in a block of the bootstrap; None without blocks.
     """
 
@@ -49,35 +49,43 @@ def interval(
     replicates: int = REPLICATES,
     block_length: float | Literal["auto"] | None = None,
 ) -> Interval:
-    """A statistic of the totals over dates, with confidence bounds.
+    """Compute a statistic of totals over dates, with confidence bounds.
 
     "bootstrap", "moving" and "stationary" draw blocks of consecutive dates with replacement, which
-    keeps the dependence of neighbouring dates, and take percentiles; see `resample_counts` for
-    what tells them apart. They need tens of dates. Blocks cut some of the dependence, and their
+    keeps the dependence of neighbouring dates, and take percentiles; `resample_counts` describes
+    their differences. They need tens of dates. Blocks cut some of the dependence, and their
     variance is uncertain: where the length is automatic, the percentiles' distances from the value
     are widened for both. The variance V(b) of blocks of b dates, closed form of the circular
     bootstrap, becomes (2 V(b) - V(b / 2)) / (1 - b / n), and never less than V(b) / (1 - b / n)
     (the flat-top kernel of Politis and Romano 1995, doi:10.1111/j.1467-9892.1995.tb00223.x), and
     the normal quantile becomes that of Student's t with n / b - 1 degrees of freedom. For a given
-    length they are plain percentiles, which are too narrow where dates depend much.
+    length they are plain percentiles, which are too narrow for strongly dependent dates.
 
     "student" is Student's t on the n jackknife pseudo-values (Miller 1974,
     doi:10.1093/biomet/61.1.1), which for a mean of equally weighted dates, and for the difference
     of two of them, is the (paired) t interval exactly; it takes dates as independent, for few.
 
     Args:
-        sums: additive states by name, each of shape (n,), one entry a date, in time's order.
-        statistic: from totals of shape (...,) to values of that shape.
+        sums: additive states by name, each of shape (n,), one entry per date, in time order.
+        statistic: function from totals of shape (...,) to values of that shape.
         method: "bootstrap" (circular blocks), "moving", "stationary" or "student".
-        confidence: probability that the interval is meant to cover the truth.
-        seed: of the resampling; the same seed draws the same dates for every statistic.
-        replicates: resampled data sets.
+        confidence: nominal coverage of the interval.
+        seed: seed of the resampling; the same seed draws the same dates for every statistic.
+        replicates: number of resampled data sets.
         block_length: dates in a block, of "stationary" on average; None or "auto" for
             `default_block_length` of the influence of each date on the statistic: of a mean its
             own series, of a paired difference that of the differences.
 
     Returns:
         The value and its bounds; bounds are NaN for one date, or where the value is NaN.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import interval
+        >>> sums = {"sum": np.array([1.0, 1.2, 0.9, 1.4, 1.1, 0.8]), "weight": np.ones(6)}
+        >>> mean = interval(sums, lambda s: s["sum"] / s["weight"], method="student")
+        >>> round(mean.value, 3), round(mean.lower, 3), round(mean.upper, 3)
+        (1.067, 0.84, 1.294)
 
     Raises:
         UnknownNameError: an unknown method.
@@ -110,7 +118,7 @@ def interval(
 
 
 def blocks_in_words(intervals: Iterable[Interval | None]) -> str:
-    """The block lengths of intervals for a caption: "blocks of 4 to 9 dates, ..."."""
+    """Describe the block lengths of intervals for a caption: "blocks of 4 to 9 dates, ..."."""
     lengths = sorted({i.block_length for i in intervals if i and i.block_length is not None})
     if not lengths:
         return "no blocks"
@@ -126,7 +134,7 @@ def _dates(sums: Sums) -> int:
 
 
 def _is_given(length: float | str | None, n: int, method: BlockMethod) -> bool:
-    """Whether the caller gave a number of dates, one that can be drawn."""
+    """Return True if the block length is a valid number, False for None or "auto"."""
     if length is None or length == "auto":
         return False
     if isinstance(length, str):
@@ -139,7 +147,7 @@ def _is_given(length: float | str | None, n: int, method: BlockMethod) -> bool:
 
 
 def _widening(influence: Floats, length: float, confidence: float) -> float:
-    """The factor by which percentiles of blocks are too near to the value, at least 1."""
+    """Return the factor, at least 1, that widens percentiles of blocks to the nominal coverage."""
     n, blocks = influence.size, influence.size / length
     if not np.isfinite(influence).all():
         return 1.0
@@ -158,7 +166,7 @@ def _widening(influence: Floats, length: float, confidence: float) -> float:
 
 
 def _left_out(sums: Sums, statistic: Statistic) -> Floats:
-    """The statistic without each date in turn."""
+    """Return the statistic with each date left out in turn (jackknife)."""
     return statistic({k: v.sum() - v for k, v in sums.items()})
 
 

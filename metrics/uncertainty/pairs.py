@@ -14,12 +14,12 @@ Sums = Mapping[str, Floats]
 
 
 def paired_sums(states: xr.Dataset, reference: xr.Dataset, name: str) -> dict[str, Floats]:
-    """The states of one mean of two forecasts, date by date.
+    """Return the sums and weights of one mean of two forecasts, date by date.
 
     Args:
-        states: of the forecast, over `time`.
-        reference: of the other.
-        name: of the mean, such as "crps".
+        states: states of the forecast, over `time`.
+        reference: states of the reference.
+        name: name of the mean, such as "crps".
 
     Returns:
         `sum`, `weight`, `reference_sum`, `reference_weight`, each of shape (n,).
@@ -33,16 +33,16 @@ def paired_sums(states: xr.Dataset, reference: xr.Dataset, name: str) -> dict[st
 
 
 def daily_differences(states: xr.Dataset, reference: xr.Dataset, name: str) -> xr.DataArray:
-    """The mean of each date less that of the reference, from states that kept `time`.
+    """Return the mean score of each date less that of the reference, for `diebold_mariano`.
 
     Args:
-        states: of the forecast, over `time` and whatever else was kept (points of a map, bands).
-        reference: of the other.
-        name: of the mean, such as "crps".
+        states: states of the forecast, over `time` and other dimensions (points of a map, bands).
+        reference: states of the reference.
+        name: name of the mean, such as "crps".
 
     Returns:
-        Negative where the forecast is better, for `diebold_mariano`; dates count alike there,
-        whatever their weights. NaN for dates without points.
+        Differences, negative where the forecast is better; NaN for dates without points. In
+        `diebold_mariano` all dates count equally, whatever their weights.
 
     Raises:
         MissingDataError: dates that only one of them has.
@@ -55,11 +55,11 @@ def daily_differences(states: xr.Dataset, reference: xr.Dataset, name: str) -> x
 
 
 def paired_differences(score: xr.DataArray, reference: xr.DataArray) -> xr.DataArray:
-    """Scores less those of a reference on the same dates and points; lazy where they are.
+    """Return scores less those of a reference on the same dates and points; lazy where they are.
 
     Args:
-        score: of the forecast, over `time` and others.
-        reference: of the other; its dates may be in another order.
+        score: scores of the forecast, over `time` and other dimensions.
+        reference: scores of the reference; its dates may be in another order.
 
     Returns:
         Negative where the forecast is better.
@@ -101,7 +101,7 @@ def _on_same_points(states: xr.Dataset, reference: xr.Dataset, name: str) -> xr.
 def check_paired_dates(
     forecast: xr.Dataset | xr.DataArray, reference: xr.Dataset | xr.DataArray
 ) -> None:
-    """Refuse a comparison of forecasts of different dates.
+    """Refuse a comparison of forecasts with different dates.
 
     Raises:
         MissingDataError: dates that only one of them has; it names them.
@@ -118,22 +118,22 @@ def check_paired_dates(
 
 
 def mean_sums(states: xr.Dataset, name: str) -> dict[str, Floats]:
-    """The states of one mean, date by date: `sum` and `weight`, each of shape (n,)."""
+    """Return `sum` and `weight` of one mean, date by date, each of shape (n,)."""
     return {part: states[f"{name}_{part}"].to_numpy() for part in ("sum", "weight")}
 
 
 def mean_of(s: Sums) -> Floats:
-    """Sum over weight; NaN where no weight is."""
+    """Return sum / weight; NaN where the weight is 0."""
     return _ratio(s["sum"], s["weight"])
 
 
 def difference_of(s: Sums) -> Floats:
-    """Mean of the forecast less that of the reference; below 0 the forecast is better."""
+    """Return the mean of the forecast less that of the reference; below 0 if better."""
     return mean_of(s) - _ratio(s["reference_sum"], s["reference_weight"])
 
 
 def skill_of(s: Sums) -> Floats:
-    """Skill score 1 - mean / reference's mean; 1 is perfect, 0 no better than the reference."""
+    """Return the skill score 1 - mean / reference mean; 1 is perfect, 0 equals the reference."""
     return 1.0 - _ratio(mean_of(s), _ratio(s["reference_sum"], s["reference_weight"]))
 
 

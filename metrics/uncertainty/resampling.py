@@ -19,22 +19,21 @@ def resample_counts(
     *,
     method: BlockMethod = "bootstrap",
 ) -> Floats:
-    """How often each of n dates is drawn, by a block bootstrap.
+    """Return how often each of n dates is drawn in each replicate of a block bootstrap.
 
     - "bootstrap": circular blocks, the first date follows the last (Politis and Romano 1992);
       every date is drawn as often as any other.
     - "moving": blocks that lie within the dates (Kuensch 1989, doi:10.1214/aos/1176347265); the
       first and last dates are drawn less often.
     - "stationary": circular blocks of geometric length (Politis and Romano 1994,
-      doi:10.1080/01621459.1994.10476870); the drawn series are stationary, and what they say
-      depends less on the block length.
+      doi:10.1080/01621459.1994.10476870); the drawn series are stationary, and results depend
+      less on the block length.
 
     Args:
         n: number of dates.
-        replicates: number of drawn data sets.
-        block_length: dates in a block, a whole number; of "stationary" their mean, any number from
-            1.
-        rng: of the draws.
+        replicates: number of resampled data sets.
+        block_length: dates in a block, a whole number; for "stationary" their mean, 1 or more.
+        rng: random generator.
         method: "bootstrap", "moving" or "stationary".
 
     Returns:
@@ -42,8 +41,7 @@ def resample_counts(
 
     Raises:
         UnknownNameError: an unknown method.
-        ArgumentError: a block length below 1, no whole number, or of "moving" above n; no
-            replicates.
+        ArgumentError: a block length below 1, not whole, or above n for "moving"; no replicates.
     """
     if method not in get_args(BlockMethod):
         raise UnknownNameError("method", method, get_args(BlockMethod))
@@ -77,7 +75,7 @@ def _fixed(
 def _stationary(
     n: int, replicates: int, length: float, rng: np.random.Generator
 ) -> npt.NDArray[np.intp]:
-    """Dates that follow on the one before, or begin a block with probability 1 / length."""
+    """Draw dates that follow the previous one, or begin a block with probability 1 / length."""
     begins = rng.random((replicates, n)) < 1.0 / length
     begins[:, 0] = True
     starts = rng.integers(n, size=(replicates, n))

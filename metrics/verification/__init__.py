@@ -1,4 +1,4 @@
-"""Forecast stores against truth: aligned, scored in blocks, kept as states, summarised."""
+"""Verification of forecasts against truth: alignment, block-wise scoring, states and summaries."""
 
 from ens10.metrics.scores.registry import METRICS, register_score
 from ens10.metrics.verification.alignment import LeftOutWarning, checked_forecast, matched

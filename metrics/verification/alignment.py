@@ -1,4 +1,4 @@
-"""A forecast and the truth of the same moments and points."""
+"""Match forecasts with the truth at the same valid times and grid points."""
 
 import warnings
 from collections.abc import Hashable, Mapping
@@ -23,15 +23,15 @@ class LeftOutWarning(UserWarning):
 
 
 def checked_forecast(forecast: xr.Dataset, name: str = "forecast") -> xr.Dataset:
-    """The variables of the forecast's kind, dimensions in order.
+    """Check a forecast and return the variables of its kind, with dimensions in order.
 
-    Their order is time [, step] [, level] [, number or quantile], latitude, longitude.
+    The order is time [, step] [, level] [, number or quantile], latitude, longitude.
 
     Raises:
         UnknownNameError: a `forecast_kind` that is not known.
         MissingDataError: variables of that kind that it lacks.
-        ArgumentError: no `forecast_kind` in its attributes, other dimensions, a date twice, units
-            that differ, or quantile levels that do not rise between 0 and 1.
+        ArgumentError: no `forecast_kind` in its attributes, wrong dimensions, duplicate dates,
+            units that differ, or quantile levels that do not ascend between 0 and 1.
     """
     kind = kind_of(forecast, name)
     variables = kind.stored_variables(forecast)
@@ -64,12 +64,12 @@ def _check_levels(levels: npt.NDArray[Any]) -> None:
 
 @dataclass(frozen=True)
 class Matched:
-    """A forecast, and where the truth of each of its moments is.
+    """A forecast, and the positions of its valid times in the truth.
 
     Attributes:
-        forecast: as `checked_forecast` returns it, of the dates that have truth.
-        truth: as it was given, dimensions in order.
-        places: shape (dates, steps, 2): positions along the truth's time and step (0 without).
+        forecast: result of `checked_forecast`, restricted to the dates that have truth.
+        truth: the truth, dimensions in order.
+        places: shape (dates, steps, 2): positions along the truth's time and step (0 without step).
     """
 
     forecast: xr.Dataset
@@ -77,7 +77,7 @@ class Matched:
     places: npt.NDArray[np.int64]
 
     def observed(self, dates: slice) -> npt.NDArray[Any]:
-        """The truth of some dates: shape (dates, steps, levels, H, W), 1 for what it has not."""
+        """Return the truth of dates, (dates, steps, levels, H, W); missing axes of length 1."""
         places = self.places[dates]
         n, steps = places.shape[:2]
         level = self.forecast.sizes.get("level", 1)
@@ -93,12 +93,12 @@ class Matched:
         return values
 
     def part(self, dates: slice) -> "Matched":
-        """Some of the dates."""
+        """Return the same for some of the dates."""
         return Matched(self.forecast.isel(time=dates), self.truth, self.places[dates])
 
 
 def _as_slice(places: npt.NDArray[np.int64]) -> Any:
-    """Neighbouring positions as a slice, which is read faster than a list."""
+    """Convert consecutive positions to a slice, which is read faster than a list."""
     first = int(places[0])
     beside = bool(np.array_equal(places, np.arange(first, first + places.size)))
     return slice(first, first + places.size) if beside else places
@@ -107,20 +107,20 @@ def _as_slice(places: npt.NDArray[np.int64]) -> Any:
 def matched(
     forecast: xr.Dataset, truth: xr.DataArray, join: Join = "exact", name: str = "forecast"
 ) -> Matched:
-    """A forecast and the truth of each of its moments; nothing is read.
+    """Match a forecast with the truth at its valid times, without reading values.
 
-    Moments are matched exactly: the forecast's `valid_time` (its `time` if it has none) with the
-    truth's `valid_time` (its `time` if it has none). The truth may hold more, in any order.
+    Times are matched exactly: the forecast's `valid_time` (its `time` if it has none) with the
+    truth's `valid_time` (its `time` if it has none). The truth may hold more times, in any order.
 
     Args:
-        forecast: of any kind.
+        forecast: forecast of any kind.
         truth: over time [, step] [, level], latitude, longitude.
         join: "exact" refuses a date without truth; "inner" leaves it out and warns.
-        name: of the forecast, for errors.
+        name: name of the forecast, for errors.
 
     Raises:
         MissingDataError: dates, levels, or rows and columns of the grid, that the truth lacks.
-        ArgumentError: other dimensions or units; no date in common.
+        ArgumentError: wrong dimensions, units that differ, or no date in common.
         UnknownNameError: an unknown join.
     """
     if join not in get_args(Join):
@@ -147,7 +147,7 @@ def matched(
 
 
 def left_out(number: int, of: int, why: str, dates: list[str]) -> None:
-    """Warn of dates that are left out."""
+    """Issue a `LeftOutWarning` that lists the dates left out."""
     message = f"{number} of {of} dates left out ({why}): {listing(dates)}"
     warnings.warn(message, LeftOutWarning, stacklevel=4)
 
@@ -180,13 +180,13 @@ def _check_units(forecast: xr.Dataset, truth: xr.DataArray, name: str) -> None:
 
 
 def _valid_dates(forecast: xr.Dataset) -> npt.NDArray[np.datetime64]:
-    """The moment that each date is named by in messages: what it is valid for, if that is one."""
+    """Return the dates for messages: valid dates if there is a single step, else start dates."""
     valid = moments(forecast)
     return valid[:, 0] if valid.shape[1] == 1 else forecast["time"].to_numpy()
 
 
 def moments(data: xr.Dataset | xr.DataArray) -> npt.NDArray[np.datetime64]:
-    """Valid moments, shape (dates, steps), to the nanosecond."""
+    """Return valid times, shape (dates, steps), in nanoseconds."""
     steps = data.sizes.get("step", 1)
     when = data["valid_time" if "valid_time" in data.coords else "time"]
     if "step" in data.dims and "valid_time" not in data.coords:
@@ -197,7 +197,7 @@ def moments(data: xr.Dataset | xr.DataArray) -> npt.NDArray[np.datetime64]:
 
 
 def _as_time(step: xr.DataArray) -> xr.DataArray:
-    """A step as a time difference: numbers are hours."""
+    """Convert a step to a time difference; numbers are hours."""
     if step.dtype.kind == "m":
         return step
     return step.copy(data=(step.to_numpy() * 3.6e12).astype("timedelta64[ns]"))
@@ -215,7 +215,7 @@ def _places(forecast: xr.Dataset, truth: xr.DataArray) -> npt.NDArray[np.int64]:
 def check_same_grid(
     what: str, coordinates: xr.Dataset | Mapping[str, xr.DataArray], other: xr.DataArray
 ) -> None:
-    """Refuse what lies on another grid.
+    """Refuse fields on different grids.
 
     Raises:
         MissingDataError: rows and columns that the other lacks.

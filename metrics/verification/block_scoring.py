@@ -1,4 +1,4 @@
-"""Scoring in blocks of dates: which are read together, where they are processed, their sums."""
+"""Scoring in blocks of dates: size of blocks, parallel processing, sums of each block."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,12 +39,13 @@ LOCAL = ("threads", "processes")
 def blocks_of(
     forecast: xr.Dataset, values: int | None = None, *, beside: int = 0
 ) -> Iterator[slice]:
-    """Dates that are read together: whole chunks of stored data, at most so many values.
+    """Return the slices of dates that are read together: whole chunks, of limited size.
 
     Args:
         forecast: its chunks are those of dask, or of the file that it is read from.
-        values: `BLOCK_VALUES` if None. A chunk that holds more is a block by itself.
-        beside: how many values are read of other data on all these dates.
+        values: largest number of values in a block; `BLOCK_VALUES` if None. A larger chunk is a
+            block by itself.
+        beside: number of values of other data that are read for all these dates.
     """
     n = forecast.sizes["time"]
     most = BLOCK_VALUES if values is None else values
@@ -73,12 +74,12 @@ def _chunks(forecast: xr.Dataset, n: int) -> tuple[int, ...]:
 def in_order(
     read: Callable[[A], B], work: Callable[[B], C], blocks: Iterable[A], scheduler: Any = None
 ) -> Iterator[C]:
-    """The results of work on blocks, in order, a bounded number of them at a time.
+    """Yield the results of work on blocks, in order; the number of tasks in flight is bounded.
 
     Args:
-        read: gives what a block holds.
-        work: gives the result.
-        blocks: what there is to do.
+        read: function that loads a block.
+        work: function that computes the result of a loaded block.
+        blocks: the blocks.
         scheduler: None to work here while a thread reads ahead; "threads" or "processes" of this
             machine, one for each core; a `distributed.Client`, or the address of a scheduler.
 
@@ -101,7 +102,7 @@ def _both(read: Callable[[A], B], work: Callable[[B], C], block: A) -> C:
 def _ahead(
     submit: Callable[..., "Future[C]"], task: Callable[[A], C], blocks: Iterable[A], number: int
 ) -> Iterator[C]:
-    """Results in order, with so many tasks begun before they are asked for."""
+    """Yield results in order, with up to `number` tasks started in advance."""
     left, running = iter(blocks), deque[Any]()
     try:
         for block in left:
@@ -117,7 +118,7 @@ def _ahead(
 
 @contextmanager
 def _submitting(scheduler: Any) -> Iterator[tuple[Callable[..., Any], int]]:
-    """A function like `Executor.submit`, and how many tasks it works on at once."""
+    """Yield a function like `Executor.submit`, and the number of tasks that run at once."""
     if isinstance(scheduler, str) and "://" not in scheduler:
         if scheduler not in LOCAL:
             raise UnknownNameError("scheduler", scheduler, (*LOCAL, "tcp://HOST:PORT"))
@@ -162,21 +163,21 @@ def _on(client: Any) -> tuple[Callable[..., Any], int]:
 
 
 Numbers = npt.NDArray[Any]
-TRUTH, FORECAST = 1, 2  # which of them has no value at all
+TRUTH, FORECAST = 1, 2  # codes: which of the two has no value at all
 
 
 @dataclass(frozen=True)
 class ScoringPlan:
-    """Which sums are taken of every date.
+    """The sums that are computed for every date.
 
     Attributes:
         means: names of the means of each forecast.
         tables: names of the tables (histograms, sums for a decomposition) of each forecast.
         rows: weights of the rows of the grid.
-        zones: parts of the grid that have sums of their own.
-        nan: as of `ScoringOptions`.
-        bins: of the PIT histogram.
-        seed: of the random ranks among ties.
+        zones: zones of the grid that are summed separately.
+        nan: "omit" or "propagate", as in `ScoringOptions`.
+        bins: number of bins of the PIT histogram.
+        seed: seed of the random ranks among ties.
     """
 
     means: tuple[tuple[str, ...], ...]
@@ -193,11 +194,11 @@ class LoadedBlock:
     """A block in memory.
 
     Attributes:
-        kinds: of each forecast.
-        arrays: each forecast's variables, (dates, steps, levels, [core,] H, W).
+        kinds: kind of each forecast.
+        arrays: variables of each forecast, (dates, steps, levels, [core,] H, W).
         truth: (dates, steps, levels, H, W).
-        labels: whole numbers (dates, steps, levels, 3) that identify each date, step and level.
-        quantiles: the levels of each forecast of quantiles.
+        labels: integers (dates, steps, levels, 3) that identify each date, step and level.
+        quantiles: levels of each quantile forecast.
         raw: the raw ensemble or its EFI, if a score needs it.
         climatology: (dates, steps, levels, H, W), if a score needs it.
     """
@@ -213,13 +214,13 @@ class LoadedBlock:
 
 @dataclass
 class BlockSums:
-    """The sums of a block, of one forecast.
+    """The sums of one forecast in a block.
 
     Attributes:
-        sums: by name of the mean: (dates, steps, levels) of each of `PARTS`.
+        sums: by name of the mean, (dates, steps, levels) for each of `PARTS`.
         zones: the same with a last axis of parts of the grid.
-        maps: by name of the mean, the fields of the cases in order.
-        tables: of each case in turn, sums by name.
+        maps: by name of the mean, the fields of each date, step and level in order.
+        tables: sums by name for each date, step and level in order.
         empty: (dates, steps, levels): TRUTH or FORECAST where that has no value at all, else 0.
     """
 
@@ -281,7 +282,7 @@ def _labels(one: Matched) -> npt.NDArray[np.int64]:
 
 
 def _whole(coordinate: Any) -> npt.NDArray[np.int64]:
-    """A coordinate as whole numbers; time differences in hours."""
+    """Convert a coordinate to integers; time differences to hours."""
     if coordinate is None or coordinate.dtype.kind not in "mfiu":
         return np.zeros(1 if coordinate is None else max(1, coordinate.size), np.int64)
     values = np.atleast_1d(coordinate.to_numpy())
@@ -292,9 +293,9 @@ def _whole(coordinate: Any) -> npt.NDArray[np.int64]:
 
 
 def score_block(plan: ScoringPlan, block: LoadedBlock) -> list[BlockSums]:
-    """The sums of a block, of each forecast.
+    """Return the sums of a block for each forecast.
 
-    Of several forecasts, a point counts where none of them is missing.
+    With several forecasts, a point counts only where none of them is missing.
     """
     truth = _common_truth(block) if len(block.kinds) > 1 else block.truth
     index = None
@@ -305,7 +306,7 @@ def score_block(plan: ScoringPlan, block: LoadedBlock) -> list[BlockSums]:
 
 
 def _common_truth(block: LoadedBlock) -> Array:
-    """The truth, NaN where one of the forecasts is missing."""
+    """Return the truth, NaN where one of the forecasts is missing."""
     truth = block.truth.copy()
     for arrays in block.arrays:
         for values in arrays.values():
@@ -317,7 +318,7 @@ def _common_truth(block: LoadedBlock) -> Array:
 def _pairs(
     plan: ScoringPlan, block: LoadedBlock, n: int, truth: Array, index: Array | None
 ) -> Iterator[tuple[tuple[int, ...], Pair]]:
-    """The place of each date, step and level, and the forecast there beside its truth."""
+    """Yield the index of each date, step and level, and the pair of forecast and truth there."""
     from ens10.metrics._field_sums import date_key  # numba takes a while to import
 
     kind, climatology = distribution_class(block.kinds[n]), block.climatology
@@ -338,7 +339,7 @@ def _pairs(
 def _sums(
     plan: ScoringPlan, block: LoadedBlock, n: int, truth: Array, index: Array | None
 ) -> BlockSums:
-    """The sums of one forecast of a block."""
+    """Return the sums of one forecast of a block."""
     sums = BlockSums(empty=np.zeros(truth.shape[:3], np.int64))
     for place, pair in _pairs(plan, block, n, truth, index):
         points = []
@@ -397,7 +398,7 @@ def _store(
 def _concatenated(
     blocks: Sequence[Mapping[str, tuple[Numbers, ...]]], name: str
 ) -> dict[str, Numbers]:
-    """The sums of one mean of all blocks, one after the other, by `PARTS`."""
+    """Concatenate the sums of one mean over all blocks, for each of `PARTS`."""
     return {
         part: np.concatenate([block[name][i] for block in blocks]) for i, part in enumerate(PARTS)
     }
@@ -428,12 +429,12 @@ class CollectedSums:
         self.parts.append(part)
 
     def empty(self) -> npt.NDArray[np.int64]:
-        """What each date lacks altogether, shape (dates,): TRUTH or FORECAST, or 0."""
+        """Return TRUTH or FORECAST for dates where that has no value at all, else 0; (dates,)."""
         empty = np.concatenate([part.empty for part in self.parts])
         return np.where((empty > 0).all(axis=(1, 2)), empty.max(axis=(1, 2)), 0)
 
     def states(self, plan: ScoringPlan, settings: dict[str, Any]) -> xr.Dataset:
-        """The state of all blocks, with the settings as attributes."""
+        """Return the state of all blocks, with the settings as attributes."""
         dims = ("time", *(d for d in APART if d in self.forecast.dims))
         sizes = tuple(self.forecast.sizes[d] for d in dims)
         variables: dict[str, Any] = {}
@@ -493,7 +494,7 @@ def _only(part: str, attrs: dict[str, str]) -> dict[str, str]:
 
 
 def _writable(coordinate: xr.DataArray) -> xr.Variable:
-    """The coordinate as netCDF keeps it: time differences as hours."""
+    """Convert a coordinate for netCDF: time differences to hours."""
     variable = coordinate.variable.compute()
     if variable.dtype.kind != "m":
         return variable.to_base_variable()
@@ -508,7 +509,7 @@ def scored_blocks(
     climatology: Climatology | None,
     options: ScoringOptions,
 ) -> list[CollectedSums]:
-    """The sums of all blocks of dates; each date is read once."""
+    """Return the sums of all blocks of dates; each date is read once."""
     beside = sum(extra.size for extra in (index, climatology) if extra is not None)
     slices = list(blocks_of(forecasts[0].forecast, beside=beside))
     # One by one: a part keeps what was read of it.

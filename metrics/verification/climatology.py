@@ -1,4 +1,4 @@
-"""The mean state that anomalies refer to, on the dates of a forecast, block by block."""
+"""The climatology that anomalies refer to, aligned with a forecast and read block by block."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ _LEAP_DAY = 366
 
 @dataclass(frozen=True)
 class Climatology:
-    """A climatology, and the place of each date of a forecast in it.
+    """A climatology, and the position of each date of a forecast in it.
 
     Attributes:
         field: over (period, step, level, latitude, longitude), each of the first three of length
@@ -34,17 +34,17 @@ class Climatology:
 
     @property
     def size(self) -> int:
-        """Number of values that the dates have of their own."""
+        """Return the number of values to read."""
         return self.field.size if self.field.dims[0] == "time" else 0
 
     def part(self, dates: slice) -> "Climatology":
-        """Some of the dates, with what belongs to them."""
+        """Return the climatology of some of the dates."""
         used, places = np.unique(self.places[dates], return_inverse=True)
         field = self.field.isel({self.field.dims[0]: used})
         return replace(self, field=field, places=places.reshape(self.places[dates].shape))
 
     def load(self) -> Array:
-        """The values, (dates, steps, levels, latitude, longitude)."""
+        """Read the values, (dates, steps, levels, latitude, longitude)."""
         values = self.field.to_numpy()
         dates, steps = self.places.shape
         loaded: Array = np.empty((dates, steps, self.levels, *values.shape[3:]), values.dtype)
@@ -62,7 +62,7 @@ def aligned_climatology(one: Matched, climatology: Any) -> Climatology:
             (the forecast's start), month (1 to 12) and dayofyear (1 to 366) of the valid date.
 
     Raises:
-        ArgumentError: no DataArray, other dimensions, or other units than the truth's.
+        ArgumentError: not a DataArray, wrong dimensions, or units that differ from the truth's.
         MissingDataError: dates, months, steps, levels or grid points that it lacks.
     """
     if not isinstance(climatology, xr.DataArray):
@@ -97,7 +97,7 @@ def aligned_climatology(one: Matched, climatology: Any) -> Climatology:
 
 
 def _selected(climatology: xr.DataArray, dim: str, forecast: xr.Dataset) -> xr.DataArray:
-    """The steps or levels of the forecast."""
+    """Select the steps or levels of the forecast."""
     needed = np.atleast_1d(forecast[dim].to_numpy()) if dim in forecast.coords else np.empty(0)
     missing = np.setdiff1d(needed, climatology[dim].to_numpy())
     if missing.size or not needed.size:
@@ -106,7 +106,7 @@ def _selected(climatology: xr.DataArray, dim: str, forecast: xr.Dataset) -> xr.D
 
 
 def _labels(forecast: xr.Dataset, period: str) -> npt.NDArray[Any]:
-    """The time, month or day of the year of each date and step."""
+    """Return the time, month or day of the year of each date and step."""
     if period == "time":
         return forecast["time"].to_numpy().astype("M8[ns]")[:, None]
     valid = moments(forecast)
@@ -125,18 +125,18 @@ def _places(available: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArra
 
 
 def monthly_climatology(truth: xr.DataArray, *, without_years: Iterable[int] = ()) -> xr.DataArray:
-    """Means of the truth at each grid point in each calendar month of its valid dates.
+    """Return the mean of the truth at each grid point in each calendar month.
 
-    Dates are read one by one. Leave out the years that are scored: anomalies from a climatology
+    Dates are read one by one. Exclude the years that are scored: anomalies from a climatology
     that contains them are too small.
 
     Args:
         truth: over time [, step], latitude, longitude.
-        without_years: years of the valid date that do not count.
+        without_years: years (of the valid date) to exclude.
 
     Returns:
-        Over (month, latitude, longitude), months 1 to 12 that have dates; NaN at points without
-        a value.
+        Means over (month, latitude, longitude), for the months 1 to 12 that have dates; NaN at
+        points without a value.
 
     Raises:
         MissingDataError: no date is left.

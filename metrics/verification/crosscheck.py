@@ -1,4 +1,4 @@
-"""The CRPS of a sample of points computed again with properscoring."""
+"""Cross-check of the CRPS at a sample of points against properscoring."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,12 +19,12 @@ _TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 
 @dataclass(frozen=True)
 class CrossCheck:
-    """What came of it.
+    """Result of a cross-check.
 
     Attributes:
-        points: how many were compared.
-        largest: absolute difference over the mean CRPS of the sample.
-        tolerance: for the precision of the forecast.
+        points: number of points compared.
+        largest: largest absolute difference, divided by the mean CRPS of the sample.
+        tolerance: largest difference accepted, for the precision of the forecast.
     """
 
     points: int
@@ -33,7 +33,7 @@ class CrossCheck:
 
     @property
     def agrees(self) -> bool:
-        """Whether the difference is within the tolerance."""
+        """Return True if the difference is within the tolerance."""
         return self.largest <= self.tolerance
 
     def __str__(self) -> str:
@@ -55,11 +55,11 @@ def cross_check(
     """Compare the CRPS of points drawn at random with properscoring's, in float64.
 
     Args:
-        forecast: of normals or of members.
-        truth: as for `score_states`.
-        points: how many are drawn, from at most eight dates.
-        seed: of the draw.
-        join: as for `score_states`.
+        forecast: a forecast of kind "normal" or "ensemble".
+        truth: the truth, over time [, step] [, level], latitude, longitude.
+        points: number of points drawn, from at most eight dates.
+        seed: seed of the draw.
+        join: "exact" refuses dates without truth, "inner" leaves them out.
 
     Raises:
         ArgumentError: properscoring is not installed or has no score for this kind; fewer than
@@ -98,7 +98,7 @@ def cross_check(
 
 
 def _of_date(one: Any, kind: str, number: int, rng: np.random.Generator, oracle: Any) -> Any:
-    """Our CRPS and properscoring's at some points of one date."""
+    """Return the CRPS of this package and of properscoring at some points of one date."""
     block = load([one])
     place = (0, *(int(rng.integers(size)) for size in block.truth.shape[1:3]))
     arrays = {name: values[place] for name, values in block.arrays[0].items()}

@@ -36,9 +36,9 @@ class EFIWeights:
     Attributes:
         fields: "members" and "climate", or "index"; dimensions in order, time as the forecast's.
         apart: numbers of steps and levels of the forecast, 1 without that dimension.
-        origin: of the ensemble that the index is computed from.
-        method: of `efi`.
-        roles: of each scored forecast: "other" must not be the raw ensemble, "raw" must.
+        origin: identity of the ensemble that the index is computed from.
+        method: method of `efi`.
+        roles: role of each scored forecast: "other" must not be the raw ensemble, "raw" must be.
     """
 
     fields: dict[str, xr.DataArray]
@@ -48,12 +48,12 @@ class EFIWeights:
     roles: tuple[Role, ...]
 
     def part(self, dates: slice) -> "EFIWeights":
-        """Some of the dates."""
+        """Return the weights of some of the dates."""
         return replace(self, fields={k: v.isel(time=dates) for k, v in self.fields.items()})
 
     @property
     def size(self) -> int:
-        """Number of values to read."""
+        """Return the number of values to read."""
         return sum(field.size for field in self.fields.values())
 
     def load(self) -> "LoadedEFIWeights":
@@ -76,9 +76,9 @@ class LoadedEFIWeights:
     Attributes:
         arrays: as `EFIWeights.fields`, (dates, steps, levels, [core,] H, W).
         levels: of the climate's quantiles.
-        origin: of the ensemble that the index is computed from.
-        method: of `efi`.
-        roles: of each scored forecast.
+        origin: identity of the ensemble that the index is computed from.
+        method: method of `efi`.
+        roles: role of each scored forecast.
     """
 
     arrays: dict[str, Array]
@@ -88,7 +88,7 @@ class LoadedEFIWeights:
     roles: tuple[Role, ...]
 
     def index(self) -> Array:
-        """The EFI, (dates, steps, levels, H, W)."""
+        """Return the EFI, (dates, steps, levels, H, W)."""
         if "index" in self.arrays:
             return self.arrays["index"]
         members, climate = self.arrays["members"], self.arrays["climate"]
@@ -104,13 +104,14 @@ class LoadedEFIWeights:
         return whole
 
     def check(self, scored: Sequence[Array | None]) -> None:
-        """Refuse members that are, or are not, those that the index is computed from.
+        """Check by their values that forecasts are, or are not, the raw ensemble of the index.
 
         Args:
             scored: members of each forecast; None for other kinds.
 
         Raises:
-            ArgumentError: a date of an "other" forecast is the raw ensemble's, or none of "raw".
+            ArgumentError: a date of an "other" forecast equals the raw ensemble, or no date of
+                a "raw" forecast does.
         """
         marks: set[str] | None = None
         for members, role in zip(scored, self.roles, strict=True):
@@ -127,7 +128,7 @@ class LoadedEFIWeights:
 
 
 def _marks(values: Array) -> set[str]:
-    """Marks of dates that are not constant: constant ones are alike without being the same."""
+    """Return fingerprints of the dates, except constant ones, which may coincide by chance."""
     varied = [
         date for date in values if np.fmin.reduce(date, axis=None) < np.fmax.reduce(date, axis=None)
     ]
@@ -135,16 +136,16 @@ def _marks(values: Array) -> set[str]:
 
 
 def _improper(raw: Origin) -> ArgumentError:
-    """The error of a forecast that is weighted by an index of itself."""
+    """Return the error for a forecast that is weighted by its own index."""
     return ArgumentError(
         "raw",
-        f"the forecast that is scored is {raw.source!r}, of which the EFI is: that is improper",
+        f"the scored forecast is {raw.source!r}, the ensemble of the EFI, which is improper",
         "Take the raw ensemble; to score that one itself, say scores_raw (--scores-raw)",
     )
 
 
 def _not_the_raw_ensemble(raw: Origin) -> ArgumentError:
-    """The error of a forecast that is not the raw ensemble, as scores_raw says."""
+    """Return the error for `scores_raw` with a forecast that is not the raw ensemble."""
     return ArgumentError(
         "scores_raw",
         f"the EFI is of {raw.source!r}, the forecast is another",
@@ -168,7 +169,7 @@ def aligned_efi_weights(
         needs it.
 
     Raises:
-        ArgumentError, MissingDataError, UnknownNameError: as `score_states`.
+        ArgumentError, MissingDataError, UnknownNameError: inputs that do not match or are missing.
     """
     if not _needed(scores, efi):
         return forecasts, None
@@ -290,7 +291,7 @@ def _name(field: str) -> str:
 
 
 def _role(forecast: xr.Dataset, raw: Origin, scores_raw: bool) -> Role:
-    """What the values of the forecast must show, given its name and that of the ensemble."""
+    """Return the role of a forecast, from its name and that of the raw ensemble."""
     marks: tuple[str, ...] = ()
     members = forecast.get("members")
     if members is not None and members.chunks is not None:

@@ -1,4 +1,4 @@
-"""The settings of scoring, which travel together from the command to the blocks of dates."""
+"""The settings of scoring: one object from the command line to the blocks of dates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -24,7 +24,7 @@ class EFIOptions:
             by its values date by date and by the attribute `forecast_name` of both.
         climate: quantiles of the model climate by date, over time [, step] [, level], quantile,
             latitude, longitude, such as those of `ens10.quantiles.stored_climate`.
-        method: "exact", "ecmwf" or "ens10-paper", as for `extremes.efi`.
+        method: "exact", "ecmwf" or "ens10-paper", see `extremes.efi`.
         scores_raw: True if the scored forecast is the raw ensemble itself.
     """
 
@@ -43,8 +43,8 @@ class ScoringOptions:
 
     Attributes:
         weights: weights of the rows of the grid: "cell" areas, "cos" or "none".
-        by: zones that are summed apart beside the whole ("latitude_band", "surface", "region");
-            `verify` also takes the groups of `summarise`.
+        by: zones that are summed separately in addition to the whole grid ("latitude_band",
+            "surface", "region"); `verify` also takes the groups of `summarise`.
         nan: "omit" leaves out points where truth or forecast is missing (they are not counted);
             "propagate" makes the sums of the date NaN. Maps and histograms always omit.
         join: "exact" refuses dates without truth, or without any value; "inner" leaves them out
@@ -52,12 +52,13 @@ class ScoringOptions:
         bins: number of bins of the PIT histogram.
         seed: seed of the random ranks among ties, of the position within a rank, and of the
             bootstrap of `verify`.
-        bands: edges of latitude bands, as for `groups.latitude_bands`.
+        bands: latitude bands: names, or edges in degrees, see `groups.latitude_bands`.
         land: share of land on the grid, for "surface".
-        regions: boxes by name, as for `groups.region_boxes`.
+        regions: south, north, west, east edge of each region by name, in degrees.
         climatology: mean state that anomalies of the anomaly correlation refer to, over latitude,
             longitude and any of time, step, level, month and dayofyear (of the valid date).
-        scheduler: where blocks are processed, as for `block_scoring.in_order`.
+        scheduler: where blocks are processed: None for this process, "threads", "processes", or a
+            `distributed.Client` or its address.
         progress: True to show a progress bar.
         efi: the raw ensemble and the climate that the EECRPS needs.
 
@@ -89,7 +90,7 @@ class ScoringOptions:
                 raise UnknownNameError(name, value, get_args(kind))
 
     def updated(self, settings: Mapping[str, Any]) -> "ScoringOptions":
-        """These options with some settings replaced.
+        """Return these options with some settings replaced.
 
         Args:
             settings: by the names of the attributes, or `raw`, `climate`, `efi_method` and

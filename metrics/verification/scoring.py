@@ -1,4 +1,4 @@
-"""Forecasts against truth: additive states, date by date, and the scores made of them."""
+"""Scores of forecasts against truth: additive states for each date, and final scores."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -48,20 +48,20 @@ def verify(
     block_length: int | None = None,
     **settings: Any,
 ) -> xr.Dataset:
-    """Scores of a forecast, with confidence bounds over dates: `summarise(score_states(...))`.
+    """Score a forecast, with confidence bounds over dates: `summarise(score_states(...))`.
 
     With a reference, points where either forecast is missing are left out of both.
 
     Args:
-        forecast: as for `score_states`.
-        truth: as for `score_states`.
-        scores: as for `score_states`.
+        forecast: a Dataset with `attrs["forecast_kind"]`, see `score_states`.
+        truth: the truth as a DataArray, over time [, step] [, level], latitude, longitude.
+        scores: names of scores, see `score_states`; None for the usual ones.
         reference: a forecast of the same dates, often the raw ensemble, for skill scores; it may
             be the ensemble whose EFI weights the EECRPS.
         options: settings of scoring; `by` takes the groups of `summarise` too.
-        confidence: probability that a pair of bounds is meant to cover the truth.
+        confidence: nominal coverage of the confidence bounds.
         method: "bootstrap" or "student" (for few dates).
-        block_length: dates in a block of the bootstrap; None as for `summarise`.
+        block_length: dates in a block of the bootstrap; None for an automatic length.
         **settings: single settings of `ScoringOptions`, such as weights="cos", by=["season"] or
             join="inner", which replace those of `options`.
 
@@ -79,7 +79,7 @@ def verify(
         True
 
     Raises:
-        ArgumentError, UnknownNameError, MissingDataError: as `score_states` and `summarise`.
+        ArgumentError, UnknownNameError, MissingDataError: those of `score_states`, `summarise`.
     """
     options = (options or ScoringOptions()).updated(settings)
     states, other = paired_states(forecast, truth, scores, reference=reference, options=options)
@@ -102,18 +102,18 @@ def score_states(
     options: ScoringOptions | None = None,
     **settings: Any,
 ) -> xr.Dataset:
-    """The additive states of scores of a forecast, date by date.
+    """Return the additive states of scores of a forecast for each date.
 
     Lazy input is read once, in blocks of dates (whole chunks of its own), so memory does not grow
-    with them. Every number is a sum over one date, or is added date by date: the result is the
-    same to the last bit whatever the blocks, and wherever they are processed.
+    with the number of dates. Every number is a sum over one date, or is added date by date: the
+    result is bitwise the same for any blocks and any scheduler.
 
     Args:
         forecast: dimensions time [, step] [, level], latitude, longitude and those of its
             `attrs["forecast_kind"]`: "normal" with `mu` and `sigma`; "ensemble" with `members`
             over `number`; "quantiles" with `values` over `quantile`, whose coordinate is their
             probabilities; or a family of `ens10.metrics.FAMILIES` with its parameters.
-        truth: matched to it by `alignment.matched`.
+        truth: DataArray over time [, step] [, level], latitude, longitude, matched by valid time.
         scores: some of `scores.registry.METRICS` ("crps", "crps_fair", "rmse", "bias",
             "spread_error", "log_score"; with a threshold T "brier_T", "csi_T", "hss_T", "sedi_T",
             ...; with a probability P "quantile_score_P", "coverage_P", "width_P",
@@ -151,9 +151,9 @@ def paired_states(
     reference: xr.Dataset | None = None,
     options: ScoringOptions,
 ) -> tuple[xr.Dataset, xr.Dataset | None]:
-    """The states of a forecast and of its reference, on the points that both have.
+    """Return the states of a forecast and of its reference, on the points that both have.
 
-    Arguments and errors as for `verify`; of the groups in `by`, only zones have sums of their own.
+    Arguments and errors are those of `verify`; `by` may contain zones only.
     """
     if options.bins < 1:
         raise ArgumentError("bins", f"expected one or more, got {options.bins}")
@@ -214,7 +214,7 @@ def _climatology(
 def _checked_dates(
     states: list[xr.Dataset], empty: npt.NDArray[np.int64], nan: NanPolicy, join: Join
 ) -> list[xr.Dataset]:
-    """The states without dates that hold no value, which are named."""
+    """Check the states for dates without any value, and drop these with join="inner"."""
     if nan == "propagate" or not empty.any():
         return states
     dates = np.datetime_as_string(states[0]["time"].to_numpy(), unit="s")
@@ -231,7 +231,7 @@ def _checked_dates(
 
 
 def available_scores(forecast: xr.Dataset) -> tuple[str, ...]:
-    """The names of the scores that are computed of a forecast when none are named."""
+    """Return the names of the scores that are computed for a forecast by default."""
     return available(kind_of(forecast).kind, forecast.sizes.get("number"))
 
 
@@ -253,7 +253,7 @@ def _same_dates(
 
 
 def _compared(scores: Sequence[str] | None, reference: xr.Dataset) -> list[str]:
-    """The scores of the reference: those that have a skill score and that it has itself."""
+    """Return the scores of the reference: those with a skill score that it supports."""
     kind, members = kind_of(reference, "reference").kind, reference.sizes.get("number")
     usual = [name for name, score in METRICS.items() if score.usual]
     compared = []

@@ -44,22 +44,22 @@ def summarise(
     block_length: int | None = None,
     maps: bool = True,
 ) -> xr.Dataset:
-    """Scores with confidence bounds over dates, from the states of `score_states`.
+    """Compute scores with confidence bounds over dates, from the states of `score_states`.
 
     Args:
-        states: of the forecast, merged over all its dates.
-        reference_states: of the forecast that it is compared with, on the same dates and points.
-        by: groups that are scored apart, each a dimension of the result: "season", "month" or
+        states: states of the forecast, merged over all its dates.
+        reference_states: states of the reference forecast, on the same dates and points.
+        by: groups that are scored separately, each a dimension of the result: "season", "month" or
             "year" of the valid date; "step" or "level"; and the zones that the states were made
             for ("latitude_band", "surface", "region": all of them or none). Maps and histograms
             are of all dates, steps and levels.
-        confidence: probability that a pair of bounds is meant to cover the truth.
+        confidence: nominal coverage of the confidence bounds.
         method: "bootstrap" or "student"; see `uncertainty.interval`.
-        seed: of the bootstrap.
-        replicates: of the bootstrap.
-        block_length: dates in a block of the bootstrap; None for the length that the dependence
-            of the dates asks for, of each score (`default_block_length`). It is the attribute
-            `block_length` of each score: a number, or one for each group in their order.
+        seed: seed of the bootstrap.
+        replicates: number of bootstrap replicates.
+        block_length: dates in a block of the bootstrap; None to estimate it for each score from
+            the dependence of the dates (`default_block_length`). The attribute `block_length` of
+            each score contains it: a number, or one for each group in their order.
         maps: False leaves out the maps.
 
     Returns:
@@ -103,7 +103,7 @@ def summarise(
 
 
 class _GroupedStates:
-    """States whose sums over time are taken group by group."""
+    """States that are summed over time group by group."""
 
     def __init__(self, states: xr.Dataset, by: Sequence[str]) -> None:
         self.states, self.by = states, tuple(by)
@@ -129,13 +129,13 @@ class _GroupedStates:
         return [s for s in SEASONS if s in present] if name == "season" else present
 
     def _of_dates(self, name: str) -> npt.NDArray[Any]:
-        """The group of each date (and step), by its valid date."""
+        """Return the group of each date (and step), by its valid date."""
         when = self.states["valid_time" if "valid_time" in self.states.coords else "time"]
         labels: npt.NDArray[Any] = getattr(when.dt, name).to_numpy()
         return labels
 
     def sums(self, mean: str, group: Mapping[str, Any]) -> dict[str, Floats] | None:
-        """The sums of a mean of each date, in one group; None if the states lack them."""
+        """Return the sums of a mean for each date in one group; None if the states lack them."""
         if f"{mean}_sum" not in self.states:
             return None
         return {part: self._sum(f"{mean}_{self.infix}{part}", group) for part in PARTS}
@@ -154,7 +154,7 @@ class _GroupedStates:
 
     @property
     def metrics(self) -> list[NamedMetric]:
-        """The scores whose means the states hold, in the order of the registry."""
+        """Return the scores whose means the states contain, in the order of the registry."""
         numbers: dict[str, list[float | None]] = {name: [] for name in STATISTICS}
         for variable in map(str, self.states):
             if variable.endswith("_sum") and not variable.endswith(("_map_sum", "_zone_sum")):
@@ -170,7 +170,7 @@ class _GroupedStates:
 
 @dataclass(frozen=True)
 class _Estimate:
-    """A function of sums over dates, which gets confidence bounds."""
+    """A statistic of sums over dates, for which confidence bounds are computed."""
 
     sums: Sums
     function: Callable[[Sums], Floats]
@@ -178,7 +178,7 @@ class _Estimate:
 
 
 def _grouped(states: _GroupedStates, other: _GroupedStates | None, bounds: Any) -> xr.Dataset:
-    """The scores of each group, with their bounds."""
+    """Return the scores of each group, with their bounds."""
     sizes = [len(labels) for labels in states.labels.values()]
     variables: dict[str, xr.Variable] = {}
     lengths: dict[str, list[float]] = {}
@@ -202,7 +202,7 @@ def _grouped(states: _GroupedStates, other: _GroupedStates | None, bounds: Any) 
 def _scores(
     states: _GroupedStates, other: _GroupedStates | None, group: Mapping[str, Any], bounds: Any
 ) -> dict[str, xr.Variable]:
-    """The scores of one group, with their bounds, and how many points and dates they are of."""
+    """Return the scores of one group, with bounds and the numbers of points and dates."""
     estimates: dict[str, _Estimate] = {}
     variables: dict[str, xr.Variable] = {}
     for one in states.metrics:
@@ -229,7 +229,7 @@ def _scores(
 def _estimate(
     states: _GroupedStates, one: NamedMetric, sums: Sequence[dict[str, Floats]]
 ) -> _Estimate:
-    """A score as a function of the sums of its means."""
+    """Return a score as a function of the sums of its means."""
     members = states.states.attrs.get("members")
     together = {"weight": sums[0]["weight"]}
     for n, mean in enumerate(sums):
@@ -246,7 +246,7 @@ def _estimate(
 
 
 def _attributes(states: _GroupedStates, one: NamedMetric) -> dict[str, Any]:
-    """Units (and estimator) of a score, from those of its first mean."""
+    """Return units (and estimator) of a score, from those of its first mean."""
     attrs = dict(states.states[f"{one.means[0]}_sum"].attrs)
     squared = STATISTICS[one.score.means[0]].units == "truth2"
     if one.score.units == "1":
@@ -259,7 +259,7 @@ def _attributes(states: _GroupedStates, one: NamedMetric) -> dict[str, Any]:
 def _compared(
     states: _GroupedStates, other: _GroupedStates | None, one: NamedMetric, group: Mapping[str, Any]
 ) -> dict[str, _Estimate]:
-    """The difference from the reference and the skill score, paired date by date."""
+    """Return the difference from the reference and the skill score, paired date by date."""
     sums = _paired(states, other, one.means[0], group)
     if sums is None:
         return {}
@@ -276,7 +276,7 @@ def _compared(
 def _paired(
     states: _GroupedStates, other: _GroupedStates | None, mean: str, group: Mapping[str, Any]
 ) -> dict[str, Floats] | None:
-    """The sums of a mean of two forecasts, date by date; None if one lacks them."""
+    """Return the sums of a mean of two forecasts, date by date; None if one lacks them."""
     ours, theirs = states.sums(mean, group), other.sums(mean, group) if other else None
     if ours is None or theirs is None:
         return None
@@ -293,7 +293,7 @@ def _paired(
 
 
 def _maps(states: xr.Dataset, reference: xr.Dataset | None) -> xr.Dataset:
-    """Means over dates at each grid point, and their skill."""
+    """Return maps of the means over dates, and of their skill."""
     maps = xr.Dataset()
     for name, statistic in STATISTICS.items():
         first = f"{name}_map_sum"
@@ -311,7 +311,7 @@ def _maps(states: xr.Dataset, reference: xr.Dataset | None) -> xr.Dataset:
 
 
 def _histograms(states: xr.Dataset) -> xr.Dataset:
-    """The histograms unchanged, and the decomposition of the CRPS from its sums."""
+    """Return the histograms unchanged, and the decomposition of the CRPS from its sums."""
     counts = [name for name in ("rank_count", "pit_count") if name in states]
     histograms = states[counts].reset_coords(drop=True)
     prefix = "hersbach_"

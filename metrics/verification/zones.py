@@ -1,4 +1,4 @@
-"""Parts of the grid that are scored apart: latitude bands, land and sea, regions."""
+"""Zones of the grid that are scored separately: latitude bands, land and sea, regions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from ens10.metrics.verification.alignment import GRID, check_same_grid
 
 ZONES = ("latitude_band", "surface", "region")
 Box = tuple[float, float, float, float]
-# South, north, west, east: areas in which weather services exchange scores (WMO-No. 485, Manual
+# South, north, west, east: areas for which weather services exchange scores (WMO-No. 485, Manual
 # on the Global Data-processing and Forecasting System, appendix 2.2.34).
 REGIONS: Mapping[str, Box] = {
     "north_america": (25.0, 60.0, -145.0, -50.0),
@@ -26,11 +26,11 @@ REGIONS: Mapping[str, Box] = {
 
 @dataclass(frozen=True)
 class Zones:
-    """The smallest parts of a grid that no zone divides, and which zones they belong to.
+    """A partition of the grid into parts that no zone divides, and the zones of each part.
 
     Attributes:
         labels: names of the zones, by dimension.
-        part: shape (H, W), the number of each point's part.
+        part: shape (H, W), the index of each point's part.
         members: shape (zones of the first dimension, of the second, ..., parts), 0 or 1.
     """
 
@@ -40,11 +40,11 @@ class Zones:
 
     @property
     def number(self) -> int:
-        """How many parts there are."""
+        """Return the number of parts."""
         return int(self.members.shape[-1])
 
     def sums(self, parts: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """From sums over parts, (..., parts), to sums over zones, (..., zones, ...)."""
+        """Convert sums over parts, (..., parts), to sums over zones, (..., zones, ...)."""
         zones = self.members.shape[:-1]
         added: npt.NDArray[Any] = np.zeros((*parts.shape[:-1], *zones), parts.dtype)
         for zone in np.ndindex(zones):
@@ -61,18 +61,18 @@ def zones_of(
     land: xr.DataArray | None = None,
     regions: Mapping[str, Box] | None = None,
 ) -> Zones | None:
-    """The zones of a grid.
+    """Return the zones of a grid; None if `by` is empty.
 
     Args:
         grid: with the coordinates `latitude` and `longitude`.
-        by: some of `ZONES`, in the order of the dimensions; None is returned for none of them.
-        bands: as for `groups.latitude_bands`.
-        land: share of land (latitude, longitude) for "surface", as for `groups.land_sea`.
-        regions: as for `groups.region_boxes`; `REGIONS` if None.
+        by: some of `ZONES`, in the order of the dimensions.
+        bands: latitude bands: names, or edges in degrees; None for all of `groups.BANDS`.
+        land: share of land in [0, 1] of each grid cell (latitude, longitude), for "surface".
+        regions: south, north, west, east edge by name, in degrees; `REGIONS` if None.
 
     Raises:
         UnknownNameError: unknown zones.
-        ArgumentError: as the three functions; no share of land, or one of another grid.
+        ArgumentError: invalid bands or regions; no share of land, or one on another grid.
         MissingDataError: rows or columns that the share of land lacks.
     """
     shares: dict[str, xr.DataArray] = {}

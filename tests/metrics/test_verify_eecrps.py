@@ -183,7 +183,7 @@ def test_the_raw_ensemble_itself_is_refused(world, climate):
     other = (ensemble + 0.5).assign_attrs(ensemble.attrs)
     score_states(other, truth, BOTH, raw=ensemble, climate=climate)
     named = other.assign_attrs(forecast_name="raw")
-    with pytest.raises(ArgumentError, match="'raw', of which the EFI is"):
+    with pytest.raises(ArgumentError, match="'raw', the ensemble of the EFI"):
         score_states(named, truth, BOTH, raw=ensemble, climate=climate)
     same = [d.assign_attrs(forecast_name="both") for d in (other, ensemble)]
     with pytest.raises(ArgumentError, match="'both', of which"):
