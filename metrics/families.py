@@ -1,8 +1,8 @@
-"""Families of distributions by name: CRPS, log score, PIT and moments of arrays of any library.
+"""CRPS, log score, PIT and moments of a family of distributions that is chosen by name.
 
 `crps`, `log_score`, `pit`, `pit_interval`, `mean` and `variance` take the name of a family, a
-mapping of its parameters and, but for the moments, the observation. `FAMILIES` maps names to the
-classes of `ens10.metrics.distributions`, whose `parameters` names what they need.
+mapping of its parameters and (except the moments) the observation. `FAMILIES` maps names to the
+classes of `ens10.metrics.distributions`, whose `parameters` lists the parameters.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ __all__ = ["FAMILIES", "crps", "log_score", "mean", "pit", "pit_interval", "vari
 
 
 def family_of(name: str) -> type[ClosedForm]:
-    """The class of a family.
+    """Return the class of a family.
 
     Raises:
         UnknownNameError: there is none of that name.
@@ -37,28 +37,33 @@ def crps(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of forecasts that are distributions of a family.
+    """Return the CRPS of forecasts that are distributions of a family.
 
-    The same as the family's own function, such as `crps_truncated_normal`.
+    The result is that of the family's own function, such as `crps_truncated_normal`.
 
     Args:
         family: one of `FAMILIES`, such as "normal".
-        parameters: arrays or numbers by name, such as {"mu": mu, "sigma": sigma}; bounds that
-            are left out are infinite. Arrays broadcast by position, DataArrays by name.
+        parameters: arrays or numbers by name, such as {"mu": mu, "sigma": sigma}; omitted bounds
+            are infinite. Arrays broadcast by position, DataArrays by dimension name.
         y: observations, in the unit of the parameters.
         dim: dimensions of a weighted mean (numbers of axes, or names for DataArrays; "all");
             None for the scores of the points.
-        weights: of the mean.
+        weights: weights of the mean.
         nan: "propagate" or "omit", in the mean.
-        check: refuse parameters that define no distribution. A training loss whose head
-            guarantees the domain passes False: looking waits for the device.
+        check: True to refuse invalid parameters. A training loss whose head guarantees valid ones
+            passes False, because the check synchronises with the GPU.
 
     Returns:
         The scores, in the unit of `y`, as an array of the input's type.
 
+    Examples:
+        >>> from ens10.metrics.families import crps
+        >>> round(float(crps("logistic", {"mu": 280.0, "sigma": 1.0}, 281.0)), 4)
+        0.6265
+
     Raises:
         UnknownNameError: an unknown family, parameter or NaN policy.
-        MissingDataError: parameters that are not given.
+        MissingDataError: missing parameters.
         ArgumentError: parameters outside their domain (on lazy arrays when computed), arrays
             that do not fit each other.
     """
@@ -78,19 +83,19 @@ def log_score(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """Logarithmic score -log f(y) of forecasts that are distributions of a family.
+    """Return the logarithmic score -log f(y) of distributions of a family.
 
-    (Good 1952, doi:10.1111/j.2517-6161.1952.tb00104.x.) It is inf where y lies outside the
+    (Good 1952, doi:10.1111/j.2517-6161.1952.tb00104.x.) It is inf where y is outside the
     support, with gradient 0. At a point mass, such as a bound of a censored distribution, f is
     the probability of that point; elsewhere a density in the inverse unit of y, so that a mean of
     both depends on the unit. Scales must be above 0.
 
     Args:
         family: one of `FAMILIES`.
-        parameters: arrays or numbers by name; bounds that are left out are infinite.
+        parameters: arrays or numbers by name; omitted bounds are infinite.
         y: observations, in the unit of the parameters.
         dim: dimensions of a weighted mean; None for the scores of the points.
-        weights: of the mean.
+        weights: weights of the mean.
         nan: "propagate" or "omit", in the mean.
         check: refuse parameters that define no density.
 
@@ -99,7 +104,7 @@ def log_score(
 
     Raises:
         UnknownNameError: an unknown family, parameter or NaN policy.
-        MissingDataError: parameters that are not given.
+        MissingDataError: missing parameters.
         ArgumentError: parameters outside their domain (a scale of 0 is), arrays that do not
             fit each other, a family whose density has no closed form.
     """
@@ -117,26 +122,26 @@ def pit(
     seed: int | None = None,
     check: bool = True,
 ) -> Any:
-    """Probability integral transform F(y), uniform for a calibrated forecast.
+    """Return the probability integral transform F(y), uniform for a calibrated forecast.
 
-    Where F jumps at y (a bound of a censored distribution) it is drawn between P(Y < y) and
-    P(Y <= y), evenly (Czado et al. 2009, doi:10.1111/j.1541-0420.2009.01191.x); each point has a
-    draw of its own, whatever the chunks. `pit_interval` gives both ends instead. Continuous
-    distributions with a scale of 0 have 0, 1/2 or 1.
+    Where F jumps at y (a bound of a censored distribution) it is drawn uniformly between P(Y < y)
+    and P(Y <= y) (Czado et al. 2009, doi:10.1111/j.1541-0420.2009.01191.x); the draw of a point
+    does not depend on chunks. `pit_interval` returns both ends instead. Continuous distributions
+    with a scale of 0 have 0, 1/2 or 1.
 
     Args:
         family: one of `FAMILIES`.
-        parameters: arrays or numbers by name; bounds that are left out are infinite.
+        parameters: arrays or numbers by name; omitted bounds are infinite.
         y: observations, in the unit of the parameters.
-        seed: of the draws, needed by the families with point masses; the others have none.
-        check: refuse parameters that define no distribution.
+        seed: seed of the draws, required for families with point masses and unused for others.
+        check: True to refuse invalid parameters.
 
     Returns:
         Values in [0, 1], as an array of the input's type.
 
     Raises:
         UnknownNameError: an unknown family or parameter.
-        MissingDataError: parameters that are not given.
+        MissingDataError: missing parameters.
         ArgumentError: no seed where one is needed; parameters outside their domain.
     """
     cls = family_of(family)
@@ -158,17 +163,17 @@ def pit(
 def pit_interval(
     family: str, parameters: Mapping[str, Any], y: Any, *, check: bool = True
 ) -> tuple[Any, Any]:
-    """P(Y < y) and P(Y <= y), which differ where the distribution has a point mass.
+    """Return P(Y < y) and P(Y <= y), which differ where the distribution has a point mass.
 
     Args:
         family: one of `FAMILIES`.
-        parameters: arrays or numbers by name; bounds that are left out are infinite.
+        parameters: arrays or numbers by name; omitted bounds are infinite.
         y: observations, in the unit of the parameters.
-        check: refuse parameters that define no distribution.
+        check: True to refuse invalid parameters.
 
     Raises:
         UnknownNameError: an unknown family or parameter.
-        MissingDataError: parameters that are not given.
+        MissingDataError: missing parameters.
         ArgumentError: parameters outside their domain.
     """
     cls = family_of(family)
@@ -180,35 +185,35 @@ def pit_interval(
 
 
 def mean(family: str, parameters: Mapping[str, Any], *, check: bool = True) -> Any:
-    """Expectation of distributions of a family, in their unit; no gradient.
+    """Return the expectation of distributions of a family, in their unit; no gradient.
 
     Raises:
         UnknownNameError: an unknown family or parameter.
-        MissingDataError: parameters that are not given.
-        ArgumentError: the family has none in closed form; parameters outside their domain.
+        MissingDataError: missing parameters.
+        ArgumentError: a family without closed form of the mean; invalid parameters.
     """
     cls = family_of(family)
     return cls.formula("mean")(*_ordered(cls, parameters), check=check)
 
 
 def variance(family: str, parameters: Mapping[str, Any], *, check: bool = True) -> Any:
-    """Variance of distributions of a family, in the square of their unit; no gradient.
+    """Return the variance of distributions of a family, in their squared unit; no gradient.
 
     Raises:
         UnknownNameError: an unknown family or parameter.
-        MissingDataError: parameters that are not given.
-        ArgumentError: the family has none in closed form; parameters outside their domain.
+        MissingDataError: missing parameters.
+        ArgumentError: a family without closed form of the variance; invalid parameters.
     """
     cls = family_of(family)
     return cls.formula("variance")(*_ordered(cls, parameters), check=check)
 
 
 def _ordered(family: type[ClosedForm], parameters: Mapping[str, Any]) -> list[Any]:
-    """The parameters in the order of the family's formulas, defaults filled in.
+    """Return the parameters in the order of the family's formulas, with defaults.
 
     Raises:
-        UnknownNameError: one that the family does not have.
-        MissingDataError: one without a default that is left out.
+        UnknownNameError: a parameter that the family does not have.
+        MissingDataError: a missing parameter without a default.
     """
     names = family.parameters
     for name in parameters:

@@ -1,9 +1,9 @@
-"""Groups of points: bands of latitude, land and sea, regions, seasons, any labels.
+"""Groups of points: latitude bands, land and sea, regions, seasons, any labels.
 
-Groups are shares in [0, 1] of every point in every group, a DataArray whose first dimension is
-that of the groups and carries their names. Groups may overlap and need not cover everything.
-A point belongs to a group by its centre: the cell of a row of the grid that an edge cuts counts
-with its whole area. `mean_state(..., by=groups)` sums points in groups, `group_state` dates.
+Groups are a DataArray of shares in [0, 1] of every point in every group; its first dimension is
+that of the groups, with their names as coordinate. Groups may overlap and need not cover all
+points. A point belongs to a group by its centre: a grid cell cut by an edge counts with its whole
+area. `mean_state(..., by=groups)` sums points in groups, `group_state` dates.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -41,25 +41,25 @@ BANDS: dict[str, tuple[float, float]] = {
     "sh_extratropics": (-90.0, -20.0),
     "sh_polar": (-90.0, -60.0),
 }
-_CLOSE = 1e-4  # degrees; coordinates of float32 are off by less
+_CLOSE = 1e-4  # degrees; more than the rounding of float32 coordinates
 
 
 def group_masks(
     labels: xr.DataArray, *, name: str | None = None, order: Sequence[Hashable] | None = None
 ) -> xr.DataArray:
-    """Groups of the points that bear the same label.
+    """Return groups of the points with the same label.
 
     Args:
         labels: over any dimensions, such as basins over latitude and longitude or weather
             regimes over time; missing ones (NaN, None, an empty string) are in no group.
-        name: of the dimension of the groups; that of `labels` if None.
-        order: the labels that become groups, in their order; all, sorted, if None.
+        name: name of the dimension of the groups; that of `labels` if None.
+        order: the labels that become groups, in this order; all labels, sorted, if None.
 
     Returns:
         Shares 0 or 1, (name, *dimensions of labels).
 
     Raises:
-        ArgumentError: no name; no labels; one of `order` given twice.
+        ArgumentError: no name; no labels; duplicates in `order`.
     """
     name = name or (None if labels.name is None else str(labels.name))
     if not name or name in labels.dims:
@@ -80,22 +80,29 @@ def latitude_bands(
     latitude: xr.DataArray | npt.ArrayLike,
     bands: Mapping[str, tuple[float, float]] | Sequence[str] | Sequence[float] | None = None,
 ) -> xr.DataArray:
-    """Groups of rows of the grid by latitude.
+    """Return groups of the grid rows in latitude bands.
 
     A row on the edge of a band belongs to the band on the equator's side of that edge, and one on
     the equator to the band north of it, so that bands with common edges share no row.
 
     Args:
-        latitude: of the rows, degrees north; the name of a DataArray's dimension is kept.
-        bands: names of `BANDS`; or south and north edge by name; or three or more rising edges
-            between which the bands lie, or two, named like "-30..30"; None for all of `BANDS`.
+        latitude: latitudes of the rows, degrees north; a DataArray's dimension name is kept.
+        bands: names of `BANDS`; or south and north edge by name; or two or more ascending edges of
+            adjacent bands, which are named like "-30..30"; None for all of `BANDS`.
 
     Returns:
         Shares 0 or 1, (latitude_band, latitude).
 
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import latitude_bands
+        >>> latitude_bands(np.array([60.0, 0.0, -60.0]), ["tropics", "sh_extratropics"]).values
+        array([[0., 1., 0.],
+               [0., 0., 1.]])
+
     Raises:
         UnknownNameError: a name that is not among `BANDS`.
-        ArgumentError: edges that do not rise or are no latitudes.
+        ArgumentError: edges that do not ascend or are not latitudes.
     """
     rows = _axis("latitude", latitude)
     edges = _edges(bands)
@@ -104,7 +111,7 @@ def latitude_bands(
         if not -90.0 - _CLOSE <= south < north <= 90.0 + _CLOSE:
             raise ArgumentError(
                 "bands",
-                f"{name!r} goes from {south} to {north}",
+                f"{name!r} is from {south} to {north}",
                 "Pass the south, then the north edge",
             )
     inside = [_above(lat, south) & ~_above(lat, north) for south, north in edges.values()]
@@ -112,7 +119,7 @@ def latitude_bands(
 
 
 def _above(lat: npt.NDArray[np.float64], edge: float) -> npt.NDArray[np.bool_]:
-    """Whether rows lie north of an edge; those on it do if the equator is on that side."""
+    """Return True for rows north of an edge; rows on it count to the equator's side."""
     return lat > edge - _CLOSE if edge <= 0 else lat > edge + _CLOSE
 
 
@@ -136,7 +143,7 @@ def _edges(bands: Any) -> dict[str, tuple[float, float]]:
 def land_sea(
     land: xr.DataArray, *, threshold: float = 0.5, fractional: bool = False
 ) -> xr.DataArray:
-    """Groups "land" and "sea" of a land-sea mask.
+    """Return the groups "land" and "sea" of a land-sea mask.
 
     Args:
         land: the share of land of each cell, in [0, 1].
@@ -166,14 +173,14 @@ def region_boxes(
     latitude: xr.DataArray | npt.ArrayLike,
     longitude: xr.DataArray | npt.ArrayLike,
 ) -> xr.DataArray:
-    """Groups of the points in boxes of latitude and longitude, edges included.
+    """Return groups of the points in latitude-longitude boxes, edges included.
 
     Args:
         boxes: south, north, west and east edge by name, in degrees. Longitudes count modulo 360;
-            a box whose east lies west of its west goes across the date line or the meridian of
-            Greenwich: (-50, 0, 160, -120) is 80 degrees wide.
-        latitude: of the rows, degrees north.
-        longitude: of the columns, degrees east, in 0..360 or -180..180.
+            a box whose east edge is west of its west edge crosses the date line or the Greenwich
+            meridian: (-50, 0, 160, -120) is 80 degrees wide.
+        latitude: latitudes of the rows, degrees north.
+        longitude: longitudes of the columns, degrees east, in 0..360 or -180..180.
 
     Returns:
         Shares 0 or 1, (region, latitude, longitude). Regions may overlap.
@@ -204,17 +211,17 @@ def region_boxes(
 
 
 def date_groups(of: xr.Dataset | xr.DataArray, by: DateGroup) -> xr.DataArray:
-    """Groups of dates by season, month or year of the valid date.
+    """Return groups of dates by season, month or year of the valid date.
 
     Args:
-        of: states or a field whose coordinate `valid_time` says what each date (and step) is
-            valid for, or, without one, its `time`.
-        by: "season" (DJF, MAM, JJA, SON), "month" (1 to 12) or "year". A December is in the DJF
-            of all years together and in its own calendar year.
+        of: states or a field with the coordinate `valid_time` of each date (and step); without
+            one its `time` is used.
+        by: "season" (DJF, MAM, JJA, SON), "month" (1 to 12) or "year". Seasons pool all years;
+            a December counts to its own calendar year.
 
     Returns:
         Shares 0 or 1, (by, time) or, where the valid time depends on it, (by, time, step). Only
-        groups with dates are there, in the order of the year.
+        groups with dates are returned, in calendar order.
 
     Raises:
         UnknownNameError: an unknown group.
@@ -250,15 +257,16 @@ By = xr.DataArray | Sequence[xr.DataArray] | None
 
 
 def crossed_shares(by: By, score: xr.DataArray | None) -> xr.DataArray | None:
-    """The shares of points in all combinations of groups; `attrs["groups"]` counts their dims.
+    """Return the shares in all combinations of groups; `attrs["groups"]` is their number of dims.
 
     Args:
         by: one or several arrays of shares in [0, 1], each with its groups as first dimension.
-        score: what is grouped, to check that they fit; None to leave that to the caller.
+        score: the scores, to check dimensions and coordinates; None to skip that check.
 
     Raises:
-        ArgumentError: two groupings of one name, one named like a dimension of the score, without
-            a coordinate, with shares outside [0, 1], or on other coordinates than the score's.
+        ArgumentError: duplicate names of groupings, a grouping named like a dimension of the
+            score, without a coordinate, with shares outside [0, 1], or on coordinates that differ
+            from the score's.
     """
     groupings = [] if by is None else [by] if isinstance(by, xr.DataArray) else list(by)
     if not groupings:
@@ -304,10 +312,10 @@ def _check(name: str, groups: xr.DataArray, score: xr.DataArray | None) -> None:
 
 
 def sums_by_group(values: xr.DataArray, share: xr.DataArray, dims: Sequence[str]) -> xr.DataArray:
-    """Sums of values times shares over `dims`, for each group.
+    """Return the sums of values times shares over `dims`, for each group.
 
-    A missing or infinite value shows only in the groups that it has a share in. What the groups do
-    not depend on is summed first, so that bands of latitude cost little more than one mean.
+    A missing or infinite value affects only the groups that it has a share in. Dimensions that the
+    groups do not depend on are summed first, so that latitude bands cost little more than one mean.
     """
     first = [d for d in dims if d not in share.dims]
     rest = [d for d in dims if d in share.dims]

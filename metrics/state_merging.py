@@ -1,4 +1,4 @@
-"""Adding states: of dates, steps, levels, ranks and files."""
+"""Merge states of different dates, steps, levels, processes and files by addition."""
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
@@ -19,17 +19,17 @@ _DATES = ("time", "valid_time")
 
 
 def merge_states(states: Iterable[xr.Dataset]) -> xr.Dataset:
-    """The state of all points together.
+    """Add states into the state of all their points.
 
-    Coordinates are joined (dates, steps, levels, groups that only one state has are kept) and
-    what coincides is added. Joined numbers and dates are sorted, downwards if they fall in every
-    state; joined names stay in the order in which they come. Each state is read once, so that a
-    generator that opens a file for each need not hold all of them.
+    Coordinates are joined (dates, steps, levels, groups that only one state has are kept), and
+    sums at the same coordinates are added. Joined numbers and dates are sorted, in descending
+    order if they descend in every state; joined names keep their order. Each state is read once,
+    so that a generator can open one file at a time.
 
     Args:
-        states: of the same scores, over disjoint sets of points: a date that is given twice
-            counts twice. A coordinate along no dimension, such as a step, must be the same in
-            all; make it a dimension (`state.expand_dims("step")`) to keep steps apart.
+        states: states of the same scores, over disjoint sets of points: a duplicate date counts
+            twice. A scalar coordinate, such as a step, must be the same in all; make it a
+            dimension (`state.expand_dims("step")`) to keep steps separate.
 
     Returns:
         A Dataset like each of them; lazy where they are.
@@ -77,7 +77,7 @@ def _check_alike(first: xr.Dataset, second: xr.Dataset) -> None:
 
 
 def _settings(state: xr.Dataset) -> dict[str, object]:
-    """Attributes as plain values: a list comes back from a file as an array."""
+    """Return attributes as plain values, because files return lists as arrays."""
     return {str(k): np.asarray(v).tolist() for k, v in state.attrs.items()}
 
 
@@ -121,7 +121,7 @@ def _joined(dim: str, states: Sequence[xr.Dataset]) -> Joined:
 
 
 class _Places:
-    """Where the values of one state go, along each joined dimension."""
+    """The positions of the values of one state along each joined dimension."""
 
     def __init__(self, state: xr.Dataset, joined: dict[str, Joined]) -> None:
         self.at: dict[str, npt.NDArray[np.intp] | None] = {}
@@ -131,7 +131,7 @@ class _Places:
             self.at[dim] = None if whole else index.get_indexer(own)
 
     def of(self, variable: xr.Variable) -> Any:
-        """An index into an array of the joined shape."""
+        """Return the index of a variable in an array of the joined shape."""
         axes = [self.at.get(str(dim)) for dim in variable.dims]
         if all(a is None for a in axes):
             return ...
@@ -149,10 +149,10 @@ def _shape(variable: xr.Variable, joined: dict[str, Joined]) -> tuple[int, ...]:
 def _added(
     name: str, states: Sequence[xr.Dataset], places: list[_Places], joined: dict[str, Joined]
 ) -> xr.Variable:
-    """The sum of one variable.
+    """Return the sum of one variable over the states.
 
-    Values are added at their places: the work grows with what there is to add, not with the number
-    of states times the size of the result.
+    Values are added at their positions: the work grows with the number of values, not with the
+    number of states times the size of the result.
     """
     first = states[0].variables[name]
     parts = [state.variables[name].transpose(*first.dims) for state in states]
@@ -176,7 +176,7 @@ def _sum_at(
 def _added_lazily(
     parts: Sequence[xr.Variable], places: Sequence[_Places], shape: tuple[int, ...]
 ) -> xr.Variable:
-    """Concatenated where the states differ along one dimension and share nothing on it."""
+    """Concatenate lazy parts if the states are disjoint along one dimension; else add them."""
     first = parts[0]
     cut = {d for p in places for d in first.dims if p.at[str(d)] is not None}
     if not cut:
@@ -212,9 +212,9 @@ def _along(place: _Places, dim: str, part: xr.Variable) -> npt.NDArray[np.intp]:
 def _known(
     name: str, states: Sequence[xr.Dataset], places: Sequence[_Places], joined: dict[str, Joined]
 ) -> xr.Variable | None:
-    """A coordinate that is no index, such as valid_time, known where one of the states knows it.
+    """Join a non-index coordinate, such as valid_time, from the states that have it.
 
-    Where two know it, the earlier state is right; None for a date that is not the same in all.
+    Where several states have a value, the first is used; None for a date that differs.
     """
     parts = [state.variables[name] for state in states]
     first = parts[0]

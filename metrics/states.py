@@ -55,12 +55,12 @@ _BLOCK_VALUES = 2**19  # values of the largest array in a block: 2 MiB in float3
 
 @dataclass(frozen=True)
 class Part:
-    """A variable of a state: consecutive values of what a statistic's kernel returns.
+    """A variable of a state: consecutive values of the result of a statistic's kernel.
 
     Attributes:
-        name: of the variable.
-        axes: coordinates of its values by dimension; none for a single value.
-        attrs: of the variable, such as its units.
+        name: name of the variable.
+        axes: coordinates of its values by dimension; empty for a single value.
+        attrs: attributes of the variable, such as its units.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Part:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes."""
+        """Return the lengths of the axes."""
         return tuple(len(labels) for labels in self.axes.values())
 
 
@@ -78,11 +78,11 @@ class Statistic:
     """Sums over points, which add over disjoint sets of points.
 
     Attributes:
-        name: of the public function that returns the sums; warnings contain it.
-        kernel: from arrays of shape (kept, points), those with the dimension `MEMBER` with that
-            first, followed by their weights, to sums of shape (kept, values of all parts + 2) in
-            float64. Its last two are the numbers of points with and without a value.
-        parts: the variables that the other sums are, in their order.
+        name: public function that returns the sums; used in warnings.
+        kernel: function from arrays of shape ([members,] kept, points), followed by their weights,
+            to sums of shape (kept, values of all parts + 2) in float64. The last two are the
+            numbers of points with and without a value.
+        parts: the variables of the state, in the order of the other sums.
     """
 
     name: str
@@ -100,15 +100,15 @@ class Statistic:
         unlike: Sequence[str] = (),
         extra: Sequence[xr.DataArray] = (),
     ) -> xr.Dataset:
-        """The state of some points.
+        """Return the state of a set of points.
 
         Args:
-            arrays: of any library, by the names that the caller uses; all dimensions of the
-                first but its core dimensions belong to points.
-            core: dimensions of arrays that points lack; one that is not `MEMBER` is kept.
+            arrays: arrays of any library, by argument name; all dimensions of the first one except
+                its core dimensions belong to points.
+            core: core dimensions of arrays; one that is not `MEMBER` is kept.
             dim: dimensions that are summed over; the others are kept.
-            weights: of the points, at least 0; 1 if None.
-            nan: "propagate" makes the sums NaN where a point has no value; "omit" leaves it out.
+            weights: weights of the points, at least 0; 1 if None.
+            nan: "propagate" returns NaN sums if a point has no value; "omit" leaves it out.
             unlike: arrays whose units may differ from those of the others.
             extra: further arrays for the kernel, aligned by dimension names.
 
@@ -168,16 +168,16 @@ def _unfolded(sums: xr.DataArray, part: Part) -> xr.DataArray:
 
 @dataclass(frozen=True)
 class PointStatistic:
-    """A quantity of points of a forecast whose weighted mean is kept as sums.
+    """A quantity at each point of a forecast, whose weighted mean is kept as sums.
 
     Attributes:
-        name: of the mean.
-        values: from a `Pair` (a forecast and the truth of one date) and, where the score has
+        name: name of the mean.
+        values: function from a `Pair` (a forecast and the truth of one date) and, if the score has
             one, its number (a threshold, a level) to the values of the points, NaN where missing.
-        units: of the values: the truth's, their square, or none.
-        on_map: True if sums over dates are kept at every grid point too.
+        units: units of the values: those of the truth, their square, or none.
+        on_map: True to keep sums over dates at every grid point as well.
         requires: fields that the forecast's kind must offer; None for the one of this name.
-        extra: "efi" or "climatology" if that is needed beside forecast and truth.
+        extra: "efi" or "climatology" if that is needed in addition to forecast and truth.
     """
 
     name: str
@@ -189,25 +189,25 @@ class PointStatistic:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Fields that the forecast's kind must offer."""
+        """Return the fields that the forecast's kind must offer."""
         return (self.name,) if self.requires is None else self.requires
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A score: a pure function of weighted means, which are made of sums.
+    """A score: a pure function of weighted means.
 
     Attributes:
-        name: of the score.
-        long_name: in words; {} stands for the number that belongs to the name.
+        name: name of the score.
+        long_name: its name in words; {} stands for the number in the name.
         means: names of the means that it is a function of.
-        units: of the score: the truth's, their square, or none.
-        finish: from the means, in that order, and the number of members (None for a
+        units: units of the score: those of the truth, their square, or none.
+        finish: function from the means, in that order, and the number of members (None for a
             distribution) to the score.
         skill: name of the skill score against a reference, from the first mean; "" for none.
-        number: what the number behind the name is, such as a threshold; "" for none.
-        least_members: ensembles with fewer members have no such score.
-        usual: True for scores that are computed when none are named.
+        number: meaning of the number in the name, such as "threshold"; "" for none.
+        least_members: smallest ensemble size for which the score is defined.
+        usual: True for scores that are computed by default.
     """
 
     name: str
@@ -230,17 +230,17 @@ def mean_state(
     nan: NanPolicy = "omit",
     by: By = None,
 ) -> xr.Dataset:
-    """The additive state of a weighted mean; lazy where the score is.
+    """Return the additive state (sums) of a weighted mean; lazy where the score is.
 
     Args:
-        name: of the mean; begins the names of the three variables.
+        name: name of the mean; prefix of the three variables.
         score: the values of the points.
-        keep: a dimension, or several, that stay; the others are summed over. To group dates, keep
-            `time` and call `group_state` when all dates are there.
+        keep: dimension or dimensions that are not summed over. To group dates, keep `time` and
+            call `group_state` on the merged state of all dates.
         weights: over some of the dimensions of `score`, at least 0; 1 everywhere if None.
-        nan: "omit" leaves missing points and their weights out; "propagate" lets one missing
-            point make its sum NaN.
-        by: groups of points that are summed apart, such as `latitude_bands` or `land_sea`, or
+        nan: "omit" leaves missing points and their weights out; "propagate" returns NaN sums if
+            a point is missing.
+        by: groups of points that are summed separately, such as `latitude_bands` or `land_sea`, or
             several of them, crossed; each is a further dimension. A point's weight is multiplied
             by its share in the group.
 
@@ -248,10 +248,18 @@ def mean_state(
         `{name}_sum`, `{name}_weight` (float64) and `{name}_count` (int64) over `keep` and the
         groups. A point counts in every group that it has a share in.
 
+    Examples:
+        >>> import xarray
+        >>> from ens10.metrics import finish_mean, mean_state, merge_states
+        >>> crps = xarray.DataArray([[1.0, 2.0], [3.0, 6.0]], dims=("time", "x"))
+        >>> states = [mean_state("crps", crps[t], keep=()) for t in (0, 1)]
+        >>> float(finish_mean(merge_states(states), "crps"))
+        3.0
+
     Raises:
         UnknownNameError: an unknown policy for NaN.
         ArgumentError: weights or groups on other coordinates than the score's or with dimensions
-            that it lacks; negative or missing weights; a kept dimension that is not there.
+            that it lacks; negative or missing weights; a kept dimension that does not exist.
     """
     if nan not in get_args(NanPolicy):
         raise UnknownNameError("nan", nan, get_args(NanPolicy))
@@ -281,9 +289,9 @@ def _complete(
     share: xr.DataArray | None,
     dims: list[str],
 ) -> Parts | None:
-    """The parts where no point is missing or infinite, which is seen from the first sums.
+    """Return the parts if no point is missing or infinite (else None), after the first sums.
 
-    What neither weights nor groups depend on is summed before all else, in one pass.
+    Dimensions that neither weights nor groups depend on are summed first, in one pass.
     """
     if score.chunks is not None:
         return None
@@ -309,7 +317,7 @@ def _parts(
     dims: list[str],
     nan: NanPolicy,
 ) -> Parts:
-    """The parts of lazy scores, or of those with missing points."""
+    """Return the parts of lazy scores, or of scores with missing points."""
     present = score.notnull()
     w = present.astype(np.float64)
     w = w if weights is None else w * weights
@@ -331,14 +339,14 @@ def _product_sum(
 
 
 def check_fits(argument: str, array: xr.DataArray, score: xr.DataArray) -> None:
-    """Refuse what xarray would align in silence, leaving points out.
+    """Refuse coordinates that xarray would align silently, dropping points.
 
     Raises:
         ArgumentError: dimensions that the score lacks, or other coordinates.
     """
     extra = sorted(set(map(str, array.dims)) - set(map(str, score.dims)))
     if extra:
-        raise ArgumentError(argument, f"dimensions {extra} that the score has not")
+        raise ArgumentError(argument, f"dimensions {extra} that the score lacks")
     for dim in array.dims:
         ours, other = score.indexes.get(dim), array.indexes.get(dim)
         same_size = array.sizes[dim] == score.sizes[dim]
@@ -358,22 +366,22 @@ def _check_weights(weights: xr.DataArray) -> None:
 
 
 def group_state(state: xr.Dataset, by: By, *, over: Sequence[str] | None = None) -> xr.Dataset:
-    """The state with points of kept dimensions brought together in groups.
+    """Sum a state over groups of the points of its dimensions, such as seasons of dates.
 
-    Seasons are made of merged states in this way: `group_state(s, date_groups(s, "season"))`.
+    For example: `group_state(state, date_groups(state, "season"))`.
 
     Args:
-        state: that kept the dimensions of the groups.
+        state: a state with the dimensions of the groups.
         by: groups, such as `date_groups`, `latitude_bands` or `group_masks`, or several of them,
-            crossed. Their shares must be 0 or 1: counts stay whole numbers.
-        over: dimensions that are summed over; None for all that the groups have.
+            crossed. Their shares must be 0 or 1, so that counts stay whole numbers.
+        over: dimensions that are summed over; None for all dimensions of the groups.
 
     Returns:
-        The state with dimensions of groups in their place. Variables without any of the
-        dimensions in `over`, such as the maps of all dates, belong to no group and are left out.
+        The state with the groups as dimensions in place of `over`. Variables without any of the
+        dimensions in `over`, such as the maps of all dates, are left out.
 
     Raises:
-        ArgumentError: a state without the dimensions, groups on other coordinates, shares
+        ArgumentError: a state without these dimensions, groups on different coordinates, shares
             between 0 and 1.
     """
     share = crossed_shares(by, None)
@@ -401,7 +409,7 @@ def group_state(state: xr.Dataset, by: By, *, over: Sequence[str] | None = None)
 
 
 def finish_mean(state: xr.Dataset, name: str) -> xr.DataArray:
-    """The mean called `name` over the dimensions that its state kept; NaN where no weight is.
+    """Return the mean `name` from its sums; NaN where the weights sum to 0.
 
     Raises:
         UnknownNameError: the state has no such mean.
@@ -415,10 +423,10 @@ def finish_mean(state: xr.Dataset, name: str) -> xr.DataArray:
 
 
 def total_over(state: xr.Dataset, dim: str | Sequence[str]) -> xr.Dataset:
-    """The state with one dimension, or several, summed away.
+    """Sum a state over one dimension or several.
 
     Raises:
-        ArgumentError: the state has not kept it.
+        ArgumentError: the state does not have the dimension.
     """
     for name in [dim] if isinstance(dim, str) else dim:
         if name not in state.dims:
@@ -429,18 +437,18 @@ def total_over(state: xr.Dataset, dim: str | Sequence[str]) -> xr.Dataset:
 
 
 def skill_score(state: xr.Dataset, reference: xr.Dataset, name: str) -> xr.DataArray:
-    """The skill score 1 - mean / reference's mean of means that are finished first.
+    """Return the skill score 1 - mean / mean of the reference, from two states.
 
-    The mean of the skill scores of dates or points is another number, and no function of the mean
-    scores: an easy date weighs as much as a hard one, and one on which the reference is nearly
-    perfect can outweigh all others. So sum dates and points first (`total_over`, `group_state`)
-    and call this last. On the limits of skill scores: Wheatcroft 2019,
+    The mean of the skill scores of dates or points is a different number: an easy date counts as
+    much as a hard one, and a date on which the reference is nearly perfect can outweigh all
+    others. Therefore sum over dates and points first (`total_over`, `group_state`) and call this
+    function last. On the limits of skill scores see Wheatcroft 2019,
     doi:10.1016/j.ijforecast.2018.11.010.
 
     Args:
-        state: of the forecast, over whatever is to have a skill score of its own.
-        reference: of the other, over the same.
-        name: of the mean, such as "crps".
+        state: state of the forecast; each point of its dimensions gets a skill score.
+        reference: state of the reference, over the same dimensions.
+        name: name of the mean, such as "crps".
 
     Returns:
         1 is perfect, 0 no better than the reference; NaN where either has no weight or the
@@ -473,7 +481,7 @@ def skill_score(state: xr.Dataset, reference: xr.Dataset, name: str) -> xr.DataA
 
 
 def _ordered_like(state: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
-    """The other state in the order of the first."""
+    """Return the other state with coordinates in the order of the first."""
     unpaired = []
     for dim, index in state.indexes.items():
         if dim not in other.indexes:
@@ -493,14 +501,14 @@ def _ordered_like(state: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
 def block_sums(
     name: str, kernel: Kernel, arrays: Sequence[xr.DataArray], dims: Sequence[str], size: int
 ) -> xr.DataArray:
-    """Sums of a kernel over points, block by block: lazy arrays stay lazy, caches are kept.
+    """Sum a kernel over points block by block; lazy arrays stay lazy.
 
     Args:
-        name: of the caller, for the warning that chunks of members are joined.
+        name: name of the caller, for the warning that chunks of members are joined.
         kernel: takes the arrays with shape (kept, reduced), those with the dimension `MEMBER` with
             that first, and returns float64 (kept, size): sums over the reduced points.
         arrays: DataArrays that fit by dimension names; all or none of them lazy or not.
-        dims: what is summed over.
+        dims: dimensions that are summed over.
         size: number of sums.
 
     Returns:
@@ -559,7 +567,7 @@ def _block(
     size: int,
     *blocks: npt.NDArray[Any],
 ) -> Floats:
-    """The sums of one block, with axes of length 1 where it was summed."""
+    """Return the sums of one block, with axes of length 1 where it was summed."""
     sizes: dict[Any, int] = {}
     for own, block in zip(labels, blocks, strict=True):
         sizes |= dict(zip(own, block.shape, strict=True))
@@ -578,7 +586,7 @@ def _block(
 
 
 def _boxes(sizes: Sequence[int], most: int) -> list[tuple[slice, ...]]:
-    """Boxes of up to `most` points, as long as they can be along the last dimensions."""
+    """Yield boxes of up to `most` points, as long as possible along the last dimensions."""
     lengths, left = [], most
     for n in reversed(sizes):
         lengths.append(max(1, min(n, left)))
@@ -600,7 +608,7 @@ def _flat(
     reduced: Sequence[Any],
     chosen: dict[Any, slice],
 ) -> npt.NDArray[Any]:
-    """Shape ([members,] kept, reduced) of a part whose axes are `own`."""
+    """Reshape a part with the axes `own` to ([members,] kept, reduced)."""
     front = [array.shape[0]] if MEMBER in own else []
     lengths = {d: s.stop - s.start for d, s in chosen.items()}
     have = [array.shape[list(own).index(d)] if d in own else 1 for d in (*kept, *reduced)]
@@ -612,7 +620,7 @@ def _flat(
 
 
 def sums_by_bin(index: npt.NDArray[np.int64], bins: int, *values: npt.NDArray[Any]) -> Floats:
-    """Sums of values in each bin.
+    """Return the sums of values in each bin.
 
     Args:
         index: bins of points, (rows, points).
@@ -629,13 +637,13 @@ def sums_by_bin(index: npt.NDArray[np.int64], bins: int, *values: npt.NDArray[An
 
 
 def present_and_missing(there: npt.NDArray[np.bool_]) -> Floats:
-    """The number of points with and without a value, shape (rows, 2)."""
+    """Return the numbers of points with and without a value, shape (rows, 2)."""
     present = there.sum(axis=1)
     return np.stack([present, there.shape[1] - present], axis=1).astype(np.float64)
 
 
 def check_sizes(arrays: Mapping[str, xr.DataArray]) -> None:
-    """Refuse a dimension of several lengths, which nothing else sees without coordinates.
+    """Refuse a dimension with different lengths, which xarray does not detect without coordinates.
 
     Raises:
         ArgumentError: there is one.
@@ -652,7 +660,7 @@ def check_sizes(arrays: Mapping[str, xr.DataArray]) -> None:
 def _check_point_weights(
     labelled: Mapping[str, xr.DataArray], points: Mapping[str, xr.DataArray]
 ) -> None:
-    """Refuse weights below 0, or of more points than there are.
+    """Refuse weights below 0, or with dimensions or lengths that the points lack.
 
     Raises:
         ArgumentError: such weights.
@@ -662,13 +670,13 @@ def _check_point_weights(
         raise ArgumentError("weights", "a shape that does not broadcast to the points")
     extra = sorted({str(d) for d in w.dims} - {str(d) for a in points.values() for d in a.dims})
     if extra:
-        raise ArgumentError("weights", f"dimensions {extra} that the points have not")
+        raise ArgumentError("weights", f"dimensions {extra} that the points lack")
     if w.chunks is None and bool((w < 0).any()):
         raise ArgumentError("weights", "some are negative")
 
 
 def core_size(name: str, array: Any, dim: Dim) -> int:
-    """The length of a core dimension; 1 if a DataArray lacks it, which is refused later.
+    """Return the length of a core dimension; 1 if a DataArray lacks it (refused later).
 
     Raises:
         ArgumentError: an array has no such axis, or a Dataset in its place.
@@ -680,7 +688,7 @@ def core_size(name: str, array: Any, dim: Dim) -> int:
 
 
 def checked_edges(edges: Sequence[float] | npt.NDArray[Any], least: int = 1) -> Floats:
-    """Edges of bins as float64.
+    """Check edges of bins and return them as float64.
 
     Raises:
         ArgumentError: fewer than `least`, not finite, or not rising.
@@ -694,20 +702,20 @@ def checked_edges(edges: Sequence[float] | npt.NDArray[Any], least: int = 1) -> 
 
 
 def edges_to_text(edges: Floats) -> str:
-    """Edges as a text attribute, which compares, merges and goes to netCDF exactly."""
+    """Convert edges to a text attribute, which compares, merges and is stored exactly."""
     return " ".join(repr(float(e)) for e in edges)
 
 
 def edges_of(sums: xr.Dataset) -> Floats:
-    """The edges in the attributes of a state; the inverse of `edges_to_text`."""
+    """Return the edges in the attributes of a state; the inverse of `edges_to_text`."""
     return np.array([float(e) for e in str(sums.attrs["edges"]).split()])
 
 
 def checked_sums(sums: Any, names: Sequence[str], maker: str) -> xr.Dataset:
-    """A Dataset that has these variables.
+    """Check that sums are a Dataset with these variables, and return it.
 
     Raises:
-        ArgumentError: it is no Dataset, or lacks one.
+        ArgumentError: not a Dataset, or a variable is missing.
     """
     missing = [n for n in names if n not in getattr(sums, "data_vars", ())]
     if not isinstance(sums, xr.Dataset) or missing:

@@ -1,7 +1,7 @@
-"""Forecast distributions: each is one class, which gives its scores, moments, quantiles and draws.
+"""Forecast distributions: one class each, with its scores, moments, quantiles and samples.
 
-A distribution holds arrays of numpy or torch. It is what a head returns, what a store of
-predictions holds under `attrs["forecast_kind"]`, and what `verify` scores.
+A distribution contains numpy arrays or torch tensors. Heads return distributions, stores of
+predictions contain them (`attrs["forecast_kind"]` names the class), and `verify` scores them.
 
 To add a family, write one module here:
 
@@ -14,9 +14,9 @@ To add a family, write one module here:
    `Kernel`: `double` for what cancels in float32, `on_host` for what torch lacks.
 3. `inverse`, the function of (ops, *parameters, p) that gives the quantiles.
 
-Nothing else has to know it: `ens10.metrics.families`, stores and `verify` find it by its kind.
-`logistic.py` is the shortest one; bounded ones are made by `truncated` and `censored`.
-A distribution that is no family is a subclass of `Distribution`, as `ensemble.py` is.
+No other module has to change: `ens10.metrics.families`, stores and `verify` find it by its kind.
+`logistic.py` is the shortest one; `truncated` and `censored` make bounded families.
+A distribution without closed forms is a subclass of `Distribution`, such as that of `ensemble.py`.
 """
 
 from ens10.metrics.distributions.base import ClosedForm, Distribution

@@ -1,7 +1,7 @@
-"""One pass over an ensemble that gives all its pointwise scores, compiled, the lock released.
+"""All pointwise scores of an ensemble in one compiled pass, without the interpreter lock.
 
-Each number is computed from its own point alone, so that results do not depend on which dates are
-read together. Members are centred on the observation first and sorted by a network of exchanges
+Each number is computed from its own point only, so that results do not depend on which dates are
+read together. Members are centred on the observation first and sorted by a sorting network
 (Batcher 1968), many points at a time.
 """
 
@@ -12,12 +12,12 @@ from ens10.compiled import OPTIONS
 from ens10.metrics._dispatch import Array
 from ens10.metrics.ensemble import _network
 
-LANES = 128  # points that are worked on together: their members stay in the nearest cache
+LANES = 128  # points processed together; their members fit the L1 cache
 
 
 @numba.njit(**OPTIONS)
 def _add_spread(x, exchanges, spread):  # type: ignore[no-untyped-def]
-    """Sort the members x, (M, LANES), and adds the sum over i < j of |x_i - x_j|.
+    """Sort the members x, (M, LANES), and add the sum over i < j of |x_i - x_j| to `spread`.
 
     With x_(m) in order, that is the sum over m of (2m - M + 1) x_(m).
     """
@@ -36,18 +36,18 @@ def _add_spread(x, exchanges, spread):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def sweep(members, y, exchanges, crps, fair, error, variance, below, equal):  # type: ignore[no-untyped-def]
-    """Scores of the points of one date.
+    """Compute the scores of the points of one date.
 
     Args:
         members: shape (M, points), contiguous.
         y: shape (points,), of the same dtype.
         exchanges: `_network.exchanges(M)`.
-        crps: written: the plain CRPS; shape (points,), as all that follow.
-        fair: written: the fair CRPS; NaN for one member.
-        error: written: mean of the members less the observation.
-        variance: written: unbiased variance of the members; NaN for one member.
-        below: written, int32: number of members below the observation; -1 where one is missing.
-        equal: written, int32: number of members equal to it.
+        crps: output: the plain CRPS; shape (points,), like all further outputs.
+        fair: output: the fair CRPS; NaN for one member.
+        error: output: mean of the members less the observation.
+        variance: output: unbiased variance of the members; NaN for one member.
+        below: output, int32: number of members below the observation; -1 where one is missing.
+        equal: output, int32: number of members equal to the observation.
     """
     M, points = members.shape
     kind = members.dtype.type
@@ -92,7 +92,7 @@ def sweep(members, y, exchanges, crps, fair, error, variance, below, equal):  # 
 
 
 def scores_of_members(members: Array, y: Array) -> dict[str, Array]:
-    """Plain and fair CRPS, error of the mean, unbiased variance, and members below and equal.
+    """Return plain and fair CRPS, error of the mean, variance, and counts of members below, equal.
 
     Args:
         members: shape (M, ...), float32 or float64.

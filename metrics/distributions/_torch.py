@@ -1,7 +1,7 @@
-"""Formulas on tensors, with the gradients that they write out instead of traced ones.
+"""Closed forms on tensors, with analytic gradients instead of autograd.
 
-Autograd through closed forms gives NaN at their limits and keeps tens of intermediates; here only
-the parameters and the observation are kept.
+Autograd through closed forms returns NaN at their limits and keeps tens of intermediate tensors;
+here only the parameters and the observation are kept.
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ class _TorchOps:
 
     @staticmethod
     def stdtrit(df: Any, p: Any) -> Any:
-        """Quantiles of Student's t, by scipy on the host; no gradient."""
+        """Return quantiles of Student's t distribution, by scipy on the host; no gradient."""
         quantile = special.stdtrit(on_host(torch.as_tensor(df)), on_host(p))
         return torch.as_tensor(quantile, dtype=p.dtype, device=p.device)
 
@@ -87,7 +87,7 @@ class _TorchOps:
 
     @staticmethod
     def drawn_members(members: Any, n: int, generator: Any) -> Any:
-        """Whole members of each date, drawn with replacement."""
+        """Draw whole members of each date with replacement."""
         size, device = members.shape[-3], members.device
         shape = (*members.shape[:-3], n)
         drawn = torch.randint(size, shape, generator=generator, device=device)
@@ -95,7 +95,7 @@ class _TorchOps:
 
     @staticmethod
     def normal(shape: Any, like: Any, generator: Any) -> Any:
-        """Standard normal numbers in the dtype and on the device of an array."""
+        """Return standard normal numbers in the dtype and on the device of an array."""
         return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
     @staticmethod
@@ -126,14 +126,14 @@ class _Evaluate(torch.autograd.Function):
 
 
 def evaluate(formula: Any, *tensors: Tensor) -> Tensor:
-    """A formula's value of tensors that broadcast; differentiable in all of them."""
+    """Return the value of a formula for tensors that broadcast; differentiable in all of them."""
     shared = torch.broadcast_tensors(*tensors)  # type: ignore[no-untyped-call]
     value: Tensor = _Evaluate.apply(formula, *shared)  # type: ignore[no-untyped-call]
     return value
 
 
 def _computed(formula: Any, function: Any, tensors: tuple[Tensor, ...]) -> Any:
-    """What a formula's function makes of tensors, in their dtype and on their device."""
+    """Apply a formula's function to tensors, and return its results in their dtype and device."""
     like = tensors[-1]
     if formula.on_host or (formula.double and like.device.type == "mps"):  # which has no float64
         result = formula.on_arrays(function, *(on_host(t) for t in tensors))

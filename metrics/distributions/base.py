@@ -1,8 +1,8 @@
-"""The one class of forecast distributions, which every kind of forecast is a subclass of.
+"""The base class of forecast distributions, and that of families with closed forms.
 
-A distribution holds arrays of one library, numpy or torch, whose last two axes are latitude and
-longitude where there are any: a field (..., H, W). What a forecast holds several of at each point
-(members, quantiles, coefficients) is the axis before them: (..., M, H, W).
+A distribution contains numpy arrays or torch tensors whose last two axes are latitude and
+longitude, where present: a field (..., H, W). Members, quantiles or coefficients are the axis
+before them: (..., M, H, W).
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,16 +45,16 @@ POSITIVE_SCALE = Parameter("positive", long_name="its scale")
 class Distribution:
     """A distribution of the target at each date and grid point.
 
-    A head returns one, a store of predictions holds one, `verify` scores one. To add a kind, make
-    a dataclass of its parameters with `kind=`: it is then found by that name in stores. (It
-    cannot be a frozen one, which Lightning refuses to move between devices.)
+    Heads return it, stores of predictions contain it, and `verify` scores it. To add a kind, write
+    a dataclass of its parameters with `kind=`; stores find it by that name. (The dataclass must
+    not be frozen, because Lightning cannot move frozen ones between devices.)
 
     Attributes:
-        kind: its name, which is `attrs["forecast_kind"]` of a Dataset.
-        parameters: its variables, in the order in which the class takes them.
-        offers: fields of scores that `verify` can make of it.
-        crps_estimator: what its CRPS is called in attributes.
-        counts_ranks: whether `verify` keeps a rank histogram of it.
+        kind: name of the kind, in `attrs["forecast_kind"]` of a Dataset.
+        parameters: parameters by name, in the order of the constructor.
+        offers: names of the fields that `verify` can compute for it.
+        crps_estimator: name of its CRPS estimator in attributes.
+        counts_ranks: True if `verify` counts a rank histogram.
     """
 
     kind: ClassVar[str] = ""
@@ -72,25 +72,25 @@ class Distribution:
     # ------------------------------------------------------------------ to be written by a subclass
 
     def crps(self, y: Any) -> Any:
-        """Continuous ranked probability score of each point against `y`, in its unit."""
+        """Return the continuous ranked probability score of each point for `y`, in its unit."""
         raise NotImplementedError
 
     @property
     def mean(self) -> Any:
-        """Expectation at each point."""
+        """Return the expectation at each point."""
         raise NotImplementedError
 
     @property
     def std(self) -> Any:
-        """Standard deviation at each point."""
+        """Return the standard deviation at each point."""
         raise NotImplementedError
 
     def cdf(self, y: Any) -> Any:
-        """Probability of a value of at most `y`."""
+        """Return the probability of a value of at most `y`."""
         raise NotImplementedError
 
     def quantile(self, q: Any) -> Any:
-        """The smallest value whose cdf reaches `q`.
+        """Return the quantile of `q`, the smallest value whose cdf reaches `q`.
 
         Args:
             q: one probability, or a vector (Q,) of them.
@@ -106,7 +106,7 @@ class Distribution:
     # ------------------------------------------------------------------ derived from those above
 
     def log_score(self, y: Any) -> Any:  # noqa: ARG002
-        """Minus the logarithm of the density at `y`, nats.
+        """Return minus the logarithm of the density at `y`, in nats.
 
         Raises:
             ArgumentError: the distribution has no density.
@@ -119,24 +119,24 @@ class Distribution:
 
     @property
     def variance(self) -> Any:
-        """Square of the standard deviation."""
+        """Return the variance at each point."""
         std = self.std
         return std * std
 
     def cdf_below(self, y: Any) -> Any:
-        """Probability of a value less than `y`."""
+        """Return the probability of a value less than `y`."""
         return self.cdf(y)
 
     def above(self, threshold: Any) -> Any:
-        """Probability of a value greater than a threshold, a number or a field."""
+        """Return the probability of a value greater than a threshold (a number or a field)."""
         return 1.0 - self.cdf(self._field_of(threshold))
 
     def pit(self, y: Any, seed: int = 0) -> Any:
-        """Probability integral transform F(y); where F jumps at y, drawn evenly within the jump.
+        """Return the PIT F(y); where F jumps at y, it is drawn uniformly within the jump.
 
         Args:
             y: observations, a numpy field.
-            seed: of the draws.
+            seed: seed of the draws.
         """
         below, upto = self.cdf_below(y), self.cdf(y)
         if below is upto or not np.any(below < upto):
@@ -146,10 +146,10 @@ class Distribution:
         return below + draws({"pit": upto}, {}, seed) * (upto - below)
 
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
-        """CRPS of outcomes between thresholds, those beyond counted as the threshold.
+        """Return the threshold-weighted CRPS for the interval from `lower` to `upper`.
 
-        The integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper`. Without a closed form
-        it is that of the quantiles at the levels (k - 1/2) / 100, scored as an ensemble.
+        It is the integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper`. Without a closed
+        form the quantiles at the levels (k - 1/2) / 100 are scored as an ensemble.
         """
         from ens10.metrics.crps import crps_ensemble
 
@@ -160,25 +160,25 @@ class Distribution:
         return crps_ensemble(values, moved, estimator="plain", member_dim=0)
 
     def sample(self, n: int, generator: Any = None) -> Any:
-        """`n` draws that are independent between points, (..., n, H, W).
+        """Return `n` samples that are independent between points, (..., n, H, W).
 
         Args:
-            n: how many for each point.
+            n: number of samples at each point.
             generator: a `torch.Generator` for tensors; for numpy a `numpy.random.Generator` or
                 a seed.
         """
         return draws_last(self.ops, self._at(self._random_levels(n, generator)))
 
     def estimated_quantile(self, level: float) -> Any:
-        """The quantile that scores use: of a sample, an estimate for what it is drawn from."""
+        """Return the quantile that scores use; for an ensemble an estimate of the population's."""
         return self.quantile(level)
 
     def statistics(self, y: Any) -> Mapping[str, Any]:  # noqa: ARG002
-        """Fields that one pass over the forecast gives together, by the names of `offers`."""
+        """Return the fields that one pass over the forecast computes together, by name."""
         return {}
 
     def hersbach_sums(self, y: Any, weights: Any) -> dict[str, Any]:
-        """Sums from which the CRPS of members is decomposed."""
+        """Return the sums for Hersbach's decomposition of the CRPS of members."""
         raise NotImplementedError
 
     def ranks(
@@ -186,11 +186,11 @@ class Distribution:
         y: Any,  # noqa: ARG002
         statistics: Mapping[str, Any],  # noqa: ARG002
     ) -> tuple[Any, Any, Any] | None:
-        """Where `y` lies among the values of a step function; None for other distributions.
+        """Return the rank of `y` among the values of a step function; None for other kinds.
 
         Args:
             y: observations, a field.
-            statistics: those of `y`, see `statistics`.
+            statistics: result of the method `statistics` for `y`.
 
         Returns:
             Numbers of values below `y` (-1 where one is missing) and equal to it, int32, and the
@@ -202,17 +202,17 @@ class Distribution:
 
     @property
     def values_by_name(self) -> dict[str, Any]:
-        """The parameters as they were given, in order."""
+        """Return the parameters by name, in the order of the constructor."""
         return {name: getattr(self, name) for name in self.parameters}
 
     @property
     def ops(self) -> Any:
-        """The elementwise functions of its library."""
+        """Return the elementwise functions of its library (numpy or torch)."""
         return ops_of(*self.values_by_name.values())
 
     @property
     def like(self) -> Any:
-        """A field of its shape, dtype and device."""
+        """Return a field of its shape, dtype and device."""
         arrays = self.values_by_name
         fields = [
             value[..., 0, :, :] if self.parameters[name].core_dim else value
@@ -240,11 +240,11 @@ class Distribution:
                 raise ArgumentError(name, f"has shape {shapes}")
 
     def _field_of(self, value: Any) -> Any:
-        """A number as a field."""
+        """Broadcast a number to a field."""
         return value if getattr(value, "ndim", 0) else self.ops.full_like(self.like, float(value))
 
     def _at(self, p: Any) -> Any:
-        """Quantiles at probabilities (..., *field), float64."""
+        """Return quantiles at probabilities (..., *field), float64."""
         raise NotImplementedError
 
     def _random_levels(self, n: int, generator: Any) -> Any:
@@ -252,7 +252,7 @@ class Distribution:
         return self.ops.random((n, *self.like.shape), self.like, generator, 2.0**-54)
 
     def probabilities(self, q: Any) -> Any:
-        """Probabilities as an array of the distribution's library, dtype and device.
+        """Convert probabilities to the distribution's library, dtype and device.
 
         Raises:
             ArgumentError: a probability outside [0, 1], or an array of more than one dimension.
@@ -267,38 +267,38 @@ class Distribution:
     # ------------------------------------------------------------------ Datasets
 
     def variables(self) -> dict[str, Any]:
-        """The arrays that a Dataset of the distribution holds, by their names there."""
+        """Return the arrays that a Dataset of the distribution contains, by variable name."""
         return {name: self._field_of(value) for name, value in self.values_by_name.items()}
 
     def core_coordinates(self) -> dict[str, Sequence[float]]:
-        """Coordinates of the dimensions beside time, latitude and longitude."""
+        """Return the coordinates of dimensions other than time, latitude and longitude."""
         return {}
 
     @classmethod
     def core_dims(cls) -> tuple[str, ...]:
-        """Dimensions beside time, step, level, latitude and longitude."""
+        """Return the dimensions other than time, step, level, latitude and longitude."""
         return tuple(dict.fromkeys(p.core_dim for p in cls.parameters.values() if p.core_dim))
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """Dimensions of its variables."""
+        """Return the dimensions of its variables."""
         return ("time", *self.core_dims(), *FIELD[1:])
 
     def attributes(self) -> dict[str, str]:
-        """The attributes of its Dataset: `forecast_kind`, by which it is scored."""
+        """Return the attributes of its Dataset, with `forecast_kind`."""
         return {"forecast_kind": self.kind}
 
     def variable_attributes(self, name: str, units: str) -> dict[str, str]:
-        """`units` and `long_name` of one of its variables, if the target has `units`."""
+        """Return `units` and `long_name` of a variable, for a target with these `units`."""
         parameter = self.parameters[name]
         own = units if parameter.unit == "target" else "1"
         return {"units": own, "long_name": parameter.long_name or name}
 
     def to_dataset(self, coords: Mapping[str, Any], units: str) -> xr.Dataset:
-        """The forecast as a Dataset with dimensions time, (one of its own,) latitude, longitude.
+        """Convert the forecast to a Dataset over time, (a core dimension,) latitude, longitude.
 
         Args:
-            coords: as for `xarray.Dataset`: `time` (start dates), `valid_time` as
+            coords: coordinates, as in `xarray.Dataset`: `time` (start dates), `valid_time` as
                 `("time", dates)`, the scalar `step`, `latitude`, `longitude`, and for an ensemble
                 optionally `number` (default 1 to M).
             units: units of the target variable.
@@ -321,12 +321,12 @@ class Distribution:
 
     @classmethod
     def stored_variables(cls, names: Any) -> tuple[str, ...]:
-        """The parameters to read from a Dataset with these names; defaults may be left out."""
+        """Return the parameters to read from a Dataset with these variables."""
         return tuple(k for k, p in cls.parameters.items() if k in names or p.default is None)
 
     @classmethod
     def united_variables(cls, names: Any) -> tuple[str, ...]:
-        """Those of them that have the target's unit."""
+        """Return those of the variables that have the target's unit."""
         return tuple(k for k in cls.stored_variables(names) if cls.parameters[k].unit == "target")
 
     @classmethod
@@ -335,17 +335,17 @@ class Distribution:
         variables: Mapping[str, Any],
         coordinates: Mapping[Any, Any],  # noqa: ARG003
     ) -> "Distribution":
-        """The distribution of a Dataset's variables (..., [core,] H, W), as `verify` scores it.
+        """Build the distribution from a Dataset's variables (..., [core,] H, W).
 
         Args:
             variables: arrays by name.
-            coordinates: of the core dimensions.
+            coordinates: coordinates of the core dimensions.
         """
         return cls(**variables)
 
     @staticmethod
     def from_dataset(dataset: xr.Dataset) -> "Distribution":
-        """The distribution that a Dataset of a forecast holds, on numpy.
+        """Build the distribution of a forecast Dataset, with numpy arrays.
 
         Raises:
             ArgumentError: no `forecast_kind` in its attributes.
@@ -363,17 +363,17 @@ class Distribution:
 class ClosedForm(Distribution):
     """A family of distributions whose scores are closed forms of its parameters.
 
-    A subclass is a dataclass of the parameters and, last, `positive`: whether whoever makes it
-    guarantees parameters within their domain, so that scores do not check them (on a GPU a check
-    waits for all work before it).
+    A subclass is a dataclass of the parameters and, last, `positive`: True if the caller
+    guarantees valid parameters, so that scores do not check them (a check synchronises with the
+    GPU).
 
     Attributes:
-        kernels: the closed forms by the names "crps", "log_score", "cdf", "cdf_below" (of
+        kernels: the closed forms by the names "crps", "log_score", "cdf", "cdf_below" (for
             families with point masses), "mean" and "variance".
         formulas: the same as functions of arrays of any library.
-        inverse: (ops, *parameters, p) to the quantiles, in float64; None if there is none.
-        inverse_on_host: whether that takes numpy arrays only.
-        censored_as: kind of the same family with bounds at which it is censored, if there is one.
+        inverse: function (ops, *parameters, p) that returns quantiles in float64, or None.
+        inverse_on_host: True if `inverse` takes numpy arrays only.
+        censored_as: kind of the censored version of the family, if there is one.
     """
 
     kernels: ClassVar[Mapping[str, Kernel]] = {}
@@ -405,10 +405,10 @@ class ClosedForm(Distribution):
 
     @classmethod
     def formula(cls, name: str) -> Any:
-        """One of its formulas.
+        """Return a formula by name.
 
         Raises:
-            ArgumentError: it has no such closed form.
+            ArgumentError: the family has no such closed form.
         """
         if name not in cls.formulas:
             what = "density" if name == "log_score" else name
@@ -416,27 +416,27 @@ class ClosedForm(Distribution):
         return cls.formulas[name]
 
     def crps(self, y: Any) -> Any:
-        """CRPS in closed form."""
+        """Return the CRPS in closed form."""
         return self._result("crps", y)
 
     def log_score(self, y: Any) -> Any:
-        """Minus the logarithm of the density, or of the probability of a point mass."""
+        """Return minus the logarithm of the density, or of the probability of a point mass."""
         return self._result("log_score", y)
 
     def cdf(self, y: Any) -> Any:
-        """Probability of a value of at most `y`; 1/2 at the value itself where the scale is 0."""
+        """Return the probability of a value of at most `y`; 1/2 at `y = mu` if the scale is 0."""
         return self._result("cdf", y)
 
     def cdf_below(self, y: Any) -> Any:
-        """Probability of a value less than `y`."""
+        """Return the probability of a value less than `y`."""
         return self._result("cdf_below" if "cdf_below" in self.formulas else "cdf", y)
 
     def pit(self, y: Any, seed: int = 0) -> Any:
-        """Probability integral transform, drawn evenly where the family has a point mass."""
+        """Return the PIT, drawn uniformly where the family has a point mass."""
         return super().pit(y, seed) if "cdf_below" in self.formulas else self._result("cdf", y)
 
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
-        """In closed form, of the distribution censored at the thresholds; else by quantiles."""
+        """Return the threshold-weighted CRPS: closed form if censored, else by quantiles."""
         own = getattr(self, "lower", -np.inf), getattr(self, "upper", np.inf)
         if not self.censored_as or any(getattr(bound, "ndim", 0) for bound in own):
             return super().twcrps(y, lower, upper)
@@ -451,26 +451,26 @@ class ClosedForm(Distribution):
 
     @property
     def mean(self) -> Any:
-        """Expectation."""
+        """Return the expectation."""
         return self._result("mean")
 
     @property
     def variance(self) -> Any:
-        """Variance."""
+        """Return the variance."""
         return self._result("variance")
 
     @property
     def std(self) -> Any:
-        """Standard deviation."""
+        """Return the standard deviation."""
         return self.ops.sqrt(self.variance)
 
     def quantile(self, q: Any) -> Any:
-        """The inverse of the distribution function, see `Distribution.quantile`."""
+        """Return the quantiles of one probability, or of a vector (Q,) of them."""
         p = self.probabilities(q)
         return self._at(p.reshape(*p.shape, *[1] * self.like.ndim))
 
     def _at(self, p: Any) -> Any:
-        """Quantiles at probabilities that broadcast against the field."""
+        """Return quantiles at probabilities that broadcast against the field."""
         if self.inverse is None:
             raise ArgumentError("family", f"{self.kind} has no quantiles in closed form here")
         ops, like = self.ops, self.like
@@ -508,15 +508,15 @@ class Bounded(ClosedForm):
 
 
 def clipped(ops: Any, x: Any, lower: Any, upper: Any) -> Any:
-    """Values moved to the nearest of two bounds."""
+    """Clip values to two bounds."""
     return ops.minimum(ops.maximum(x, lower), upper)
 
 
 def draws_last(ops: Any, draws: Any) -> Any:
-    """Draws (n, ..., H, W) with their axis before latitude and longitude."""
+    """Move the axis of samples (n, ..., H, W) before latitude and longitude."""
     return ops.moveaxis(draws, 0, max(CORE, -draws.ndim))
 
 
 def on_host(value: Any) -> Any:
-    """The values of an array of either library as numpy."""
+    """Return the values of an array of either library as numpy."""
     return value.detach().cpu().numpy() if is_tensor(value) else np.asarray(value)

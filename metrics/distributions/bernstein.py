@@ -22,14 +22,14 @@ _HALVINGS, _NEWTON = 6, 8
 class Bernstein(StoredAsQuantiles):
     """Quantile function q(u) = sum_k a_k B_k(u) of degree d (Bremnes 2020).
 
-    doi:10.1175/MWR-D-19-0227.1. B_k are the d + 1 Bernstein polynomials. The distribution has the
-    support [a_0, a_d], and no density beyond it, so that it has no useful logarithmic score.
+    doi:10.1175/MWR-D-19-0227.1. B_k are the d + 1 Bernstein polynomials. The support is
+    [a_0, a_d]; outside it the logarithmic score is infinite, so that it is not useful here.
 
     Args:
-        coefficients: a_0 to a_d, which do not fall, (..., d + 1, H, W), target units.
+        coefficients: a_0 to a_d, non-decreasing, (..., d + 1, H, W), target units.
 
     Raises:
-        ArgumentError: other dimensions, or a degree of 0.
+        ArgumentError: wrong dimensions, or a degree of 0.
     """
 
     coefficients: Any
@@ -46,15 +46,15 @@ class Bernstein(StoredAsQuantiles):
         return int(self.coefficients.shape[CORE]) - 1
 
     def crps(self, y: Any) -> Any:
-        """CRPS in closed form behind the root u of q(u) = y.
+        """Return the CRPS, a closed form given the root u of q(u) = y.
 
         2 int (1{v > u} - v) (q(v) - y) dv is sum_k (a_k - y) w_k(u). Its derivative by u is 0, so
-        that the gradient by the coefficients is w and needs none of the root.
+        that the gradient with respect to the coefficients is w, without a gradient of the root.
         """
         return self.twcrps(y, -math.inf, math.inf)
 
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
-        """CRPS of q moved between the thresholds, in closed form behind three roots."""
+        """Return the threshold-weighted CRPS, a closed form given three roots of q."""
         ops = self.ops
         moved = clipped(ops, y, lower, upper)
         zero = ops.full_like(ops.constant(moved), 0.0)
@@ -72,12 +72,12 @@ class Bernstein(StoredAsQuantiles):
 
     @property
     def mean(self) -> Any:
-        """Mean of the coefficients."""
+        """Return the mean, which is that of the coefficients."""
         return self.coefficients.mean(axis=CORE)
 
     @property
     def std(self) -> Any:
-        """Standard deviation, from the integrals of products of two Bernstein polynomials."""
+        """Return the standard deviation, from integrals of products of Bernstein polynomials."""
         ops, d = self.ops, self._degree
         gram = [
             [math.comb(d, j) * math.comb(d, k) / (math.comb(2 * d, j + k) * (2 * d + 1))
@@ -90,18 +90,18 @@ class Bernstein(StoredAsQuantiles):
         return ops.cast(ops.sqrt(ops.maximum(square, 0.0)), self.coefficients)
 
     def cdf(self, y: Any) -> Any:
-        """The root u of q(u) = y; 0 below the support, 1 above."""
+        """Return the root u of q(u) = y; 0 below the support, 1 above."""
         return self._root(self._field_of(y))
 
     def quantile(self, q: Any) -> Any:
-        """The polynomial at `q`."""
+        """Return the quantiles: the polynomial at `q`."""
         p = self.ops.cast(self.probabilities(q), self.coefficients)
         if p.ndim == 0:
             return self._at(p + 0 * self.like)
         return self.ops.stack([self._at(level + 0 * self.like) for level in p], 0)
 
     def _at(self, p: Any) -> Any:
-        """The polynomial at probabilities (..., *field)."""
+        """Return the polynomial at probabilities (..., *field)."""
         u = self.ops.cast(p, self.coefficients)
         extra = u.ndim - self.coefficients.ndim + 1
         if not extra:
@@ -109,7 +109,7 @@ class Bernstein(StoredAsQuantiles):
         return self.ops.stack([self._at(one) for one in u], 0)
 
     def _root(self, y: Any) -> Any:
-        """Where q is y: halvings, then Newton's steps kept within the bracket."""
+        """Solve q(u) = y by bisection, then Newton's method within the bracket."""
         ops, d = self.ops, self._degree
         # less y, so that large common parts go before rounding
         a = ops.constant(self.coefficients - y[..., None, :, :])
@@ -144,7 +144,7 @@ class Bernstein(StoredAsQuantiles):
 
 
 def polynomial(a: Any, u: Any) -> Any:
-    """sum_k a_k B_k(u) of a (..., d + 1, H, W) at u (..., H, W), by a scheme of Horner's kind."""
+    """Return sum_k a_k B_k(u) of a (..., d + 1, H, W) at u (..., H, W), by a Horner scheme."""
     d, rest, power = a.shape[CORE] - 1, 1 - u, 1.0 + 0 * u
     total = a[..., 0, :, :]
     for k in range(1, d + 1):
@@ -173,13 +173,15 @@ def crps_bernstein(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of Bernstein quantile functions (Bremnes 2020, doi:10.1175/MWR-D-19-0227.1).
+    """Return the CRPS of Bernstein quantile functions (Bremnes 2020).
+
+    doi:10.1175/MWR-D-19-0227.1.
 
     The forecast's quantile function is q(u) = sum_k a_k B_k(u), with the d + 1 Bernstein
-    polynomials of degree d and coefficients that do not fall. The score 2 int (1{y <= q} - u)
-    (q - y) du is exact: with q(u*) = y, found by halvings and Newton's steps, it is y (2 u* - 1) +
-    2 int_u*^1 q du - 2 int_0^1 u q du. Gradients of tensors are analytic; coefficients that are
-    all equal are the point forecast, whose score is the distance.
+    polynomials of degree d and non-decreasing coefficients. The score 2 int (1{y <= q} - u)
+    (q - y) du is exact: with q(u*) = y, solved by bisection and Newton's method, it is
+    y (2 u* - 1) + 2 int_u*^1 q du - 2 int_0^1 u q du. Gradients of tensors are analytic. If all
+    coefficients are equal, the score is the absolute error of that point forecast.
 
     Args:
         coefficients: a_0 to a_d along their axis, in the unit of y.
@@ -188,13 +190,13 @@ def crps_bernstein(
         dim: dimensions of a weighted mean; None for the scores of the points.
         weights: of the mean.
         nan: "propagate" or "omit", in the mean.
-        check: refuse coefficients that fall.
+        check: True to refuse coefficients that decrease.
 
     Returns:
         The scores, in the unit of `y`, as an array of the input's type.
 
     Raises:
-        ArgumentError: coefficients that fall (on lazy arrays when computed), arrays that do not
+        ArgumentError: coefficients that decrease (on lazy arrays when computed), arrays that do not
             fit each other.
     """
     score = apply(
@@ -207,7 +209,7 @@ def crps_bernstein(
 
 
 def _score(a: Any, y: Any, *, check: bool) -> Any:
-    """The score of coefficients (d + 1, ...) in float64, and in their dtype again."""
+    """Compute the score of coefficients (d + 1, ...) in float64; return it in their dtype."""
     ops = ops_of(a)
     if check:
         check_coefficients(ops.constant(a))
@@ -222,7 +224,7 @@ _SCORE = Score("crps", "continuous ranked probability score", _score, _score)
 
 
 def check_coefficients(a: Any) -> None:
-    """Refuse coefficients whose quantile function may fall.
+    """Refuse coefficients whose quantile function may decrease.
 
     Raises:
         ArgumentError: a coefficient lies below the one before it.

@@ -226,7 +226,7 @@ class _BoundedStudentT(ClosedForm):
 
 
 class TruncatedStudentT(_BoundedStudentT, kind="truncated_student_t"):
-    """A t variable given that it lies between two bounds; see its base."""
+    """Truncated Student's t distribution: a t variable given that it lies between two bounds."""
 
     kernels: ClassVar = _kernels(truncated=True)
     inverse = partial(_quantile, True)

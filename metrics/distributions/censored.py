@@ -131,7 +131,7 @@ def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ..
 
 
 def mean(shape: Shape, ops: Any, *arguments: Any) -> Any:
-    """E Y, from mu, sigma, lower and upper."""
+    """Return E Y, from mu, sigma, lower and upper."""
     mu, sigma, a, b = arguments
     s = standard(ops, (*arguments, mu))
     on_a, on_b = shape.cdf(ops, s.lower), shape.cdf(ops, -s.upper)
@@ -140,7 +140,7 @@ def mean(shape: Shape, ops: Any, *arguments: Any) -> Any:
 
 
 def variance_normal(shape: Shape, ops: Any, *arguments: Any) -> Any:
-    """Var Y of a normal, from mu, sigma, lower and upper."""
+    """Return Var Y of a normal, from mu, sigma, lower and upper."""
     sigma = arguments[1]
     s = standard(ops, (*arguments, arguments[0]))
     on_a, on_b = shape.cdf(ops, s.lower), shape.cdf(ops, -s.upper)

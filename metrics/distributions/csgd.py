@@ -239,7 +239,7 @@ def crps_csgd(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of censored, shifted gamma distributions max(0, G - shift), elementwise.
+    """Return the CRPS of censored, shifted gamma distributions max(0, G - shift), elementwise.
 
     The closed form of Scheuerer & Hamill (2015, doi:10.1175/MWR-D-15-0061.1, eq. 10), used for
     precipitation, as the integrals of F^2 up to y and of (1 - F)^2 above it: each keeps its digits

@@ -1,4 +1,4 @@
-"""The ensemble: members as the forecast."""
+"""The empirical distribution of an ensemble."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +20,8 @@ class Ensemble(Distribution, kind="ensemble"):
 
     Args:
         members: (..., M, H, W), target units.
-        estimator: of `crps`: "plain" scores the members as the forecast that they are; "fair" and
-            "almost_fair" the distribution that they are drawn from (see `ens10.metrics`).
+        estimator: CRPS estimator: "plain" scores the empirical distribution of the members; "fair"
+            and "almost_fair" the distribution that they are drawn from (see `crps_ensemble`).
 
     Raises:
         ArgumentError: `members` has fewer than three dimensions.
@@ -45,34 +45,34 @@ class Ensemble(Distribution, kind="ensemble"):
 
     @property
     def size(self) -> int:
-        """Number of members."""
+        """Return the number of members."""
         return int(self.members.shape[CORE])
 
     def variables(self) -> dict[str, Any]:
-        """`members`."""
+        """Return the variable `members`."""
         return {"members": self.members}
 
     def core_coordinates(self) -> dict[str, Sequence[float]]:
-        """Members numbered from 1."""
+        """Return the member numbers, from 1."""
         return {"number": range(1, self.size + 1)}
 
     def crps(self, y: Any) -> Any:
-        """Ensemble CRPS by the chosen estimator."""
+        """Return the ensemble CRPS by the chosen estimator."""
         return crps_ensemble(self.members, y, estimator=self.estimator, member_dim=CORE)
 
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
-        """Of the members moved between the thresholds, by the chosen estimator."""
+        """Return the CRPS of members and `y` clipped to the thresholds."""
         moved = clipped(self.ops, self.members, lower, upper)
         return replace(self, members=moved).crps(clipped(self.ops, y, lower, upper))
 
     @property
     def mean(self) -> Any:
-        """Mean of the members."""
+        """Return the mean of the members."""
         return self.members.mean(axis=CORE)
 
     @property
     def std(self) -> Any:
-        """Unbiased standard deviation of the members (n - 1); NaN for a single member."""
+        """Return the standard deviation of the members (n - 1); NaN for a single member."""
         if self.size == 1:
             return self.ops.full_like(self.like, float("nan"))
         if self.ops is NUMPY:
@@ -80,15 +80,15 @@ class Ensemble(Distribution, kind="ensemble"):
         return self.members.std(dim=CORE)
 
     def cdf(self, y: Any) -> Any:
-        """Share of the members that are at most `y`; NaN where a member is."""
+        """Return the share of members of at most `y`; NaN where a member is NaN."""
         return self._share(self.members <= _beside(y))
 
     def cdf_below(self, y: Any) -> Any:
-        """Share of the members that are less than `y`; NaN where a member is."""
+        """Return the share of members less than `y`; NaN where a member is NaN."""
         return self._share(self.members < _beside(y))
 
     def above(self, threshold: Any) -> Any:
-        """Share of the members above a threshold; NaN where a member is."""
+        """Return the share of members above a threshold; NaN where a member is NaN."""
         return self._share(self.members > _beside(threshold))
 
     def _share(self, counted: Any) -> Any:
@@ -97,7 +97,7 @@ class Ensemble(Distribution, kind="ensemble"):
         return ops.where(ops.isnan(self.members.sum(axis=CORE)), float("nan"), share)
 
     def quantile(self, q: Any) -> Any:
-        """The member of rank ceil(q M), the inverse of the step function `cdf`."""
+        """Return the member of rank ceil(q M), the inverse of the step function `cdf`."""
         ops, p = self.ops, self.probabilities(q)
         # the small number: 0.7 * 10 may come out just above 7
         rank = clipped(ops, ops.ceil(p * self.size - 1e-6), 1, self.size) - 1
@@ -105,12 +105,12 @@ class Ensemble(Distribution, kind="ensemble"):
         return ranked[ops.whole(rank)]
 
     def estimated_quantile(self, level: float) -> Any:
-        """Linear interpolation of order statistics (type 7 of Hyndman and Fan 1996)."""
+        """Interpolate order statistics linearly (type 7 of Hyndman and Fan 1996)."""
         value = np.quantile(self.members, level, axis=CORE)
         return value.astype(self.members.dtype, copy=False)
 
     def sample(self, n: int, generator: Any = None) -> Any:
-        """Whole members drawn with replacement, which keeps their pattern in space."""
+        """Draw whole members with replacement, which keeps their spatial pattern."""
         if self.ops is NUMPY:
             drawn = np.random.default_rng(generator).integers(
                 self.size, size=(*self.members.shape[:CORE], n)
@@ -119,18 +119,18 @@ class Ensemble(Distribution, kind="ensemble"):
         return self.ops.drawn_members(self.members, n, generator)
 
     def statistics(self, y: Any) -> Mapping[str, Any]:
-        """Plain and fair CRPS, error of the mean, variance, and members below and equal to `y`."""
+        """Return plain and fair CRPS, error, variance, and members below and equal to `y`."""
         from ens10.metrics.distributions._sweep import scores_of_members
 
         return scores_of_members(self.members, y)
 
     def ranks(self, y: Any, statistics: Mapping[str, Any]) -> tuple[Any, Any, Any]:  # noqa: ARG002
-        """See `Distribution.ranks`."""
+        """Return the counts of members below and equal to `y`, and the rank probabilities."""
         edges = np.arange(self.size + 2) / (self.size + 1)
         return statistics["below"], statistics["equal"], edges
 
     def hersbach_sums(self, y: Any, weights: Any) -> dict[str, Any]:
-        """Weighted sums from which the CRPS is decomposed; see `calibration.hersbach_sums`."""
+        """Return the weighted sums for Hersbach's decomposition of the CRPS."""
         from ens10.metrics.calibration import hersbach_sums
 
         sums = hersbach_sums(self.members, y, member_dim=CORE, weights=weights, nan="omit")
@@ -138,5 +138,5 @@ class Ensemble(Distribution, kind="ensemble"):
 
 
 def _beside(y: Any) -> Any:
-    """Numbers as they are, a field with an axis for the members."""
+    """Insert a member axis into a field; return numbers unchanged."""
     return y[..., None, :, :] if getattr(y, "ndim", 0) else y

@@ -1,7 +1,7 @@
-"""Closed forms of parameters and an observation, as functions of arrays of any library.
+"""Closed-form scores as functions of arrays of any library.
 
-A closed form is written once, as functions of (ops, *parameters, y) on `NUMPY` or on its twin for
-tensors (`_torch.TORCH`): the score, and its derivatives. `Formula` makes a public function of it.
+A closed form is written once, as functions of (ops, *parameters, y), where `ops` is `NUMPY` or
+`_torch.TORCH`: the score, and its derivatives. `Formula` turns it into a public function.
 """
 
 import math
@@ -26,10 +26,10 @@ Function = Callable[..., Any]
 
 
 class _NumpyOps:
-    """Elementwise functions by the names of numpy; arrays of one dtype in, the same out.
+    """Elementwise functions by the names of numpy, which preserve the dtype.
 
-    `some(condition)` is whether it holds anywhere (True where looking would synchronise with a
-    device), `erfcx` is exp(x^2) erfc(x), `expit` the logistic function, `softplus` is
+    `some(condition)` is True if the condition holds anywhere (and always on a GPU, where the test
+    would synchronise), `erfcx` is exp(x^2) erfc(x), `expit` the logistic function, `softplus` is
     log(1 + exp(x)) without overflow, `gammainc` P(a, x), `stdtrit` the quantile of Student's t.
     """
 
@@ -88,7 +88,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def ops_of(*arrays: Any) -> Any:
-    """The functions for the library of some arrays: tensors if one of them is."""
+    """Return the functions for the library of some arrays: torch if one of them is a tensor."""
     if any(is_tensor(array) for array in arrays):
         from ens10.metrics.distributions._torch import TORCH
 
@@ -101,11 +101,11 @@ class Parameter:
     """A parameter of a distribution.
 
     Args:
-        domain: which values it takes.
+        domain: set of valid values.
         unit: "target" if it has the unit of the target, "1" if it has none.
-        default: its value where it is left out; None if it must be given.
-        long_name: in words.
-        core_dim: name of the dimension that it has beside those of the field; "" for none.
+        default: value if it is omitted; None if it is required.
+        long_name: its name in words.
+        core_dim: name of its dimension in addition to those of the field; "" for none.
     """
 
     domain: Domain = "real"
@@ -122,21 +122,20 @@ class Formula:
     Both functions take (ops, *parameters, y), arrays of one shape and dtype; NaN propagates.
 
     Args:
-        name: of the result, such as "crps".
-        long_name: in words.
-        domains: each parameter's, by its name and in order.
-        value: the score.
-        partials: its derivatives by each parameter and by y, in that order; finite at every
-            valid parameter, at scale 0 included. None for what has no gradient: tensors are then
-            computed on the host.
-        on_host: whether torch lacks a function, so that tensors are computed by scipy on the host.
-        double: whether both functions are computed in float64 whatever the arrays' dtype, which
-            the result has: for formulas that cancel.
-        ascending: parameters of which each must lie below the next, such as bounds.
-        units: whether the score has the unit of y.
+        name: name of the result, such as "crps".
+        long_name: its name in words.
+        domains: domain of each parameter by name, in order.
+        value: function that returns the score.
+        partials: function that returns the derivatives by each parameter and by y, in that order;
+            finite at every valid parameter, including scale 0. None for results without gradient:
+            tensors are then computed on the host.
+        on_host: True if torch lacks a function, so that tensors are computed by scipy on the host.
+        double: True to compute in float64 and return the arrays' dtype, for formulas that cancel.
+        ascending: parameters of which each must be less than the next, such as bounds.
+        units: True if the score has the unit of y.
         unitless: parameters that have no unit (shapes).
-        of_y: whether there is an observation; not for moments.
-        squared: whether the result has the square of the unit instead.
+        of_y: True if there is an observation; False for moments.
+        squared: True if the result has the square of the unit instead.
         family: the attribute `family` of the result, for DataArrays; "" for none.
     """
 
@@ -162,15 +161,15 @@ class Formula:
         weights: Any = None,
         nan: str = "propagate",
     ) -> Any:
-        """The score.
+        """Return the score.
 
         Args:
             *arguments: the parameters in the order of `domains`, then y; any shapes that
                 broadcast (DataArrays by name).
-            check: whether parameters outside their domain are looked for. A training loss whose
-                head guarantees the domain passes False: the check synchronises with the GPU.
+            check: True to refuse parameters outside their domain. A training loss whose head
+                guarantees the domain passes False: the check synchronises with the GPU.
             dim: dimensions of a weighted mean; None for the scores of the points.
-            weights: of the mean.
+            weights: weights of the mean.
             nan: "propagate" or "omit", in the mean.
 
         Returns:
@@ -195,17 +194,17 @@ class Formula:
 
     @property
     def score(self) -> Score:
-        """What `apply` is given."""
+        """Return the `Score` that `apply` needs."""
         on_numpy, on_torch = partial(_on_numpy, self), partial(on_tensors, self)
         differentiable = on_torch if self.partials is not None else None
         return Score(self.name, self.long_name, on_numpy, differentiable, self.units)
 
     def check(self, *arrays: Any) -> None:
-        """Refuse parameters that define no distribution.
+        """Refuse invalid parameters.
 
         Args:
-            *arrays: the parameters in order, of numpy or tensors without gradient; what follows
-                is not looked at.
+            *arrays: the parameters in order, numpy arrays or tensors without gradient; further
+                arrays are ignored.
 
         Raises:
             ArgumentError: a parameter outside its domain, or bounds that are not in order.
@@ -223,7 +222,7 @@ class Formula:
                 )
 
     def on_arrays(self, function: Callable[..., Any], *arrays: Any) -> Any:
-        """The value or the partials of numpy arrays of one shape."""
+        """Apply `value` or `partials` to numpy arrays of one shape."""
         if self.double:
             arrays = tuple(a.astype(np.float64) for a in arrays)
         with np.errstate(all="ignore"):  # limits are taken with `where`; NaN says what is undefined
@@ -241,7 +240,7 @@ def _on_numpy(formula: Formula, *arguments: Any, check: bool) -> Any:
 
 
 def on_tensors(formula: Formula, *tensors: Any, check: bool) -> Any:
-    """A formula of tensors of one dtype, with its gradients."""
+    """Evaluate a formula on tensors of one dtype, with gradients."""
     from ens10.metrics.distributions._torch import evaluate
 
     if check:
@@ -250,10 +249,10 @@ def on_tensors(formula: Formula, *tensors: Any, check: bool) -> Any:
 
 
 def check_domain(name: str, domain: Domain, values: Any) -> None:
-    """Refuse parameters that define no distribution.
+    """Refuse parameters outside their domain.
 
     Args:
-        name: of the parameter.
+        name: name of the parameter.
         domain: "real", "nonnegative" or "positive".
         values: a numpy array or a tensor; NaN is accepted.
 
@@ -289,11 +288,11 @@ class Kernel:
     """A closed form of a family of distributions: functions of (ops, *parameters, y).
 
     Args:
-        value: of the result; moments have no y.
-        partials: as in `Formula`, like the following.
-        double: whether it is computed in float64.
-        on_host: whether torch lacks one of its functions.
-        positive: scales that must not be 0.
+        value: function that returns the result; moments have no y.
+        partials: function that returns the derivatives, as in `Formula`.
+        double: True to compute in float64.
+        on_host: True if torch lacks one of its functions.
+        positive: names of scales that must not be 0.
     """
 
     value: Function
@@ -303,7 +302,7 @@ class Kernel:
     positive: tuple[str, ...] = ()
 
     def formula(self, result: str, parameters: Mapping[str, Parameter], family: str) -> Formula:
-        """The formula of a family's "crps", "log_score", "cdf", "cdf_below", "mean", "variance"."""
+        """Return the `Formula` of "crps", "log_score", "cdf", "cdf_below", "mean", "variance"."""
         name, long_name, options = _RESULTS[result]
         domains: dict[str, Domain] = {
             k: "positive" if k in self.positive else p.domain for k, p in parameters.items()

@@ -20,12 +20,12 @@ from ens10.metrics.distributions.gamma_functions import (
     step,
 )
 
-_SMALL = 0.25  # a shape below which the CRPS at 0 cancels
+_SMALL = 0.25  # shape below which the closed form of the CRPS at 0 cancels
 MOST = 1e300  # of y in units of the scale; beyond it, the score is the distance
 
 
 def half_beta(shape: Any) -> Any:
-    """1 / B(1/2, shape), half the mean difference of two values over the scale.
+    """Return 1 / B(1/2, shape), half the mean absolute difference of two draws over the scale.
 
     It is Gamma(shape + 1/2) / (sqrt(pi) Gamma(shape)), whose logarithms cancel at large shapes.
     """
@@ -33,12 +33,12 @@ def half_beta(shape: Any) -> Any:
 
 
 def half_beta_slope(shape: Any) -> Any:
-    """The derivative of the logarithm of `half_beta`."""
+    """Return the derivative of the logarithm of `half_beta`."""
     return 0.5 / shape + half_step_slope(NUMPY, shape)
 
 
 def at_origin(shape: Any) -> Any:
-    """Shape - half_beta(shape), the CRPS at 0 over the scale: of order shape^2 for small ones."""
+    """Return shape - half_beta(shape), the CRPS at 0 over the scale, of order shape^2."""
     small = shape < _SMALL
     low = np.where(small, shape, _SMALL)
     near = -low * np.expm1(-low * mean_half_step_slope(0.5, low))
@@ -46,12 +46,12 @@ def at_origin(shape: Any) -> Any:
 
 
 def reduced(y: Any, scale: Any) -> Any:
-    """Y / scale, 0 below 0, and no larger than what functions of it can take."""
+    """Return y / scale, clipped below at 0 and above at `MOST`."""
     return np.minimum(np.maximum(y, 0.0) / scale, MOST)
 
 
 def _value(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
-    """With P and P' the distribution functions at x of this shape and of the next one.
+    """Return the CRPS; P and P' are the distribution functions at x of `shape` and `shape` + 1.
 
     Above a shape of 1 it is (x - shape) (2 P - 1) + 2 shape (P - P') - half_beta, whose terms are
     of the size of the deviation; below 1, where the median is near 0, x (2 P - 1) - 2 shape P' and
@@ -67,7 +67,7 @@ def _value(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
 
 
 def vast(shape: Any, scale: Any, y: Any) -> Any:
-    """Whether the score is infinite because an argument is, or because the mean overflows."""
+    """Return True where the score is infinite: an infinite argument, or a mean that overflows."""
     finite_inputs = ~(np.isnan(shape) | np.isnan(scale) | np.isnan(y))
     return finite_inputs & (np.isinf(y) | np.isinf(shape * scale))
 
@@ -164,12 +164,13 @@ def crps_gamma(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of gamma distributions, elementwise.
+    """Return the CRPS of gamma distributions, elementwise.
 
-    y (2 F_k(y) - 1) - k s (2 F_k+1(y) - 1) - s / B(1/2, k) with shape k and scale s (Moeller &
-    Scheuerer 2015; Jordan, Krueger & Lerch 2019, doi:10.18637/jss.v090.i12, appendix A), in forms
-    that do not cancel at large or small shapes, with Temme's expansion of the incomplete gamma
-    function above a shape of 10,000. Tensors are computed on the host; gradients are analytic.
+    y (2 F_k(y) - 1) - k s (2 F_k+1(y) - 1) - s / B(1/2, k) with shape k and scale s (Scheuerer &
+    Moeller 2015, doi:10.1214/15-AOAS843; Jordan, Krueger & Lerch 2019, doi:10.18637/jss.v090.i12,
+    appendix A), in forms that do not cancel at large or small shapes, with Temme's expansion of
+    the incomplete gamma function above a shape of 10,000. Tensors are computed on the host;
+    gradients are analytic.
 
     Args:
         shape: above 0; no unit.

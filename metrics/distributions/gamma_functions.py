@@ -1,4 +1,4 @@
-"""Gamma functions where scipy's lose their digits: ratios, incomplete ones, and their slopes.
+"""Gamma functions where scipy's are inaccurate: ratios, incomplete functions, derivatives.
 
 Differences of log-gamma functions cancel at large and at equal arguments. scipy's incomplete gamma
 functions stop after 2,000 terms, which are too few above a shape of some 10^5 (P is then off by a
@@ -32,7 +32,7 @@ UNIT_POINTS, UNIT_WEIGHTS = 0.5 * (_POINTS + 1), 0.5 * _WEIGHTS  # of the interv
 
 
 def lower_and_upper(a: Any, x: Any) -> tuple[Any, Any]:
-    """P(a, x) and Q(a, x) for a > 0 and x >= 0, float64 arrays, each to a relative error."""
+    """Return P(a, x) and Q(a, x) for a > 0, x >= 0, float64, each with a small relative error."""
     large = a > _LARGE
     few, at = np.where(large, 1.0, a), np.where(large, 1.0, x)
     above = np.maximum(special.gammaincc(few, at), 0.0)
@@ -45,7 +45,7 @@ def lower_and_upper(a: Any, x: Any) -> tuple[Any, Any]:
 
 
 def step(a: Any, x: Any) -> Any:
-    """P(a, x) - P(a + 1, x) = x^a e^-x / Gamma(a + 1).
+    """Return P(a, x) - P(a + 1, x) = x^a e^-x / Gamma(a + 1).
 
     At a large shape its exponent is the small difference of large terms, taken about x = a.
     """
@@ -59,7 +59,7 @@ def step(a: Any, x: Any) -> Any:
 
 
 def log_less_digamma(a: Any, x: Any) -> Any:
-    """Log x - digamma(a + 1), in which log a cancels where a is large; x above 0."""
+    """Return log x - digamma(a + 1) without cancellation at large a; x above 0."""
     large = a > _STIRLING
     shape, few = np.where(large, a, _STIRLING), np.where(large, 1.0, a)
     r = 1 / shape
@@ -69,7 +69,7 @@ def log_less_digamma(a: Any, x: Any) -> Any:
 
 
 def excess(mu: Any) -> Any:
-    """Mu - log(1 + mu), which is mu^2 / 2 for small mu: 2 artanh(r) less r (2 + mu) there."""
+    """Return mu - log(1 + mu); by the series of artanh(mu / (2 + mu)) where mu is small."""
     close = np.abs(mu) < _CLOSE
     near = np.where(close, mu, 0.0)
     r = near / (2 + near)
@@ -78,7 +78,7 @@ def excess(mu: Any) -> Any:
 
 
 def gammainc_by_shape(a: Any, x: Any) -> Any:
-    """dP(a, x)/da for a > 0 and any x, with an absolute error near 1e-15.
+    """Return dP(a, x)/da for a > 0 and any x, with an absolute error near 1e-15.
 
     From P(a, x) = g sum_n x^n / ((a + 1) ... (a + n)), g = x^a e^-x / Gamma(a + 1), term by
     term; all terms are positive. Where P is 0 or 1 to rounding the derivative is 0. Of large
@@ -101,7 +101,7 @@ def gammainc_by_shape(a: Any, x: Any) -> Any:
 
 
 def upper_near_0(a: Any, t: Any, log_t: Any) -> tuple[Any, Any]:
-    """Gamma(a, t) for a in (-1, 1/2], where it has no pole though Gamma(a) has, and its slope.
+    """Return Gamma(a, t) for a in (-1, 1/2], finite also at the pole of Gamma(a), and d/da.
 
     Below `_FEW` it is (Gamma(1 + a) - 1) / a - (t^a - 1) / a less a power series; above it, the
     integral of exp(-s) (t + s)^(a - 1).
@@ -123,7 +123,7 @@ def upper_near_0(a: Any, t: Any, log_t: Any) -> tuple[Any, Any]:
 
 
 def power_change(a: Any, logarithm: Any) -> tuple[Any, Any]:
-    """(exp(a l) - 1) / a, l at a = 0, and its derivative by a."""
+    """Return (exp(a l) - 1) / a, whose limit is l at a = 0, and its derivative by a."""
     x = a * logarithm
     none, small = a == 0, np.abs(x) < 0.1
     value = np.where(none, logarithm, np.expm1(x) / np.where(none, 1.0, a))
@@ -135,7 +135,7 @@ def power_change(a: Any, logarithm: Any) -> tuple[Any, Any]:
 
 
 def gamma_change(a: Any) -> tuple[Any, Any]:
-    """(Gamma(1 + a) - 1) / a for a above -1, and its derivative: by Taylor series near 0."""
+    """Return (Gamma(1 + a) - 1) / a for a > -1, and its derivative; Taylor series near 0."""
     small = np.abs(a) < 0.2
     near, far = np.where(small, a, 0.0), np.where(small, 1.0, a)
     full = special.gamma(1 + far)
@@ -161,7 +161,7 @@ def _upper_series(a: Any, t: Any, log_t: Any) -> tuple[Any, Any]:
 
 
 def _temme(a: Any, x: Any) -> tuple[Any, ...]:
-    """Mu, eta, eta sqrt(a), what the normal distribution is corrected by, and sum c_j / a^j."""
+    """Return mu, eta, eta sqrt(a), the correction to the normal cdf, and sum c_j / a^j."""
     mu = (np.minimum(x, 1e300) - a) / a
     eta = np.clip(np.sign(mu) * np.sqrt(2 * np.maximum(excess(mu), 0.0)), -0.6, 0.6)
     total = sum(c(eta) / a**j for j, c in enumerate(_C))
@@ -186,7 +186,7 @@ def _density(z: Any) -> Any:
 
 
 def _rest_of_gamma(x: Any) -> Any:
-    """Log Gamma(x + 1) less (x log x - x + log(2 pi x) / 2)."""
+    """Return log Gamma(x + 1) less its Stirling approximation x log x - x + log(2 pi x) / 2."""
     return np.polynomial.polynomial.polyval(1 / (x * x), _GAMMA_REST) / x
 
 
@@ -206,7 +206,7 @@ def _series(a: Any, x: Any) -> Any:
 
 
 def _expansions(terms: int) -> list[Any]:
-    """Temme's c_0 to c_2 in powers of eta, from mu d mu = eta (1 + mu) d eta."""
+    """Return Temme's c_0 to c_2 in powers of eta, from mu d mu = eta (1 + mu) d eta."""
     a: list[Any] = [Fraction(0), Fraction(1)]
     for n in range(2, terms + 6):
         a.append((a[n - 1] - sum(a[j] * (n + 1 - j) * a[n + 1 - j] for j in range(2, n))) / (n + 1))
@@ -221,7 +221,7 @@ def _expansions(terms: int) -> list[Any]:
 
 
 def _gamma_series(terms: int) -> list[float]:
-    """Coefficients of (Gamma(1 + a) - 1) / a, from those of its logarithm."""
+    """Return the coefficients of (Gamma(1 + a) - 1) / a, from those of log Gamma."""
     log = [0.0, -float(np.euler_gamma)]
     log += [(-1) ** n * float(_zeta(n)) / n for n in range(2, terms + 1)]
     full = [1.0]
@@ -231,7 +231,7 @@ def _gamma_series(terms: int) -> list[float]:
 
 
 def half_step(ops: Any, x: Any) -> Any:
-    """Log Gamma(x + 1/2) - log Gamma(x) - log(x) / 2 for x > 0; 0 at inf.
+    """Return log Gamma(x + 1/2) - log Gamma(x) - log(x) / 2 for x > 0; 0 at inf.
 
     The difference of two log-gamma functions loses all digits at large x (Tricomi & Erdelyi 1951,
     doi:10.2140/pjm.1951.1.133); there it is the asymptotic series, whose terms are small.
@@ -244,7 +244,7 @@ def half_step(ops: Any, x: Any) -> Any:
 
 
 def half_step_slope(ops: Any, x: Any) -> Any:
-    """The derivative of `half_step`; the digamma functions cancel in the same way."""
+    """Return the derivative of `half_step`, without cancellation of the digamma functions."""
     small = x < _LARGE_HALF_STEP
     low = ops.where(small, x, ops.full_like(x, 1.0))
     direct = ops.digamma(low + 0.5) - ops.digamma(low) - 0.5 / low
@@ -254,7 +254,7 @@ def half_step_slope(ops: Any, x: Any) -> Any:
 
 
 def mean_half_step_slope(x: Any, change: Any) -> Any:
-    """The mean of the derivative of log Gamma(x + 1/2) / Gamma(x) between x and x + change.
+    """Return the mean derivative of log(Gamma(x + 1/2) / Gamma(x)) from x to x + change.
 
     A difference of two values of that logarithm, divided by a small change, cancels; the mean of
     the derivative does not. Numpy arrays, with changes well below x.

@@ -269,7 +269,7 @@ def crps_gev(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of generalised extreme value distributions, elementwise.
+    """Return the CRPS of generalised extreme value distributions, elementwise.
 
     The closed form of Friederichs & Thorarinsdottir (2012, doi:10.1002/env.2176), arranged so
     that nothing cancels near shape 0 (relative error below 1e-12), and continued through shape 1,

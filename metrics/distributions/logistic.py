@@ -61,7 +61,7 @@ def _quantile(ops: Any, mu: Any, sigma: Any, p: Any) -> Any:
 
 
 def _variance_censored(ops: Any, *arguments: Any) -> Any:
-    """Var Y, from mu, sigma, lower and upper."""
+    """Return Var Y, from mu, sigma, lower and upper."""
     mu, sigma, _, _ = arguments
     s = censored.standard(ops, (*arguments, mu))
     on_a, on_b = ops.expit(s.lower), ops.expit(-s.upper)
@@ -73,7 +73,7 @@ def _variance_censored(ops: Any, *arguments: Any) -> Any:
 
 
 def _variance_truncated(ops: Any, *arguments: Any) -> Any:
-    """Var Y, from mu, sigma, lower and upper."""
+    """Return Var Y, from mu, sigma, lower and upper."""
     mu, sigma, a, b = arguments
     s = truncated.standard(ops, shape, (*arguments, ops.minimum(ops.maximum(mu, a), b)))
     window = s.window
@@ -159,7 +159,7 @@ def crps_logistic(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of logistic distributions, elementwise.
+    """Return the CRPS of logistic distributions, elementwise.
 
     With z = (y - mu) / sigma and F(z) = 1 / (1 + exp(-z)) it is sigma [z - 2 log F(z) - 1]
     (Taillardat et al. 2016, doi:10.1175/MWR-D-15-0260.1, table A1; Jordan, Krueger & Lerch 2019,
@@ -208,7 +208,7 @@ def crps_truncated_logistic(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of logistic distributions truncated to an interval, elementwise.
+    """Return the CRPS of logistic distributions truncated to an interval, elementwise.
 
     The forecast is that of a logistic variable given that it lies in [lower, upper] (for lower = 0
     Scheuerer & Moeller 2015, doi:10.1214/15-AOAS843, and Taillardat et al. 2016,
@@ -265,7 +265,7 @@ def crps_censored_logistic(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of logistic distributions censored at an interval's ends, elementwise.
+    """Return the CRPS of logistic distributions censored at an interval's ends, elementwise.
 
     The form of `crps_censored_normal` with V(x) = log(1 + exp(x)) - F(x) - x F(x)^2 and
     F(x) = 1 / (1 + exp(-x)) (Jordan, Krueger & Lerch 2019, doi:10.18637/jss.v090.i12,

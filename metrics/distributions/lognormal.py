@@ -16,7 +16,7 @@ _MOST, _MOST_SIGMA = 37.0, 1e160
 
 
 def _standardised(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, Any]:
-    """(log y - mu) / sigma, far below for y <= 0, its limit where sigma is 0; and log y - mu."""
+    """Return (log y - mu) / sigma (a large negative z for y <= 0) and log y - mu."""
     there = y > 0
     d = ops.log(ops.where(there, y, ops.full_like(y, 1.0))) - mu
     none = sigma == 0
@@ -28,12 +28,12 @@ def _standardised(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _mills(ops: Any, x: Any) -> Any:
-    """(1 - Phi(x)) / phi(x); x is no further below 0 than exp can follow."""
+    """Return Mills' ratio (1 - Phi(x)) / phi(x), for x at which it does not overflow."""
     return ops.erfcx(ops.maximum(x, -_MOST) * _BY_ROOT_2) * math.sqrt(0.5 * math.pi)
 
 
 def _partial_mean(ops: Any, mu: Any, sigma: Any, y: Any, z: Any) -> Any:
-    """E[Y; Y <= y] = M Phi(z - sigma), M the mean: y phi(z) R(sigma - z), as M may overflow."""
+    """Return E[Y; Y <= y] = M Phi(z - sigma) as y phi(z) R(sigma - z) (M may overflow)."""
     inside = sigma > z
     positive = ops.where(inside & (y > 0), y, ops.full_like(y, 0.0))
     gap = ops.where(inside, sigma - z, ops.full_like(z, 1.0))
@@ -43,7 +43,7 @@ def _partial_mean(ops: Any, mu: Any, sigma: Any, y: Any, z: Any) -> Any:
 
 
 def _narrow(ops: Any, mu: Any, sigma: Any, y: Any, z: Any, d: Any) -> Any:
-    """The CRPS for a small sigma, of which all terms are as small: those of 1 are left out.
+    """Return the CRPS for a small sigma, in terms that are all of the order of sigma.
 
     With m = exp(mu): |y - m| erf(|z| / sqrt(2)) + m [2 (Phi(z) - Phi(z - sigma)) - erf(sigma / 2)
     - (M / m - 1) (2 Phi(z - sigma) - 1 + erf(sigma / 2))]; the difference of Phi is a quadrature.
@@ -62,7 +62,7 @@ def _narrow(ops: Any, mu: Any, sigma: Any, y: Any, z: Any, d: Any) -> Any:
 
 
 def _wide(ops: Any, mu: Any, sigma: Any, y: Any, z: Any) -> Any:
-    """The CRPS for any other sigma; Phi(-sigma / sqrt(2)) times the mean is an erfcx."""
+    """Return the CRPS for other sigma; Phi(-sigma / sqrt(2)) times the mean is an erfcx."""
     outer = ops.exp(mu + 0.25 * sigma * sigma + ops.log(ops.erfcx(0.5 * sigma)))
     above = ops.where(y == 0, y, y * ops.erf(z * _BY_ROOT_2))
     beyond = 2 * _partial_mean(ops, mu, sigma, y, z)
@@ -101,7 +101,7 @@ def _partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
 
 
 def _finite(ops: Any, sigma: Any) -> Any:
-    """Sigma, of which only the order matters where its square overflows."""
+    """Clip sigma where its square would overflow."""
     return ops.where(sigma > _MOST_SIGMA, ops.full_like(sigma, _MOST_SIGMA), sigma)
 
 
@@ -185,13 +185,13 @@ def crps_lognormal(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of log-normal distributions, elementwise.
+    """Return the CRPS of log-normal distributions, elementwise.
 
     With z = (log y - mu) / sigma: y (2 Phi(z) - 1) - 2 exp(mu + sigma^2 / 2)
     [Phi(z - sigma) + Phi(sigma / sqrt(2)) - 1] (Baran & Lerch 2015, doi:10.1002/qj.2521);
     Phi(z) is 0 for y <= 0. The bracket cancels at large sigma, all of it at small sigma: it is
-    computed by scaled complementary error functions above 1/2, and by differences that are of the
-    size of sigma below. Gradients of tensors are analytic, and finite where the score is, at
+    computed by scaled complementary error functions for sigma above 1/2, and below by differences
+    of the order of sigma. Gradients of tensors are analytic, and finite where the score is, at
     sigma = 0 too; where it overflows, it is inf.
 
     Args:

@@ -12,7 +12,7 @@ from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.distributions.formula import NUMPY
 
 _ROOT_2_BY_PI = math.sqrt(2 / math.pi)
-_FAR = 40.0  # a z beyond which the normal distribution has nothing left
+_FAR = 40.0  # a z beyond which 1 - Phi(z) is 0 in float64
 _OFF = 1e-5  # how far a sum of weights may be from 1
 
 
@@ -28,35 +28,36 @@ def crps_normal_mixture(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of mixtures of normal distributions.
+    """Return the CRPS of mixtures of normal distributions.
 
     sum_i w_i A(y - mu_i, sigma_i) - 1/2 sum_ij w_i w_j A(mu_i - mu_j, hypot(sigma_i, sigma_j)),
     where A(d, s) = d (2 Phi(d / s) - 1) + 2 s phi(d / s) is E|d + s Z| (Grimit et al. 2006,
     doi:10.1256/qj.05.235). It is computed in float64 as 1/2 sum_ij w_i w_j (A_i + A_j - A_ij),
     which is the same for weights of sum 1, and of which no term is negative: the two sums cancel
     where a far component has a small share. Gradients by the weights differ by a constant from
-    those of the first form. The mean |y - mu_i| less half the mean difference of the components at
-    points where all sigma are 0. Gradients of tensors are finite for every sigma >= 0.
+    those of the first form. Where all sigma are 0 it is the weighted mean of |y - mu_i| less half
+    the mean absolute difference of the components. Gradients of tensors are finite for every
+    sigma >= 0.
 
     Args:
         mu: means of the components; any shape with a component axis.
-        sigma: their standard deviations, 0 or more, alike.
-        component_weights: their shares, 0 or more with sum 1; alike, or of the component axis
-            alone (for DataArrays: that dimension).
+        sigma: their standard deviations, 0 or more, same shape.
+        component_weights: weights of the components, 0 or more with sum 1; same shape, or with the
+            component axis only (for DataArrays: that dimension).
         y: observations, without the component axis.
         component_dim: the component axis of mu and sigma: a number for arrays, a name for
             DataArrays. Memory and time grow with the square of the components.
         dim: dimensions of a weighted mean; None for the scores of the points.
         weights: of the mean.
         nan: "propagate" or "omit", in the mean.
-        check: refuse a negative sigma and weights that are no shares.
+        check: True to refuse a negative sigma, negative weights or weights whose sum is not 1.
 
     Returns:
         The scores, in the unit of `mu`, as an array of the input's type.
 
     Raises:
-        ArgumentError: a negative sigma, weights that are no shares (on lazy arrays when
-            computed), arrays that do not match.
+        ArgumentError: a negative sigma, negative weights or weights whose sum is not 1 (on lazy
+            arrays when computed), arrays that do not match.
     """
     shares_dim = 0 if getattr(component_weights, "ndim", 1) == 1 and isinstance(
         component_dim, int
@@ -94,7 +95,7 @@ _SCORE = Score("crps", "continuous ranked probability score", _on_numpy, _on_ten
 
 
 def _mixed(ops: Any, mu: Any, sigma: Any, shares: Any, y: Any) -> Any:
-    """The score; components first.
+    """Return the score, with the component axis first.
 
     A difference of the two means of distances cancels where a far component has a small share;
     here each pair adds w_i w_j (A_i + A_j - A_ij) / 2 >= 0, with A = |d| + s a(|d| / s), so that
@@ -118,7 +119,7 @@ def _mixed(ops: Any, mu: Any, sigma: Any, shares: Any, y: Any) -> Any:
 
 
 def _hypotenuse(ops: Any, a: Any, b: Any) -> Any:
-    """The root of a^2 + b^2 without their squares, which overflow; its gradient at 0 is 0."""
+    """Return sqrt(a^2 + b^2) without overflow; its gradient at 0 is 0."""
     larger = ops.where(a > b, a, b)
     smaller = ops.where(a > b, b, a)
     none = larger == 0
@@ -127,7 +128,7 @@ def _hypotenuse(ops: Any, a: Any, b: Any) -> Any:
 
 
 def _overlap(ops: Any, d: Any, s: Any) -> Any:
-    """(E|d + s Z| - |d|) / s, which is 2 phi(z) - 2 z (1 - Phi(z)) at z = |d| / s; 0 far out."""
+    """Return (E|d + s Z| - |d|) / s = 2 phi(z) - 2 z (1 - Phi(z)) at z = |d| / s."""
     size = ops.abs(d)
     far = (size > _FAR * s) | (s == 0)
     z = ops.where(far, ops.full_like(s, 0.0), size) / ops.where(far, ops.full_like(s, 1.0), s)
@@ -137,7 +138,7 @@ def _overlap(ops: Any, d: Any, s: Any) -> Any:
 
 
 def check_components(sigma: Any, shares: Any) -> None:
-    """Refuse what defines no mixture.
+    """Refuse invalid standard deviations or weights of a mixture.
 
     Raises:
         ArgumentError: a negative sigma, or weights that are negative or do not add up to 1.

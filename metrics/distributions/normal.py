@@ -30,7 +30,7 @@ def crps_normal(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of normal distributions, elementwise.
+    """Return the CRPS of normal distributions, elementwise.
 
     With z = (y - mu) / sigma it is sigma [z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)] (Gneiting
     et al. 2005, doi:10.1175/MWR2904.1, eq. 5), and |y - mu| at sigma = 0. NaN propagates.
@@ -44,10 +44,10 @@ def crps_normal(
             coordinates. Plain numbers are accepted for each of the three.
         dim: dimensions of a weighted mean (axis numbers, or names for DataArrays; "all"); None
             for the scores of the points.
-        weights: of the mean, what broadcasts to the scores.
+        weights: weights of the mean, which broadcast to the scores.
         nan: "propagate", or "omit" to leave NaN scores out of the mean.
-        check: refuse a negative sigma. A training loss whose sigma comes from a head that cannot
-            be negative passes False: the check waits for the GPU.
+        check: True to refuse a negative sigma. A training loss whose head guarantees sigma >= 0
+            passes False: the check synchronises with the GPU.
 
     Returns:
         The scores, in the unit of `mu`, as an array of the input's type.
@@ -68,7 +68,7 @@ def crps_normal(
 
 
 def standardised(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    """Distance in units of sigma; far outside where sigma is 0, and 0 if the distance is too."""
+    """Return (y - mu) / sigma; where sigma is 0, its limit, or 0 if the distance is 0 too."""
     far = 1e3 * ops.sign(y - mu)
     divisor = ops.where(sigma == 0, ops.full_like(sigma, 1.0), sigma)
     return ops.where(sigma == 0, far, (y - mu) / divisor)
@@ -123,7 +123,7 @@ def _of_family(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """The CRPS called like a `Formula`."""
+    """Return the CRPS, with the signature of a `Formula`."""
     score = crps_normal(mu, sigma, y, check=check)
     if isinstance(score, xr.DataArray):
         score.attrs["family"] = "normal"
@@ -136,10 +136,10 @@ class Normal(ClosedForm, kind="normal"):
 
     Args:
         mu: mean, (..., H, W), target units.
-        sigma: standard deviation, at least 0, likewise. At 0 the distribution is the value `mu`
-            itself.
-        positive: whether the maker guarantees that no sigma is negative, so that `crps` does not
-            check (on a GPU a check waits for all work before it).
+        sigma: standard deviation, 0 or more, same shape and units. At 0 the distribution is the
+            point mass at `mu`.
+        positive: True if the caller guarantees that no sigma is negative, so that `crps` does not
+            check (a check synchronises with the GPU).
 
     Examples:
         >>> import numpy as np
@@ -169,7 +169,7 @@ class Normal(ClosedForm, kind="normal"):
     censored_as = "censored_normal"
 
     def crps(self, y: Any) -> Any:
-        """CRPS in closed form, see `crps_normal`.
+        """Return the CRPS in closed form, by `crps_normal`.
 
         Raises:
             ArgumentError: a negative sigma, unless `positive`.
@@ -183,7 +183,7 @@ class Normal(ClosedForm, kind="normal"):
         return crps_normal(mu, sigma, y, check=not self.positive)
 
     def log_score(self, y: Any) -> Any:
-        """Minus the logarithm of the density; of numpy arrays infinite where sigma is 0."""
+        """Return minus the logarithm of the density; infinite for numpy arrays where sigma is 0."""
         if self.ops is not NUMPY:
             return self._result("log_score", y)
         on_numpy.check_sigma(np.asarray(self.sigma))
@@ -193,7 +193,7 @@ class Normal(ClosedForm, kind="normal"):
         return np.where(sigma == 0, np.where(y == mu, -inf, inf), score)
 
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
-        """In closed form, see `ens10.metrics.twcrps_normal`."""
+        """Return the threshold-weighted CRPS in closed form, by `twcrps_normal`."""
         from ens10.metrics.weighted import twcrps_normal
 
         check = not self.positive
@@ -201,29 +201,29 @@ class Normal(ClosedForm, kind="normal"):
 
     @property
     def mean(self) -> Any:
-        """`mu`, NaN where sigma is."""
+        """Return `mu`, NaN where sigma is NaN."""
         return self.ops.where(self.ops.isnan(self.sigma), float("nan"), self.mu)
 
     @property
     def variance(self) -> Any:
-        """The square of sigma, of numpy arrays in float64."""
+        """Return the square of sigma, in float64 for numpy arrays."""
         if self.ops is NUMPY:
             return np.square(self.sigma, dtype=np.float64)
         return self.sigma.square()
 
     @property
     def std(self) -> Any:
-        """`sigma`."""
+        """Return `sigma`."""
         return self.sigma
 
     def cdf(self, y: Any) -> Any:
-        """Phi((y - mu) / sigma); a step at `mu` where sigma is 0."""
+        """Return Phi((y - mu) / sigma); a step at `mu` where sigma is 0."""
         ops = self.ops
         level = _cdf(ops, self.mu, self.sigma, self._field_of(y))
         return ops.where((self.sigma == 0) & (y == self.mu), 1.0, level)
 
     def above(self, threshold: Any) -> Any:
-        """Phi((mu - threshold) / sigma), which keeps its digits far above mu."""
+        """Return Phi((mu - threshold) / sigma), which is accurate far above mu."""
         ops, at = self.ops, self._field_of(threshold)
         level = _cdf(ops, at, self.sigma, self.mu)
         return ops.where((self.sigma == 0) & (self.mu == at), 0.0, level)
@@ -234,7 +234,7 @@ class Normal(ClosedForm, kind="normal"):
         return _shifted(self.ops, self.mu, self.sigma, z)
 
     def sample(self, n: int, generator: Any = None) -> Any:
-        """Draws that are independent between grid points, (..., n, H, W)."""
+        """Return samples that are independent between grid points, (..., n, H, W)."""
         ops = self.ops
         if ops is NUMPY:
             return super().sample(n, generator)
@@ -265,7 +265,7 @@ def crps_truncated_normal(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of normal distributions truncated to an interval, elementwise.
+    """Return the CRPS of normal distributions truncated to an interval, elementwise.
 
     The forecast is that of a normal variable given that it lies in [lower, upper]: with
     z = (y - mu) / sigma, l and u likewise, and P = Phi(u) - Phi(l), for y between the bounds,
@@ -289,8 +289,8 @@ def crps_truncated_normal(
             None for the scores of the points.
         weights: of the mean.
         nan: "propagate" or "omit", in the mean.
-        check: refuse a negative sigma and bounds that are not in order. A training loss whose
-            head guarantees the domain passes False: looking waits for the device.
+        check: True to refuse a negative sigma and lower >= upper. A training loss whose head
+            guarantees the domain passes False: the check synchronises with the GPU.
 
     Returns:
         The scores, in the unit of `mu`, as an array of the input's type.
@@ -325,7 +325,7 @@ def crps_censored_normal(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of normal distributions censored at an interval's ends, elementwise.
+    """Return the CRPS of normal distributions censored at an interval's ends, elementwise.
 
     The forecast is that of a normal variable moved to the nearest bound, which has a point mass:
     with z = (y - mu) / sigma and l, u likewise, for y between the bounds,

@@ -1,4 +1,4 @@
-"""A forecast that is known at some quantiles."""
+"""A forecast given by its quantiles at some levels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,48 +23,48 @@ _VALUES = {"values": Parameter(core_dim="quantile", long_name="quantiles of the 
 
 
 class StoredAsQuantiles(Distribution):
-    """A distribution of which a Dataset holds the quantiles at `LEVELS`, 1 % to 99 %.
+    """A distribution that a Dataset stores as its quantiles at `LEVELS`, 1 % to 99 %.
 
-    Scored from there (`ens10.metrics.score_states`), its CRPS is 0.05 to 0.08 % above that of the
-    distribution itself: each level stands for its nearest probabilities, and the first and last
-    quantile for the tails.
+    The CRPS of the stored quantiles (`ens10.metrics.score_states`) is 0.05 to 0.08 % larger than
+    that of the distribution: each level represents its nearest probabilities, and the first and
+    last quantile the tails.
     """
 
     kind = "quantiles"
 
     def variables(self) -> dict[str, Any]:
-        """`values`, the quantiles at `LEVELS`, (..., 99, H, W)."""
+        """Return `values`, the quantiles at `LEVELS`, (..., 99, H, W)."""
         return {"values": self.ops.moveaxis(self.quantile(np.array(LEVELS)), 0, CORE)}
 
     def core_coordinates(self) -> dict[str, Sequence[float]]:
-        """The probabilities of the quantiles."""
+        """Return the probabilities of the quantiles."""
         return {"quantile": LEVELS}
 
     @classmethod
     def core_dims(cls) -> tuple[str, ...]:
-        """The dimension of the quantiles."""
+        """Return the dimension of the quantiles."""
         return ("quantile",)
 
     def variable_attributes(self, name: str, units: str) -> dict[str, str]:
-        """Attributes of the quantiles."""
+        """Return the attributes of the quantiles."""
         return {"units": units, "long_name": _VALUES[name].long_name}
 
 
 @dataclass(eq=False)
 class Quantiles(StoredAsQuantiles, kind="quantiles"):
-    """The distribution whose quantile function is linear between some levels.
+    """The distribution whose quantile function is linear between the given levels.
 
-    Beyond the outermost levels it is constant, so that the first and last value have the
-    probabilities of the tails.
+    Beyond the outermost levels the quantile function is constant: the first and last value are
+    point masses with the probabilities of the tails.
 
     Args:
-        values: quantiles that do not fall along their axis, (..., Q, H, W), target units.
-        levels: their probabilities, rising, inside (0, 1).
-        rule: of `crps`: "linear", exact for this distribution, or "nearest", in which each level
-            stands for the probabilities nearest to it. Stores are scored by the latter.
+        values: quantiles, non-decreasing along their axis, (..., Q, H, W), target units.
+        levels: their probabilities, ascending, inside (0, 1).
+        rule: rule of `crps`: "linear", exact for this distribution, or "nearest", in which each
+            level represents the probabilities nearest to it. Stores are scored by "nearest".
 
     Raises:
-        ArgumentError: other dimensions, or levels that do not fit or do not rise.
+        ArgumentError: wrong dimensions, or levels that do not fit or do not ascend.
     """
 
     values: Any
@@ -89,19 +89,19 @@ class Quantiles(StoredAsQuantiles, kind="quantiles"):
     def from_variables(
         cls, variables: Mapping[str, Any], coordinates: Mapping[Any, Any]
     ) -> "Quantiles":
-        """See `Distribution.from_variables`."""
+        """Build the distribution from a Dataset's quantiles (..., Q, H, W) and their levels."""
         return cls(variables["values"], np.asarray(coordinates["quantile"]).tolist(), "nearest")
 
     def variables(self) -> dict[str, Any]:
-        """`values`."""
+        """Return the variable `values`."""
         return {"values": self.values}
 
     def core_coordinates(self) -> dict[str, Sequence[float]]:
-        """The probabilities of the quantiles."""
+        """Return the probabilities of the quantiles."""
         return {"quantile": self.levels}
 
     def crps(self, y: Any) -> Any:
-        """CRPS of exactly this distribution (see `ens10.metrics.crps_quantiles`), or `rule`'s."""
+        """Return the CRPS by the chosen rule; "linear" is exact, as in `crps_quantiles`."""
         if self.rule == "linear":
             from ens10.metrics.calibration import crps_quantiles
 
@@ -118,14 +118,14 @@ class Quantiles(StoredAsQuantiles, kind="quantiles"):
 
     @property
     def _shares(self) -> tuple[Any, float, float]:
-        """Widths of the probability between the levels, (Q - 1, 1, 1), and of both tails."""
+        """Return the probabilities between the levels, (Q - 1, 1, 1), and those of both tails."""
         p = np.array(self.levels)
         between = self.ops.cast(np.diff(p)[:, None, None], self.values)
         return between, float(p[0]), float(1 - p[-1])
 
     @property
     def mean(self) -> Any:
-        """Integral of the quantile function."""
+        """Return the mean, the integral of the quantile function."""
         between, first, last = self._shares
         x = self.values
         inner = 0.5 * between * (x[..., 1:, :, :] + x[..., :-1, :, :])
@@ -133,7 +133,7 @@ class Quantiles(StoredAsQuantiles, kind="quantiles"):
 
     @property
     def std(self) -> Any:
-        """Standard deviation."""
+        """Return the standard deviation."""
         between, first, last = self._shares
         x = self.values - self.mean[..., None, :, :]
         low, high = x[..., :-1, :, :], x[..., 1:, :, :]
@@ -142,7 +142,7 @@ class Quantiles(StoredAsQuantiles, kind="quantiles"):
         return self.ops.sqrt(inner.sum(axis=CORE) + tails)
 
     def cdf(self, y: Any) -> Any:
-        """Linear between the quantiles, 0 below and 1 from the last one on."""
+        """Return the cdf: linear between the quantiles, 0 below the first, 1 from the last on."""
         ops, x, at = self.ops, self.values, self._field_of(y)
         low, high = x[..., :-1, :, :], x[..., 1:, :, :]
         between, first, _ = self._shares
@@ -154,7 +154,7 @@ class Quantiles(StoredAsQuantiles, kind="quantiles"):
         return ops.where(ops.isnan(x.sum(axis=CORE)), float("nan"), share)
 
     def quantile(self, q: Any) -> Any:
-        """Linear between the levels; the outermost values beyond them."""
+        """Return quantiles: linear between the levels, and the outermost values beyond them."""
         ops, p = self.ops, self.probabilities(q)
         ranked = ops.moveaxis(self.values, CORE, 0)
         levels = ops.double_like(np.array(self.levels), self.values)
@@ -167,7 +167,7 @@ class Quantiles(StoredAsQuantiles, kind="quantiles"):
         return ranked[above - 1] + share * (ranked[above] - ranked[above - 1])
 
     def sample(self, n: int, generator: Any = None) -> Any:
-        """Draws that are independent between grid points, (..., n, H, W)."""
+        """Return samples that are independent between grid points, (..., n, H, W)."""
         ops = self.ops
         p = draws_last(ops, self._random_levels(n, generator))
         levels = ops.double_like(np.array(self.levels), self.values)
@@ -179,7 +179,7 @@ class Quantiles(StoredAsQuantiles, kind="quantiles"):
         return low + ops.cast(share, low) * (high - low)
 
     def ranks(self, y: Any, statistics: Mapping[str, Any]) -> tuple[Any, Any, Any]:  # noqa: ARG002
-        """See `Distribution.ranks`."""
+        """Return the counts of quantiles below and equal to `y`, and the rank probabilities."""
         at = y[..., None, :, :]
         below = (self.values < at).sum(axis=CORE, dtype=np.int32)
         equal = (self.values == at).sum(axis=CORE, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Distributions by the name of their kind, as stores and configurations write it."""
+"""Look up distributions by the name of their kind, as written in stores and configurations."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -21,14 +21,14 @@ def _import_all() -> None:
 
 
 def kinds() -> list[str]:
-    """The names of all kinds, the commonest ones first."""
+    """Return the names of all kinds, the most common ones first."""
     _import_all()
     first = [kind for kind in ("normal", "ensemble", "quantiles") if kind in CLASSES]
     return first + sorted(CLASSES.keys() - set(first))
 
 
 class _Families(Mapping[str, type[ClosedForm]]):
-    """Kind to class, of the distributions with closed forms."""
+    """Mapping from kind to class, for the distributions with closed forms."""
 
     def __getitem__(self, name: str) -> type[ClosedForm]:
         return _closed_forms()[name]
@@ -49,7 +49,7 @@ FAMILIES: Mapping[str, type[ClosedForm]] = _Families()
 
 
 def distribution_class(kind: str) -> type[Distribution]:
-    """The class of a kind.
+    """Return the class of a kind.
 
     Raises:
         UnknownNameError: there is none of that name.
@@ -67,15 +67,15 @@ def location_scale(
     upper: Any = math.inf,
     df: Any = math.inf,
 ) -> ClosedForm:
-    """A location-scale distribution by the name of its kind.
+    """Build a location-scale distribution by the name of its kind.
 
     Args:
         kind: one of `location_scale_kinds`.
         mu: location of the distribution without bounds, (..., H, W), target units.
-        sigma: its scale, above 0, which is not checked, likewise.
+        sigma: its scale, above 0 (not checked), same shape and units.
         lower: lower bound of a bounded family, target units.
         upper: upper bound.
-        df: degrees of freedom of a Student's t, above 1/2 for a finite CRPS.
+        df: degrees of freedom of a Student's t; for a finite CRPS above 1/2, above 1 if bounded.
 
     Raises:
         UnknownNameError: an unknown kind.
@@ -91,25 +91,25 @@ def location_scale(
 
 
 def location_scale_kinds() -> tuple[str, ...]:
-    """Kinds of a location and a scale, and of bounds and degrees of freedom at most."""
+    """Return the kinds with a location and a scale, with or without bounds and `df`."""
     options = {"mu", "sigma", "lower", "upper", "df"}
     parameters = {k: cls.parameters for k, cls in FAMILIES.items()}
     return tuple(k for k, p in parameters.items() if set(p) <= options and p["mu"].unit == "target")
 
 
 def kind_of(forecast: xr.Dataset | xr.DataArray, argument: str = "forecast") -> type[Distribution]:
-    """The class of the distributions that a Dataset of a forecast holds.
+    """Return the class of a forecast Dataset, from its attribute `forecast_kind`.
 
     Args:
-        forecast: with the attribute `forecast_kind`.
+        forecast: Dataset with the attribute `forecast_kind`.
         argument: name of the caller's argument, for the message.
 
     Raises:
-        ArgumentError: no Dataset, or one without the attribute `forecast_kind`.
+        ArgumentError: not a Dataset, or one without the attribute `forecast_kind`.
         UnknownNameError: a `forecast_kind` that is not known.
     """
     if not isinstance(forecast, xr.Dataset):
-        what = f"a Dataset is wanted, not a {type(forecast).__name__}"
+        what = f"expected a Dataset, not a {type(forecast).__name__}"
         raise ArgumentError(argument, what, "Variables of each kind: ens10.metrics.score_states")
     attribute = "attrs['forecast_kind']"
     name = str(forecast.attrs.get("forecast_kind", ""))

@@ -1,8 +1,8 @@
-"""A forecast that is a monotone spline of a normal distribution.
+"""A forecast distribution given by a monotone spline transformation of a normal variable.
 
-The spline is rational-quadratic, the identity outside an interval (Durkan et al. 2019,
-arXiv:1906.04032, eqs. 4-8). One of K pieces is given by its knots: x and y (..., K + 1, H, W),
-rising, with the same first and last value in both, and slopes above 0 at the knots, 1 at both ends.
+The spline is rational-quadratic, and the identity outside an interval (Durkan et al. 2019,
+arXiv:1906.04032, eqs. 4-8). A spline of K pieces is given by its knots x and y (..., K + 1, H, W),
+both ascending with the same first and last value, and positive slopes at the knots, 1 at both ends.
 """
 
 import math
@@ -23,7 +23,7 @@ _KNOTS = Parameter(unit="1", core_dim="knot")
 
 
 class Piece(NamedTuple):
-    """One piece of the spline at each point: its corner, size and slopes at both ends."""
+    """One piece of the spline at each point: lower-left corner, size and slopes at both ends."""
 
     x: Any
     y: Any
@@ -33,20 +33,20 @@ class Piece(NamedTuple):
     next_slope: Any
 
     def value(self, share: Any) -> Any:
-        """The value at x + share * width, of a share in [0, 1]."""
+        """Return the spline at x + share * width, for a share in [0, 1]."""
         s, rest = self.height / self.width, share * (1 - share)
         top = self.height * (s * share**2 + self.slope * rest)
         return self.y + top / (s + (self.next_slope + self.slope - 2 * s) * rest)
 
     def derivative(self, share: Any) -> Any:
-        """Slope of the spline at x + share * width."""
+        """Return the slope of the spline at x + share * width."""
         s, rest = self.height / self.width, share * (1 - share)
         top = self.next_slope * share**2 + 2 * s * rest + self.slope * (1 - share) ** 2
         below = s + (self.next_slope + self.slope - 2 * s) * rest
         return s**2 * top / below**2
 
     def share(self, y: Any) -> Any:
-        """The share at which the spline is y, within the piece; 0 or 1 outside."""
+        """Return the share at which the spline equals y within the piece; 0 or 1 outside."""
         s, up = self.height / self.width, _positive(y - self.y)
         bent = self.next_slope + self.slope - 2 * s
         a = self.height * (s - self.slope) + up * bent
@@ -60,14 +60,14 @@ class Piece(NamedTuple):
 
 
 class Spline(NamedTuple):
-    """The knots, each (..., K + 1, H, W)."""
+    """A monotone spline T, given by its knots, each (..., K + 1, H, W)."""
 
     x: Any
     y: Any
     slopes: Any
 
     def pieces(self) -> Piece:
-        """All pieces, each part (..., K, H, W)."""
+        """Return all pieces, each part (..., K, H, W)."""
         x, y, slopes = self
         return Piece(
             x[..., :-1, :, :],
@@ -79,13 +79,13 @@ class Spline(NamedTuple):
         )
 
     def piece_at(self, knots: Any, values: Any) -> Piece:
-        """The piece between whose `knots` each of `values` (..., H, W) lies."""
+        """Return the piece that contains each of `values` (..., H, W), given `knots`."""
         inner = knots[..., 1:-1, :, :] <= values[..., None, :, :]
         place, ops = inner.sum(axis=CORE)[..., None, :, :], ops_of(knots)
         return Piece(*(ops.take_along(part, place, CORE)[..., 0, :, :] for part in self.pieces()))
 
     def value(self, x: Any) -> Any:
-        """The spline at x (..., H, W)."""
+        """Return the spline at x (..., H, W)."""
         piece = self.piece_at(self.x, x)
         ops = ops_of(self.x)
         share = clipped(ops, (x - piece.x) / piece.width, 0.0, 1.0)
@@ -93,7 +93,7 @@ class Spline(NamedTuple):
         return ops.where(outside, x, piece.value(share))
 
     def inverse(self, y: Any) -> tuple[Any, Any]:
-        """Where the spline is y (..., H, W), and its slope there."""
+        """Return the x at which the spline equals y (..., H, W), and the slope there."""
         piece = self.piece_at(self.y, y)
         share = piece.share(y)
         outside, ops = (y <= self.y[..., 0, :, :]) | (y >= self.y[..., -1, :, :]), ops_of(y)
@@ -107,16 +107,17 @@ class SplineFlow(StoredAsQuantiles):
 
     arXiv:1906.04032. T is a monotone rational-quadratic spline of K pieces, the identity outside
     its first and last knot; density and quantiles are exact. The mean, the standard deviation and
-    the CRPS are the normal's, exact, and a correction by the integral of T(z) - z over the pieces,
-    by Gauss's rule with 8 nodes in each. With `SplineHead`'s outputs drawn from N(0, 0.5^2) its
-    error is below 1e-5 of sigma, from N(0, 1) below 1e-3, and 0.03 with all at their limits.
+    the CRPS are those of the normal distribution plus an integral of T(z) - z over the pieces, by
+    Gauss-Legendre quadrature with 8 nodes in each. For outputs of `SplineHead` drawn from
+    N(0, 0.5^2) the error is below 1e-5 sigma, from N(0, 1) below 1e-3 sigma, and 0.03 sigma with
+    all outputs at their limits.
 
     Args:
         mu: location, (..., H, W), target units.
         sigma: scale, above 0, (..., H, W), target units.
-        x: knots of z, rising, (..., K + 1, H, W).
-        y: values of T there, rising, the same as x at both ends.
-        slopes: of T there, above 0, and 1 at both ends.
+        x: knots of z, ascending, (..., K + 1, H, W).
+        y: values of T at the knots, ascending, the same as x at both ends.
+        slopes: slopes of T at the knots, above 0, and 1 at both ends.
 
     Raises:
         ArgumentError: shapes that differ.
@@ -148,7 +149,7 @@ class SplineFlow(StoredAsQuantiles):
         return Spline(self.x, self.y, self.slopes)
 
     def crps(self, y: Any) -> Any:
-        """CRPS, (..., H, W): that of the normal at T's inverse, and an integral over the pieces.
+        """Return the CRPS, (..., H, W): a closed form plus a quadrature over the pieces.
 
         With t = (y - mu) / sigma and T(u) = t it is sigma times 2 phi(u) + t (2 Phi(u) - 1) -
         1 / sqrt(pi) + 2 int (1{z > u} - Phi(z)) (T(z) - z) phi(z) dz. Its derivative by u is 0.
@@ -165,19 +166,19 @@ class SplineFlow(StoredAsQuantiles):
         return self.sigma * (normal + 2 * (self._integral(signed) + _rest(inside, u)))
 
     def log_score(self, y: Any) -> Any:
-        """Minus the logarithm of the density, exact, nats, (..., H, W)."""
+        """Return minus the logarithm of the density, exact, in nats, (..., H, W)."""
         z, slope = self._spline.inverse((y - self.mu) / self.sigma)
         log = self.ops.log
         return 0.5 * z**2 + 0.5 * math.log(math.tau) + log(slope) + log(self.sigma)
 
     @property
     def mean(self) -> Any:
-        """Expectation, by quadrature."""
+        """Return the expectation, by quadrature."""
         return self.mu + self.sigma * self._integral(lambda _, bend: bend)
 
     @property
     def std(self) -> Any:
-        """Standard deviation, by quadrature."""
+        """Return the standard deviation, by quadrature."""
         square = (
             1
             + self._integral(lambda z, bend: (2 * z + bend) * bend)
@@ -186,18 +187,18 @@ class SplineFlow(StoredAsQuantiles):
         return self.sigma * self.ops.sqrt(_positive(square))
 
     def cdf(self, y: Any) -> Any:
-        """Probability of a value of at most `y`: Phi(z) at the z with mu + sigma T(z) = y."""
+        """Return the probability of a value of at most `y`, Phi(z) with mu + sigma T(z) = y."""
         return self.ops.ndtr(self._spline.inverse((y - self.mu) / self.sigma)[0])
 
     def quantile(self, q: Any) -> Any:
-        """The value mu + sigma T(Phi^-1(q))."""
+        """Return the quantiles mu + sigma T(Phi^-1(q))."""
         p = self.probabilities(q)
         if p.ndim == 0:
             return self._at(p + 0 * self.like)
         return self.ops.stack([self._at(level + 0 * self.like) for level in p], 0)
 
     def _at(self, p: Any) -> Any:
-        """Quantiles at probabilities (..., *field)."""
+        """Return quantiles at probabilities (..., *field)."""
         if p.ndim > self.like.ndim:
             return self.ops.stack([self._at(one) for one in p], 0)
         # T is the identity at infinity too, where the pieces would give NaN
@@ -205,7 +206,7 @@ class SplineFlow(StoredAsQuantiles):
         return self.mu + self.sigma * self._spline.value(z)
 
     def _integral(self, of: Callable[[Any, Any], Any]) -> Any:
-        """Integral of of(z, T(z) - z) phi(z) over the pieces, (..., H, W)."""
+        """Integrate of(z, T(z) - z) phi(z) over the pieces, (..., H, W)."""
         pieces, total = self._spline.pieces(), 0.0 * self.mu
         for node, weight in zip(*_gauss(), strict=True):
             share = self.ops.full_like(pieces.x, node)
@@ -216,7 +217,7 @@ class SplineFlow(StoredAsQuantiles):
 
 
 def _rest(piece: Piece, u: Any) -> Any:
-    """Integral of (T(z) - z) phi(z) from u to the end of its piece, (..., H, W)."""
+    """Integrate (T(z) - z) phi(z) from u to the end of its piece, (..., H, W)."""
     start: Any = clipped(ops_of(u), (u - piece.x) / piece.width, 0.0, 1.0)
     total = 0.0 * u
     for node, weight in zip(*_gauss(), strict=True):
@@ -228,7 +229,7 @@ def _rest(piece: Piece, u: Any) -> Any:
 
 
 def _gauss() -> tuple[list[float], list[float]]:
-    """Nodes and weights of Gauss's rule on [0, 1]."""
+    """Return nodes and weights of Gauss-Legendre quadrature on [0, 1]."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     return (0.5 * nodes + 0.5).tolist(), (0.5 * weights).tolist()
 

@@ -225,7 +225,7 @@ def crps_student_t(
     nan: str = "propagate",
     check: bool = True,
 ) -> Any:
-    """CRPS of Student's t distributions with a location and a scale, elementwise.
+    """Return the CRPS of Student's t distributions with a location and a scale, elementwise.
 
     With z = (y - mu) / sigma, n = df: sigma [z (2 F(z) - 1) + 2 f(z) (n + z^2) / (n - 1)
     - 2 sqrt(n) / (n - 1) B(1/2, n - 1/2) / B(1/2, n/2)^2] (Jordan, Krueger & Lerch 2019,

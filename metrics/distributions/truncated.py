@@ -142,7 +142,7 @@ def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ..
 
 
 def mean(shape: Shape, ops: Any, *arguments: Any) -> Any:
-    """E Y, from mu, sigma, lower and upper."""
+    """Return E Y, from mu, sigma, lower and upper."""
     mu, sigma, a, b = arguments
     middle = ops.minimum(ops.maximum(mu, a), b)
     s = standard(ops, shape, (*arguments, middle))
@@ -152,7 +152,7 @@ def mean(shape: Shape, ops: Any, *arguments: Any) -> Any:
 
 
 def variance_normal(shape: Shape, ops: Any, *arguments: Any) -> Any:
-    """Var Y of a normal, from mu, sigma, lower and upper."""
+    """Return Var Y of a normal, from mu, sigma, lower and upper."""
     mu, sigma, a, b = arguments
     s = standard(ops, shape, (*arguments, ops.minimum(ops.maximum(mu, a), b)))
     return sigma**2 * (s.parts.square - s.parts.mean**2)

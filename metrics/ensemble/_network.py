@@ -1,4 +1,4 @@
-"""Sorting networks: the same exchanges whatever the numbers are, so that many points go at once."""
+"""Sorting networks: a fixed sequence of exchanges, so that many points are sorted at once."""
 
 from functools import lru_cache
 
@@ -8,14 +8,13 @@ import numpy.typing as npt
 
 @lru_cache(maxsize=64)
 def exchanges(n: int) -> npt.NDArray[np.int64]:
-    """Batcher's odd-even merge sort of n numbers (Knuth, Art of Computer Programming, 5.2.2 M).
+    """Return Batcher's odd-even merge sort of n numbers (Knuth, TAOCP, 5.2.2 M).
 
-    About n log2(n)^2 / 4 exchanges: more than the comparisons of a sort that branches, but each
+    It has about n log2(n)^2 / 4 exchanges, more than the comparisons of a branching sort, but each
     is two vector instructions for 8 or 16 points.
 
     Returns:
-        Shape (exchanges, 2): the place that gets the lower and the one that gets the higher
-        number, in order.
+        Shape (exchanges, 2): the positions of the lower and of the higher number, in order.
     """
     pairs = []
     p = 1 << max((n - 1).bit_length() - 1, 0)

@@ -28,7 +28,7 @@ class CompiledEnsemble(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, members: Tensor, y: Tensor, factor: float) -> Tensor:
-        """Scores (...), from members (M, ...) and y (...)."""
+        """Return scores (...), from members (M, ...) and y (...)."""
         ctx.save_for_backward(members, y)
         ctx.factor = factor
         from ens10.metrics.ensemble import loops  # numba is imported where it is used
@@ -75,7 +75,7 @@ class EagerEnsemble(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, members: Tensor, y: Tensor, factor: float) -> Tensor:
-        """Scores (...), from members (M, ...) and y (...)."""
+        """Return scores (...), from members (M, ...) and y (...)."""
         ctx.save_for_backward(members, y)
         ctx.factor = factor
         M = members.shape[0]
@@ -103,7 +103,7 @@ class EagerEnsemble(torch.autograd.Function):
 
 
 def _sorted(x: Tensor) -> Any:
-    """Order statistics, in the memory of x and one field more where there are few."""
+    """Return order statistics; small ensembles are sorted in place with one spare field."""
     if x.shape[0] > UNROLLED:
         return torch.sort(x, dim=0).values
     rows, spare = list(x), torch.empty_like(x[0])
@@ -115,7 +115,7 @@ def _sorted(x: Tensor) -> Any:
 
 
 def _counts(x: Tensor) -> Tensor:
-    """How many members are below less how many are above each; NaN is neither."""
+    """Return for each member the number of members below it less that above; NaN is neither."""
     M = x.shape[0]
     if M > UNROLLED:
         ranks = torch.arange(1 - M, M, 2, dtype=x.dtype, device=x.device)

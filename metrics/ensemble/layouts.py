@@ -1,4 +1,4 @@
-"""Arrays of any memory layout as few flat pieces, for compiled loops over contiguous numbers."""
+"""Split arrays of any memory layout into few flat pieces, for compiled contiguous loops."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -1,8 +1,8 @@
-"""Compiled CRPS of ensembles and its gradient, block by block of points in the nearest cache.
+"""Compiled CRPS of ensembles and its gradient, in blocks of points that fit the L1 cache.
 
-A block holds the members less the observation, one row a member. Rows are padded to a multiple of
-four, since four or eight rows at a time stay in the processor's registers. All inner loops run
-over points, at constant distances in memory, so that the compiler uses vector instructions. The
+A block contains the members less the observation, one row per member. Rows are padded to a
+multiple of four, so that four or eight rows at a time stay in the processor's registers. All inner
+loops run over points with constant stride, so that the compiler uses vector instructions. The
 interpreter lock is released; compiled code is cached on disk.
 """
 
@@ -110,8 +110,8 @@ def _crps(x, y, merges, factor, first, second):  # type: ignore[no-untyped-def]
         y: observations, (P,).
         merges: sorting network of the groups of four members.
         factor: of the spread term; None for the two terms.
-        first: (P,), written: scores, or mean distances.
-        second: (P,), written if there is no factor: spreads.
+        first: output, (P,): scores, or mean distances.
+        second: output without a factor, (P,): spreads.
     """
     M, P = x.shape
     kind, n = x.dtype.type, POINTS
@@ -158,7 +158,7 @@ def _count_four(x, four, count):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def _chain(x, count, grad, side, pair, by_x, by_y):  # type: ignore[no-untyped-def]
-    """Derivatives by one member, times `grad`; subtracted from those by y."""
+    """Compute the derivatives by one member, times `grad`, and subtract them from those by y."""
     kind = x.dtype.type
     for p in range(by_x.size):
         slope = kind(_side(x[p], kind(0))) * side - kind(count[p]) * pair
@@ -197,18 +197,18 @@ def _merges(M: int) -> npt.NDArray[np.int64]:
 
 
 def crps(x: Array, y: Any, factor: float) -> Array:
-    """CRPS of ensembles.
+    """Return the CRPS of ensembles.
 
     Args:
         x: members first, (M, ...), float32 or float64; any memory layout.
-        y: what broadcasts to (...), of the same dtype.
+        y: observations that broadcast to (...), of the same dtype.
         factor: the a of the spread term.
     """
     return _scores(x, y, factor)[0]
 
 
 def terms(x: Array, y: Any) -> tuple[Array, Array]:
-    """Mean of |x_i - y|, and 1 / M^2 times the sum over pairs of |x_i - x_j|; see `crps`."""
+    """Return the mean of |x_i - y|, and 1 / M^2 times the sum over pairs of |x_i - x_j|."""
     first, second = _scores(x, y, None)
     return first, second
 
@@ -228,7 +228,7 @@ def _scores(x: Array, y: Any, factor: float | None) -> list[Array]:
 
 
 def gradients(x: Array, y: Array, grad: Array, factor: float) -> tuple[Array, Array]:
-    """Derivatives of ensemble scores by members and observations, times `grad`.
+    """Return the derivatives of ensemble scores by members and observations, times `grad`.
 
     With M members sign(x_i - y) / M - factor / M^2 (members below x_i less members above), where
     equal members share their places; 0 where a NaN is.

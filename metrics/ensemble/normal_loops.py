@@ -89,7 +89,7 @@ def _gradients(mu, sigma, y, grad, by_mu, by_sigma):  # type: ignore[no-untyped-
 
 
 def _apply(loop: Any, arrays: tuple[Array, ...], results: int) -> list[Array]:
-    """Results of a loop over arrays of one shape, in their order in memory."""
+    """Run a loop over arrays of one shape in their memory order, and return the results."""
     axes = in_memory_order(arrays[0], arrays[0].ndim)
     arrays = tuple(a.transpose(axes) for a in arrays)
     out = [np.empty(arrays[0].shape, arrays[0].dtype) for _ in range(results)]
@@ -101,12 +101,12 @@ def _apply(loop: Any, arrays: tuple[Array, ...], results: int) -> list[Array]:
 
 
 def scores(mu: Array, sigma: Array, y: Array) -> tuple[Array, bool]:
-    """CRPS of normals of one shape and dtype, and whether some sigma is negative."""
+    """Return the CRPS of normals of one shape and dtype, and True if a sigma is negative."""
     (out,) = _apply(_scores, (mu, sigma, y), 1)
     return out, bool(sigma.size and (sigma < 0).any())
 
 
 def gradients(mu: Array, sigma: Array, y: Array, grad: Array) -> tuple[Array, Array]:
-    """Derivatives by mu (less those by y) and by sigma, times `grad`; all of one shape."""
+    """Return derivatives by mu (those by y are minus these) and sigma, times `grad`."""
     by_mu, by_sigma = _apply(_gradients, (mu, sigma, y, grad), 2)
     return by_mu, by_sigma

@@ -1,7 +1,7 @@
-"""Ensembles whose members have weights, or are missing here and there.
+"""CRPS of ensembles with member weights or missing members.
 
-A missing member is one of weight 0, and so is a member whose weight is missing; M equal members
-have the weights 1 / M: one formula for all. With weights w_i that sum to 1 the spread term is
+A missing member has weight 0, and so has a member whose weight is missing; M equal members have
+the weights 1 / M, so that one formula covers all. With weights w_i that sum to 1 the spread term is
 1/2 sum_ij w_i w_j |x_i - x_j|, and in sorted order the sum of gap_k W_k (1 - W_k), where W_k is
 the weight of the members below the gap: every term is positive, so nothing cancels.
 
@@ -19,22 +19,22 @@ from ens10.metrics._dispatch import Array
 
 
 def fair_share(estimator: str, alpha: float) -> float:
-    """How much of the spread term is the fair one: 0, 1 or alpha."""
+    """Return the share of the fair spread term: 0, 1 or alpha."""
     return {"plain": 0.0, "fair": 1.0}.get(estimator, alpha)
 
 
 def crps_weighted(
     members: Array, y: Array, weights: Any, *, estimator: str, alpha: float, skip: bool
 ) -> Array:
-    """CRPS of ensembles with weights, or without the members that are NaN or have a NaN weight.
+    """Return the CRPS of ensembles with weights, or without members with NaN value or weight.
 
     Args:
         members: (M, ...).
         y: (...).
-        weights: what broadcasts to members, in any scale; None for equal ones.
+        weights: weights that broadcast to members, of any scale; None for equal ones.
         estimator: "plain", "fair" or "almost_fair".
         alpha: share of the fair term in "almost_fair".
-        skip: leave out members that are NaN or whose weight is; otherwise the score is NaN.
+        skip: True to leave out members with NaN value or weight; otherwise the score is NaN.
 
     Returns:
         Scores, (...); NaN where no weight is left, or only one member's and the score is fair.

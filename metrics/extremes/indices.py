@@ -249,7 +249,8 @@ def sot(
         >>> from ens10.metrics import sot
         >>> levels = np.linspace(0, 1, 101)
         >>> climate, members = 270 + 20 * levels, np.full(10, 292.0)
-        >>> round(float(sot(members, climate, member_dim=0, quantile_dim=0, levels=levels)), 2)
+        >>> options = dict(level=90, member_dim=0, quantile_dim=0, levels=levels)
+        >>> round(float(sot(members, climate, **options)), 2)
         1.22
 
     Raises:

@@ -1,7 +1,7 @@
-"""Scores as figures that people look at: Datasets and DataArrays in, matplotlib figures out.
+"""Matplotlib figures of scores, from Datasets and DataArrays.
 
-They need the extra `plot`. Nothing here knows of windows or global state: a figure is saved with
-`figure.savefig(path)` and shown by a notebook as it is.
+They need the extra `plot`. No window or global state of pyplot is used: save a figure with
+`figure.savefig(path)`; a notebook displays it directly.
 """
 
 from ens10.extras import telling_extras

@@ -1,4 +1,4 @@
-"""A score card: skill of many things at once, with marks where it is significant."""
+"""A score card: a table of skill scores, with marks where they are significant."""
 
 import matplotlib as mpl
 import numpy as np
@@ -22,17 +22,17 @@ def score_card(
     label: str = "CRPSS (%)",
     limit: float | None = None,
 ) -> Figure:
-    """A table of skill scores: blue is better than the reference, red worse.
+    """Draw a table of skill scores: blue is better than the reference, red worse.
 
-    A triangle marks a cell whose confidence interval leaves out 0: up for better, down for worse.
+    A triangle marks a cell whose confidence interval excludes 0: up for better, down for worse.
 
     Args:
         skill: over two dimensions with coordinates (rows and columns), in percent; NaN for cells
             that were not scored.
-        lower: ends of the confidence intervals, alike.
-        upper: the same.
-        label: of the colour bar.
-        limit: the colours' end; None for a round number.
+        lower: lower confidence bounds, same shape.
+        upper: upper confidence bounds, same shape.
+        label: label of the colour bar.
+        limit: end of the colour scale; None for a round number.
 
     Raises:
         ArgumentError: other than two dimensions, or bounds that do not fit.
@@ -41,7 +41,7 @@ def score_card(
         raise ArgumentError("skill", f"expected rows and columns, got dimensions {skill.dims}")
     for name, bound in (("lower", lower), ("upper", upper)):
         if bound.dims != skill.dims or bound.shape != skill.shape:
-            raise ArgumentError(name, f"has {bound.dims} of {bound.shape}, skill is other")
+            raise ArgumentError(name, f"has {bound.dims} of {bound.shape}, unlike skill")
     values = skill.to_numpy().astype(np.float64)
     marks = np.where(lower.to_numpy() > 0, _BETTER, np.where(upper.to_numpy() < 0, _WORSE, ""))
     top = nice_limit(values[np.isfinite(values)], positive=True) if limit is None else limit

@@ -15,13 +15,13 @@ _ACROSS = 3
 
 
 def reliability_figure(diagrams: Mapping[str, xr.Dataset]) -> Figure:
-    """Observed frequency against forecast probability, a panel a forecast.
+    """Draw reliability diagrams, one panel per forecast.
 
     The bars are consistency bands: where a reliable forecast's points lie by chance. Below
-    each panel stands how often each probability was given.
+    each panel is a histogram of the forecast probabilities.
 
     Args:
-        diagrams: by title; Datasets of `ens10.metrics.events.reliability_diagram`, over `bin`.
+        diagrams: by title, Datasets of `ens10.metrics.events.reliability_diagram`, over `bin`.
 
     Raises:
         ArgumentError: no diagrams.
@@ -78,10 +78,10 @@ def _sharpness(axes: Axes, diagram: xr.Dataset) -> None:
 
 
 def roc_figure(curves: Mapping[str, xr.Dataset]) -> Figure:
-    """Hit rate against false alarm rate, a line a forecast, with the area below in the legend.
+    """Draw ROC curves, one line per forecast, with the area under the curve in the legend.
 
     Args:
-        curves: by name; Datasets of `ens10.metrics.events.roc_curve`, over `threshold`.
+        curves: by name, Datasets of `ens10.metrics.events.roc_curve`, over `threshold`.
 
     Raises:
         ArgumentError: no curves.

@@ -1,4 +1,4 @@
-"""Where the cells of a latitude-longitude grid lie on a map, and what the axes say."""
+"""Cell edges, column order and tick labels of a latitude-longitude grid on a map."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,10 @@ _MOST_TICKS = 7
 
 
 def cell_edges(centres: npt.ArrayLike, limit: float = np.inf) -> Floats:
-    """Edges of cells around their centres: half-way between them, cut at +-limit.
+    """Return the edges of cells: half-way between the centres, clipped at +-limit.
 
     Args:
-        centres: shape (n,), rising or falling, not necessarily evenly.
+        centres: shape (n,), ascending or descending, not necessarily evenly spaced.
         limit: 90 for latitudes.
 
     Returns:
@@ -29,7 +29,7 @@ def cell_edges(centres: npt.ArrayLike, limit: float = np.inf) -> Floats:
 
 
 def unwrapped(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], Floats]:
-    """The order of the columns from west to east, and their longitudes in that order.
+    """Return the order of the columns from west to east, and their longitudes in that order.
 
     A regional grid begins after the widest gap, wherever the meridians of 0 and 180 lie; a
     global one begins at 180 W.
@@ -38,7 +38,7 @@ def unwrapped(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], Floats]:
         longitude: shape (W,), degrees east, in [0, 360) or [-180, 180), in any order.
 
     Returns:
-        Indices and rising longitudes, each of shape (W,).
+        Indices and ascending longitudes, each of shape (W,).
     """
     east = np.mod(np.asarray(longitude, dtype=np.float64) + 180.0, 360.0) - 180.0
     order = np.argsort(east, kind="stable")
@@ -53,7 +53,7 @@ def unwrapped(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], Floats]:
 
 
 def degrees(value: float, names: str) -> str:
-    """A coordinate as a label, such as 30°N.
+    """Format a coordinate as a label, such as 30°N.
 
     Args:
         value: degrees north or east.
@@ -66,7 +66,7 @@ def degrees(value: float, names: str) -> str:
 
 
 def set_ticks(axes: Axes, x: Floats, y: Floats) -> None:
-    """Ticks at round degrees.
+    """Set ticks at round degrees.
 
     Args:
         axes: of the map.

@@ -23,15 +23,15 @@ def histogram_figure(
     confidence: float = 0.9,
     colours: Mapping[str, str] | None = None,
 ) -> Figure:
-    """Histograms as frequencies relative to a calibrated forecast's, which is the line at 1.
+    """Draw rank or PIT histograms, as frequencies relative to a flat histogram (the line at 1).
 
     Args:
-        counts: by title; each over `rank` (whole numbers) or `pit_bin` (in [0, 1]).
-        cases: number of independent cases behind the counts, for a band within which a calibrated
-            forecast's bins lie. Neighbouring points err together, so that it is the number of
-            dates or so, not that of points; None for no band.
-        confidence: of the band, for each bin by itself.
-        colours: by title; blue if not given.
+        counts: by title, each over `rank` (whole numbers) or `pit_bin` (in [0, 1]).
+        cases: effective number of independent cases, for a band that contains the bins of a
+            calibrated forecast. Errors of neighbouring points are correlated, so that it is near
+            the number of dates, not that of points; None for no band.
+        confidence: coverage of the band for each single bin.
+        colours: by title; blue by default.
 
     Raises:
         ArgumentError: no counts, or of another dimension.
@@ -88,7 +88,7 @@ def histogram_panel(axes: Axes, field: xr.DataArray, colour: str, top: float = n
 
 
 def _band(bins: int, cases: int, confidence: float) -> tuple[float, float]:
-    """Binomial quantiles of one bin's frequency, relative to its expectation."""
+    """Return binomial quantiles of one bin's frequency, relative to its expectation."""
     tail = (1 - confidence) / 2
     # the smallest k whose distribution function reaches the probability
     bounds = []

@@ -17,12 +17,12 @@ _PARALLELS = (-90, -60, -45, -30, -15, 0, 15, 30, 45, 60, 90)
 def latitude_figure(
     scores: Mapping[str, xr.DataArray], *, label: str | None = None, zero: bool = False
 ) -> Figure:
-    """Scores by latitude, a line each; equal areas of the Earth take equal room.
+    """Draw scores by latitude, on an axis in which equal areas of the Earth have equal length.
 
     Args:
         scores: by name, each over latitude.
-        label: of the scores' axis; None for the first one's `long_name` and `units`.
-        zero: whether a line is drawn at 0, for skill and bias.
+        label: label of the scores' axis; None for the first one's `long_name` and `units`.
+        zero: True to draw a line at 0, for skill and bias.
 
     Raises:
         ArgumentError: no scores, or other dimensions.
@@ -60,13 +60,13 @@ def _ends(scores: Mapping[str, xr.DataArray]) -> tuple[float, ...]:
 def spread_error_figure(
     scores: Mapping[str, xr.Dataset], *, along: str = "step", units: str | None = None
 ) -> Figure:
-    """Root mean squared error (solid) and spread (dashed) by lead time, a colour a forecast.
+    """Draw RMSE (solid) and spread (dashed) by lead time, one colour per forecast.
 
     Args:
-        scores: by name; Datasets with `rmse` and `spread_error` (their ratio spread / error) over
+        scores: by name, Datasets with `rmse` and `spread_error` (the ratio spread / error) over
             `along`.
         along: the dimension of the axis.
-        units: of `along`; None for those of its coordinate.
+        units: units of `along`; None for those of its coordinate.
 
     Raises:
         ArgumentError: no scores.

@@ -1,4 +1,4 @@
-"""Maps of scores, skill and bias, on plain axes of any grid, or with coasts where cartopy is."""
+"""Maps of scores, skill and bias, on plain axes, or with coastlines if cartopy is installed."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -29,16 +29,16 @@ def score_maps(
     significant: Mapping[str, xr.DataArray] | None = None,
     coasts: bool | None = None,
 ) -> Figure:
-    """One panel a field, with one colour bar; missing points are grey.
+    """Draw maps, one panel per field, with one colour bar; missing points are grey.
 
     Args:
         fields: by title, each over latitude and longitude, on one grid (global or regional).
-        label: of the colour bar, with the unit.
+        label: label of the colour bar, with the unit.
         signed: "better" for skill (blue is above 0), "deviation" for a bias (red is above 0),
             "no" for scores of 0 and above.
-        limit: the colours' end; None for a round number within which nearly all points lie.
-        significant: by title, where a field is significant: all other points are dotted.
-        coasts: draw coasts, which needs cartopy; None to draw them where it is installed.
+        limit: end of the colour scale; None for a round number that covers nearly all points.
+        significant: by title, True where a field is significant: all other points are dotted.
+        coasts: True to draw coastlines, which needs cartopy; None to draw them if it is installed.
 
     Returns:
         The figure.
@@ -57,7 +57,7 @@ def score_maps(
 
 
 def _projection(coasts: bool | None) -> Any:
-    """Cartopy's module of projections, or None to draw without coasts."""
+    """Return cartopy's module of projections, or None to draw without coastlines."""
     if coasts is False:
         return None
     try:
@@ -114,7 +114,7 @@ def _drawn(
 
 
 def _dots(axes: Axes, x: Floats, y: Floats, where: Any) -> None:
-    """Dots on some cells, thinned to what the eye can tell apart."""
+    """Draw dots on some cells, thinned so that they remain distinguishable."""
     rows, columns = (max(1, n // 60) for n in where.shape)
     i, j = np.nonzero(where[::rows, ::columns])
     middles = (x[:-1] + x[1:]) / 2, (y[:-1] + y[1:]) / 2
@@ -136,13 +136,13 @@ def _colours(
 
 
 def nice_limit(values: Floats, positive: bool) -> float:
-    """A round number within which nearly all points lie.
+    """Return a round number that covers nearly all absolute values.
 
     Args:
-        values: finite ones.
-        positive: whether those above 0 count alone: skill has no lower bound, so that a forecast
-            much worse than the reference would otherwise take the colours from all others; half
-            of all points are within the limit in any case.
+        values: finite values.
+        positive: True to consider positive values only: skill has no lower bound, so that a
+            forecast much worse than the reference would otherwise use up the colour scale. At
+            least half of all points are within the limit.
     """
     sizes = np.abs(values)
     some = values[values > 0] if positive else sizes

@@ -1,4 +1,4 @@
-"""How all figures look: a text column wide, quiet axes, colours for any colour vision."""
+"""Style of all figures: text-column width, light axes, colour-blind safe colours."""
 
 from typing import Any
 
@@ -27,18 +27,18 @@ STYLE: dict[Any, Any] = {
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """An empty figure that no window system or global state knows of."""
+    """Return an empty figure, without pyplot and its global state."""
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
 def in_units(units: str) -> str:
-    """A unit as it stands behind the name of an axis; nothing for "" and "1"."""
+    """Return a unit as suffix of an axis label; "" for the units "" and "1"."""
     return f" ({units})" if units not in ("", "1") else ""
 
 
 def look(n: int) -> dict[str, Any]:
-    """Colour and line of the n-th curve of a figure."""
+    """Return colour and line style of the n-th curve of a figure."""
     cycle, place = divmod(n, len(COLOURS))
     return {"color": COLOURS[place], "linestyle": LINES[cycle % len(LINES)]}

@@ -1,4 +1,4 @@
-"""Scores of many values at once: energy score, variogram score, spectral CRPS."""
+"""Multivariate scores: energy score, variogram score, spectral CRPS."""
 
 from ens10.metrics.multivariate.energy import energy_score
 from ens10.metrics.multivariate.spectral import spectral_crps

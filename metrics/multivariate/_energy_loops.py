@@ -1,4 +1,4 @@
-"""Energy scores on the CPU: distances of all pairs in one pass over blocks that fit the cache."""
+"""Compiled energy scores: distances of all pairs in one pass over blocks that fit the cache."""
 
 import numba
 import numpy as np
@@ -11,7 +11,7 @@ _VARIABLES = 512  # a block of variables, whose sum of squares is in the arrays'
 
 @numba.njit(**OPTIONS)
 def over_points(x, factor, score):  # type: ignore[no-untyped-def]
-    """Scores of x, (members, variables, points) less the observation, into `score` (points)."""
+    """Write scores of x, members less the observation (members, variables, points), to `score`."""
     M, D, N = x.shape
     squares, total = np.empty(_POINTS), np.empty(_POINTS)
     for first in range(0, N, _POINTS):
@@ -38,7 +38,7 @@ def over_points(x, factor, score):  # type: ignore[no-untyped-def]
 # Sums may be taken in any order, which vector units need; NaN and infinity keep their meaning.
 @numba.njit(**OPTIONS, fastmath={"reassoc", "contract", "nsz"})
 def over_variables(x, factor, score):  # type: ignore[no-untyped-def]
-    """The same of x with the points first: (points, members, variables)."""
+    """Write scores of x with the points first, (points, members, variables), to `score`."""
     N, M, D = x.shape
     squares = np.empty((M, M))
     zero = x.dtype.type(0)

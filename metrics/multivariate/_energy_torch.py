@@ -1,4 +1,4 @@
-"""The energy score of tensors, with its gradient written out."""
+"""The energy score of tensors, with an analytic gradient."""
 
 from typing import Any
 
@@ -42,13 +42,13 @@ def _norm(x: Tensor) -> Tensor:
 
 
 def _direction(x: Tensor) -> Tensor:
-    """Vectors of length 1, in place of x; 0 where x is 0, a subgradient of the norm."""
+    """Normalise vectors in place; 0 where x is 0, which is a subgradient of the norm."""
     norm = _norm(x)
     return x.div_(torch.where(norm == 0, 1.0, norm))
 
 
 def energy_of(x: Tensor, factor: float) -> Tensor:
-    """Energy scores (points) of members less the observation, (members, variables, points)."""
+    """Return energy scores (points) of (members, variables, points) less the observation."""
     needed = torch.is_grad_enabled() and x.requires_grad
     if x.device.type == "cpu" and not needed and x.dtype in (torch.float32, torch.float64):
         from ens10.metrics.multivariate.energy import energy_of as compiled
@@ -61,7 +61,7 @@ def energy_of(x: Tensor, factor: float) -> Tensor:
 def energy_score(
     members: Tensor, y: Tensor, *, factor: float, variables: int, scale: Any
 ) -> Tensor:
-    """Energy scores of tensors, core axes first. See `energy.energy_score`."""
+    """Return the energy scores of tensors, core axes first."""
     x = members - y
     if scale is not None:
         weights = torch.as_tensor(scale).to(x)

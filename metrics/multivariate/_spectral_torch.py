@@ -10,7 +10,7 @@ Tensor = torch.Tensor
 
 
 def spectral_crps(members: Tensor, y: Tensor, *, factor: float, waves: Any) -> Tensor:
-    """Scores of tensors, core axes first. See `spectral.spectral_crps`."""
+    """Return the spectral CRPS of tensors, core axes first."""
     x = members - y
     waved = torch.fft.rfft(x, dim=1, norm="forward")
     M, n = waved.shape[:2]

@@ -1,4 +1,4 @@
-"""Which axes of a forecast and of its observation are variables, and how variables are scaled."""
+"""Variable axes of forecasts and observations, and weights of variables."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Axes = dict[str, tuple[Dim, ...]]
 def variable_axes(
     members: Any, y: Any, member_dim: Dim, variable_dim: Dim | Sequence[Dim]
 ) -> tuple[Axes, tuple[int, ...]]:
-    """The core axes of a multivariate score, and the shape of the variables.
+    """Return the core axes of a multivariate score, and the shape of the variables.
 
     Axis numbers are those of `members`, with its member axis; the axes of `y` are found from the
     right, as arrays broadcast.
@@ -28,10 +28,10 @@ def variable_axes(
         members: the ensemble.
         y: observations, without member axis.
         member_dim: the member axis.
-        variable_dim: the axis or the axes that a norm or a sum is over.
+        variable_dim: the axis or axes of a norm or a sum.
 
     Returns:
-        What `apply` takes as `core`, and the lengths of the variable axes.
+        The argument `core` of `apply`, and the lengths of the variable axes.
 
     Raises:
         ArgumentError: no variable axis, no such axis, observations of other variables, or a
@@ -76,7 +76,7 @@ def _by_number(members: Any, y: Any, member_dim: Dim, dims: Sequence[Dim]) -> Ax
 
 
 def size_of(members: Any, dim: Dim) -> int:
-    """The length of one axis of the members."""
+    """Return the length of one axis of the members."""
     if isinstance(members, xr.DataArray):
         return int(members.sizes.get(dim, 0))
     shape = np.shape(members)
@@ -84,16 +84,16 @@ def size_of(members: Any, dim: Dim) -> int:
 
 
 def root_weights(weights: Any, members: Any, core: Axes, shape: tuple[int, ...]) -> Any:
-    """Square roots of the variables' weights, in the shape of the variables; None for none.
+    """Return square roots of the variables' weights, in the shape of the variables, or None.
 
     Args:
         weights: numbers, an array of any library or a DataArray that broadcasts to the variables.
         members: the ensemble, whose coordinates the weights must have if both are labelled.
         core: from `variable_axes`.
-        shape: of the variables.
+        shape: shape of the variables.
 
     Raises:
-        ArgumentError: negative weights (tensors are not looked at), or ones that do not fit.
+        ArgumentError: negative weights (tensors are not checked), or ones that do not fit.
     """
     if weights is None:
         return None
@@ -128,7 +128,7 @@ def _in_order(weights: xr.DataArray, members: Any, dims: Sequence[Dim]) -> Any:
 
 
 def flattened(array: Any, leading: int, variables: int) -> Any:
-    """An array or tensor as (leading axes, all variables in one axis, all points in one axis)."""
+    """Reshape to (leading axes, all variables in one axis, all points in one axis)."""
     shape = tuple(array.shape)
     outer = shape[leading + variables :]
     inner = shape[leading : leading + variables]

@@ -1,4 +1,4 @@
-"""Variogram scores on the CPU, in float64: the difference of powers cancels."""
+"""Compiled variogram scores, in float64 because the difference of powers cancels."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ _POINTS = 64  # a block, copied once so that the points of one variable and memb
 
 
 def variogram_scores(x: Any, y: Any, pairs: Any, order: float, fair: bool) -> Any:
-    """Variogram scores.
+    """Return variogram scores.
 
     Args:
         x: members, (members, variables, points).
         y: observations, (variables, points).
         pairs: weights of pairs of variables, both ways added, (variables, variables).
-        order: of the differences.
-        fair: whether the members' sampling variance is taken off.
+        order: exponent p of the differences.
+        fair: True to subtract the sampling variance of the members.
 
     Returns:
         Shape (points,), float64.

@@ -1,4 +1,4 @@
-"""The variogram score of tensors, with its gradient written out."""
+"""The variogram score of tensors, with an analytic gradient."""
 
 from typing import Any
 
@@ -49,14 +49,14 @@ class _VariogramScore(torch.autograd.Function):
 
 
 def _away(x: Tensor, y: Tensor, k: int, order: float) -> tuple[Tensor, Tensor]:
-    """How much the members' variogram of variable k and those before is above the truth's."""
+    """Return the members' mean |x_k - x_l|^p less that of y, for variable k and all l < k."""
     truth = (y[:k] - y[k]).abs().pow(order)
     away = (x[:, :k] - x[:, k : k + 1]).abs().pow(order) - truth
     return away, away.mean(dim=0)
 
 
 def _slope(gap: Tensor, order: float) -> Tensor:
-    """The derivative of |gap|^order, 0 where the gap is 0, and finite."""
+    """Return the derivative of |gap|^order, 0 where the gap is 0."""
     size = gap.abs().clamp_(min=torch.finfo(gap.dtype).tiny)
     return size.pow_(order - 1).mul_(order).mul_(gap.sign())
 
@@ -64,7 +64,7 @@ def _slope(gap: Tensor, order: float) -> Tensor:
 def variogram_score(
     members: Tensor, y: Tensor, *, variables: int, order: float, fair: bool, pairs: Any
 ) -> Tensor:
-    """Variogram scores of tensors, core axes first. See `variogram.variogram_score`."""
+    """Return the variogram scores of tensors, core axes first."""
     shape = torch.broadcast_shapes(members.shape[1:], y.shape)  # type: ignore[no-untyped-call]
     x = flattened(members.expand(members.shape[0], *shape), 1, variables)
     observed = flattened(y.expand(shape), 0, variables)

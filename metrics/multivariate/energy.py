@@ -10,7 +10,7 @@ from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.crps import spread_factor
 from ens10.metrics.multivariate._variables import flattened, root_weights, size_of, variable_axes
 
-MANY = 64  # variables from which on they, and not the points, are the inner loop
+MANY = 64  # from so many variables on, the inner loop is over variables instead of points
 
 
 def energy_score(
@@ -26,7 +26,7 @@ def energy_score(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Energy score of ensembles of M vectors.
+    """Return the energy score of ensembles of M vectors.
 
     mean ||x_i - y|| - a / M^2 sum_{i<j} ||x_i - x_j|| (Gneiting and Raftery 2007,
     doi:10.1198/016214506000001437, eq. 22 with exponent 1), with the Euclidean norm
@@ -34,9 +34,8 @@ def energy_score(
     M / (M - 1) ("fair") or the mixture of both ("almost_fair"). With one variable it is the CRPS.
     A NaN anywhere in members or `y` gives NaN.
 
-    Gradients of tensors are written out, and 0 for a norm that is 0 (members that coincide with
-    each other or with the observation). Memory is that of a few copies of the members, however
-    many pairs and variables there are.
+    Gradients of tensors are analytic, and 0 for a norm of 0 (members that coincide with each other
+    or with the observation). The memory needed is a few copies of the members.
 
     Args:
         members: the ensemble; any shape with a member axis and variable axes.
@@ -51,13 +50,21 @@ def energy_score(
             DataArray with some of these dimensions. No gradient flows into them. DataArrays
             scored with weights have no unit.
         alpha: weight of the fair score in "almost_fair"; unused otherwise.
-        dim: of a mean over scores: axis numbers or names without members and variables; "all";
-            None for the scores of all points.
-        weights: of that mean.
+        dim: dimensions of a weighted mean of scores: axis numbers or names without members and
+            variables; "all"; None for the scores of all points.
+        weights: weights of the mean.
         nan: "propagate" or "omit", in the mean.
 
     Returns:
         The scores, in the unit of `members`, as an array of the input's type.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import energy_score
+        >>> members, y = np.array([[0.0, 0.0], [6.0, 8.0]]), np.array([3.0, 4.0])
+        >>> options = {"member_dim": 0, "variable_dim": 1}
+        >>> float(energy_score(members, y, estimator="plain", **options))  # 5 - 10 / 4
+        2.5
 
     Raises:
         UnknownNameError: an unknown estimator or NaN policy.
@@ -88,11 +95,11 @@ def _on_numpy(members: Any, y: Any, *, factor: float, variables: int, scale: Any
 
 
 def energy_of(x: Any, factor: float) -> Any:
-    """Energy scores of members less the observation.
+    """Return the energy scores of members less the observation.
 
     Args:
         x: shape (members, variables, points).
-        factor: of the spread term.
+        factor: factor a of the spread term.
 
     Returns:
         Shape (points,), of the dtype of `x`; sums are in float64.

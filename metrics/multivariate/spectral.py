@@ -1,4 +1,4 @@
-"""The CRPS of zonal waves: for training members that keep the variance of every scale."""
+"""The CRPS of zonal Fourier coefficients, for training ensembles with variance at every scale."""
 
 from typing import Any
 
@@ -26,21 +26,21 @@ def spectral_crps(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """CRPS of the Fourier coefficients around each circle of latitude, added over wave numbers.
+    """Return the CRPS of the Fourier coefficients around each latitude circle, summed over waves.
 
     With W columns and c_m = 1/W sum_k x_k exp(-2 pi i m k / W) for m = 0 .. W/2, it is
     sum_m n_m w_m [mean_i |c_im - c_ym| - a / M^2 sum_{i<j} |c_im - c_jm|]. |.| is the modulus of
     the complex number, so each term is the energy score of a real and an imaginary part, proper,
-    and the same from whichever longitude one counts. n_m is 2 for the waves that stand for
-    themselves and -m, and 1 for m = 0 and m = W/2. An error that is one wave of amplitude A, or
-    a constant A, scores A. `a` is that of `crps_ensemble`. A NaN in a row gives NaN.
+    and independent of the longitude of origin. n_m is 2 for waves that represent both m and -m,
+    and 1 for m = 0 and m = W/2. An error that is one wave of amplitude A, or a constant A, has
+    the score A. `a` is that of `crps_ensemble`. A NaN in a row gives NaN.
 
     The result has one score for each row; the mean over the sphere is a mean over latitude with
     area weights: `dim="latitude", weights=area_weights(latitude)`. FourCastNet 3 (Bonev et al.
     2025, arXiv:2507.12144) is trained on the same sum over spherical harmonics, with the same
     factors of 1 and 2; with rows instead, the score needs no Legendre transform and no rows at
-    the poles, and does not see waves from north to south. It belongs beside the CRPS of the
-    points, not in its place.
+    the poles, and does not measure meridional waves. Use it in addition to the CRPS of the points,
+    not instead of it.
 
     Gradients of tensors are analytic, and 0 for coefficients that coincide.
 
@@ -50,14 +50,14 @@ def spectral_crps(
             of length 1, and then broadcast.
         estimator: "plain", "fair" or "almost_fair".
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
-        longitude_dim: the axis of equally distant longitudes that go once round the Earth,
+        longitude_dim: the axis of equally spaced longitudes that go once round the Earth,
             counted in `members`, whose member axis counts too.
         wave_weights: w_m, numbers of 0 or more that broadcast to W // 2 + 1; 1 if None. 0 leaves
-            waves out; a reciprocal amplitude makes every scale count alike.
+            waves out; reciprocal amplitudes give every scale the same weight.
         alpha: weight of the fair score in "almost_fair"; unused otherwise.
-        dim: of a mean over scores: axis numbers or names without members and longitudes; "all";
-            None for the scores of all rows.
-        weights: of that mean.
+        dim: dimensions of a weighted mean of scores: axis numbers or names without members and
+            longitudes; "all"; None for the scores of all rows.
+        weights: weights of the mean.
         nan: "propagate" or "omit", in the mean.
 
     Returns:
@@ -83,7 +83,7 @@ def spectral_crps(
 
 
 def _check_circle(name: str, longitude: Any) -> None:
-    """Refuse longitudes whose waves are not those of a circle.
+    """Refuse longitudes that are not a full, equally spaced circle.
 
     Raises:
         ArgumentError: they do not go round the Earth, or in unequal steps.
@@ -99,7 +99,7 @@ def _check_circle(name: str, longitude: Any) -> None:
 
 
 def _weights(wave_weights: Any, columns: int) -> Any:
-    """How much each wave number counts: n_m w_m.
+    """Return the weight n_m w_m of each wave number.
 
     Raises:
         ArgumentError: weights that do not fit, or are negative.

@@ -1,4 +1,4 @@
-"""The variogram score: whether the differences between variables are as large as they are."""
+"""The variogram score, which compares differences between variables with the observed ones."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -28,18 +28,17 @@ def variogram_score(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Variogram score of order p of ensembles of M vectors.
+    """Return the variogram score of order p of ensembles of M vectors.
 
     sum_{k,l} w_kl (mean_i |x_ik - x_il|^p - |y_k - y_l|^p)^2 over all ordered pairs of variables,
     so each pair counts twice (Scheuerer and Hamill 2015, doi:10.1175/MWR-D-14-00269.1). "fair"
-    takes off w_kl / M times the sample variance of |x_ik - x_il|^p, which makes it unbiased for
-    the distribution that the members are drawn from; a single score can then be negative. It
-    sees what members differ by, and no bias that all variables share. A NaN anywhere in members
-    or `y` gives NaN.
+    subtracts w_kl / M times the sample variance of |x_ik - x_il|^p, which makes it unbiased for
+    the distribution that the members are drawn from; a single score can then be negative. The
+    score is sensitive to the dependence between variables, but not to a bias common to all. A NaN
+    anywhere in members or `y` gives NaN.
 
-    Time goes with the square of the number of variables; memory does not (pairs with one variable
-    are held at a time). Gradients of tensors are written out; for p <= 1 they are 0 at variables
-    that are equal, where a derivative does not exist.
+    Time grows with the square of the number of variables, memory does not. Gradients of tensors
+    are analytic; for p <= 1 they are 0 where variables are equal and no derivative exists.
 
     Args:
         members: the ensemble; any shape with a member axis and variable axes.
@@ -47,21 +46,29 @@ def variogram_score(
             of length 1, and then broadcast; variable axes may not.
         estimator: "plain" or "fair".
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
-        variable_dim: the axis or axes that hold the variables (channels, places), counted in
-            `members`, whose member axis counts too.
+        variable_dim: the axis or axes of the variables (channels, points), counted in `members`,
+            whose member axis counts too.
         order: p, above 0.
         pair_weights: w_kl, 0 or more: numbers that broadcast to (D, D), with the D variables in
             the order of `variable_dim`, the last one fastest. The diagonal does not matter, and
-            no gradient flows into them. A numpy array, whatever the others are, or a tensor
-            beside tensors.
-        dim: of a mean over scores: axis numbers or names without members and variables; "all";
-            None for the scores of all points.
-        weights: of that mean.
+            no gradient flows into them. A numpy array for inputs of any library, or a tensor
+            for tensors.
+        dim: dimensions of a weighted mean of scores: axis numbers or names without members and
+            variables; "all"; None for the scores of all points.
+        weights: weights of the mean.
         nan: "propagate" or "omit", in the mean.
 
     Returns:
-        The scores, as an array of the input's type, in the unit of `members` to the power
-        2p, which is told for p = 0.5 only.
+        The scores, as an array of the input's type, in the unit of `members` to the power 2p (an
+        attribute for p = 0.5 only).
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import variogram_score
+        >>> members, y = np.array([[0.0, 1.0], [0.0, 4.0]]), np.array([0.0, 4.0])
+        >>> options = {"member_dim": 0, "variable_dim": 1, "order": 0.5}
+        >>> float(variogram_score(members, y, estimator="plain", **options))  # 2 (1.5 - 2)^2
+        0.5
 
     Raises:
         UnknownNameError: an unknown estimator or NaN policy.
@@ -88,10 +95,10 @@ def variogram_score(
 
 
 def _both_ways(weights: Any, variables: int) -> Any:
-    """The weights w_kl + w_lk of pairs, (D, D); a tensor if they are one.
+    """Return the weights w_kl + w_lk of pairs, (D, D), as a tensor if the weights are one.
 
     Raises:
-        ArgumentError: negative weights (tensors are not looked at), or ones that do not fit.
+        ArgumentError: negative weights (tensors are not checked), or ones that do not fit.
     """
     shape = (variables, variables)
     if weights is None:

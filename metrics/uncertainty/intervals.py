@@ -85,7 +85,7 @@ def interval(
         >>> sums = {"sum": np.array([1.0, 1.2, 0.9, 1.4, 1.1, 0.8]), "weight": np.ones(6)}
         >>> mean = interval(sums, lambda s: s["sum"] / s["weight"], method="student")
         >>> round(mean.value, 3), round(mean.lower, 3), round(mean.upper, 3)
-        (1.067, 0.84, 1.294)
+        (1.067, 0.84, 1.293)
 
     Raises:
         UnknownNameError: an unknown method.

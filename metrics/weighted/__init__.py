@@ -1,4 +1,4 @@
-"""CRPS that looks at a part of the outcomes: threshold- and outcome-weighted."""
+"""Weighted CRPS: threshold-weighted and outcome-weighted."""
 
 from ens10.metrics.weighted.normal import twcrps_normal
 from ens10.metrics.weighted.outcome import owcrps_ensemble

@@ -10,7 +10,7 @@ Tensor = torch.Tensor
 def between(
     members: Tensor, y: Tensor, lower: Tensor, upper: Tensor, *, share: float, skip: bool
 ) -> Tensor:
-    """Scores between thresholds. See `outcome.owcrps_ensemble`."""
+    """Return the outcome-weighted CRPS for outcomes between thresholds."""
     inside = ((members >= lower) & (members <= upper)).to(members.dtype)
     mark = ((y >= lower) & (y <= upper)).to(members.dtype)
     unknown = lower.isnan() | upper.isnan()
@@ -20,7 +20,7 @@ def between(
 def weighted(
     members: Tensor, y: Tensor, w: Tensor, mark: Tensor, *, check: bool, skip: bool
 ) -> Tensor:
-    """Scores with weights of members and of observations."""
+    """Return the outcome-weighted CRPS for weights of members and of observations."""
     if check:
         from ens10.metrics.weighted.outcome import refuse_negative
 

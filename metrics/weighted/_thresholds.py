@@ -1,4 +1,4 @@
-"""Thresholds between which outcomes count."""
+"""Check the thresholds of weighted scores."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from ens10.metrics._call import Score, apply
 
 
 def ordered(lower: Any, upper: Any, check: bool = True) -> Any:
-    """The upper thresholds, after a look at whether they are not below the lower ones.
+    """Check that lower thresholds are not above the upper ones, and return the upper ones.
 
     Args:
-        lower: a number or an array of any library; NaN where there is no threshold, and no score.
-        upper: the same.
-        check: whether to look, which waits for a tensor's device.
+        lower: lower thresholds, a number or an array; where NaN, the score is NaN.
+        upper: upper thresholds, likewise.
+        check: True to check, which synchronises with the GPU for tensors.
 
     Raises:
         ArgumentError: some lower threshold lies above the upper one (on lazy arrays when

@@ -25,11 +25,11 @@ def twcrps_normal(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Threshold-weighted CRPS of normal distributions.
+    """Return the threshold-weighted CRPS of normal distributions.
 
     The integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper`, which is the CRPS of the
-    normal censored at both thresholds against the observation moved between them (see
-    `twcrps_ensemble`). With a, b, w the standardised thresholds and moved observation and
+    normal censored at both thresholds against the observation clipped to them (see
+    `twcrps_ensemble`). With a, b, w the standardised thresholds and clipped observation and
     G(z) = z Phi(z)^2 + 2 phi(z) Phi(z) - Phi(sqrt(2) z) / sqrt(pi), which has the derivative
     Phi^2, it is sigma [G(w) - G(a) + G(-w) - G(-b)]. NaN propagates. Gradients, also of the
     thresholds, are analytic and finite for every sigma >= 0.
@@ -38,16 +38,21 @@ def twcrps_normal(
         mu: means; any shape.
         sigma: standard deviations, 0 or more, in the unit of `mu`.
         y: observations. Arrays broadcast by position, DataArrays by name.
-        lower: thresholds in the unit of `mu`, numbers or arrays; none if -inf.
-        upper: the same; none if inf.
-        check: refuse sigma < 0 and lower > upper. A training loss passes False, because looking
-            waits for the device.
-        dim: of a mean over scores: axis numbers or names; "all"; None for all points.
-        weights: of that mean.
+        lower: lower thresholds in the unit of `mu`, numbers or arrays; -inf for none.
+        upper: upper thresholds; inf for none.
+        check: True to refuse sigma < 0 and lower > upper. A training loss passes False, because
+            the check synchronises with the GPU.
+        dim: dimensions of a weighted mean: axis numbers or names; "all"; None for all points.
+        weights: weights of the mean.
         nan: "propagate" or "omit", in the mean.
 
     Returns:
         The scores, in the unit of `mu`, as an array of the input's type.
+
+    Examples:
+        >>> from ens10.metrics import twcrps_normal
+        >>> round(float(twcrps_normal(0.0, 1.0, 0.0, lower=0.0)), 4)  # half of the CRPS
+        0.1168
 
     Raises:
         ArgumentError: a negative sigma or thresholds in the wrong order (on lazy arrays when
@@ -58,7 +63,7 @@ def twcrps_normal(
 
 
 def _standardised(ops: Any, d: Any, s: Any) -> Any:
-    """The distance d / s, no farther than a normal reaches; at s = 0 its limit."""
+    """Return d / s clipped to +-`FAR`; its limit where s is 0."""
     z = ops.where(s == 0, FAR * ops.sign(d), d / ops.where(s == 0, ops.full_like(s, 1.0), s))
     return ops.where(z > FAR, ops.full_like(z, FAR), ops.where(z < -FAR, ops.full_like(z, -FAR), z))
 

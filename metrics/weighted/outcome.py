@@ -1,4 +1,4 @@
-"""The outcome-weighted CRPS: forecasts are compared given that the outcome counts."""
+"""The outcome-weighted CRPS: forecasts conditional on outcomes of interest."""
 
 import math
 from collections.abc import Callable
@@ -28,37 +28,38 @@ def owcrps_ensemble(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Outcome-weighted CRPS of ensembles.
+    """Return the outcome-weighted CRPS of ensembles.
 
-    w(y) times the CRPS of the forecast given that the outcome counts, which has the members with
-    shares p_i = w(x_i) / sum_j w(x_j): sum_i p_i |x_i - y| - a sum_{i<j} p_i p_j |x_i - x_j|
+    w(y) times the CRPS of the conditional forecast, in which member i has the weight
+    p_i = w(x_i) / sum_j w(x_j): sum_i p_i |x_i - y| - a sum_{i<j} p_i p_j |x_i - x_j|
     (Holzmann and Klar 2017, doi:10.1214/16-AOAS1086). w is 1 from `lower` to `upper`, both
-    included, and 0 elsewhere, or `weight`. It is proper, but blind to how probable the event was:
-    beside it belongs a score of that, such as the Brier score.
+    included, and 0 elsewhere, or `weight`. It is proper, but does not depend on the forecast
+    probability of the event: report it with a score of that, such as the Brier score.
 
     a = 1 is "plain". Between thresholds, K members inside are a sample of the forecast given the
     event, so a = K / (K - 1) is unbiased for it ("fair"; "almost_fair" as in `crps_ensemble`).
     With other weights no unbiased form is known, and only "plain" is taken.
 
-    NaN where no member has weight (for the fair ones, fewer than two), whatever `y` is, because
-    the forecast says nothing there; omitting these points favours forecasts that have many. A
-    NaN in members, `y` or thresholds gives NaN.
+    NaN where no member has weight (for the fair estimators, fewer than two), whatever `y` is,
+    because the conditional forecast is undefined there; omitting these points favours forecasts
+    with many of them. A NaN in members, `y` or thresholds gives NaN.
 
     Args:
         members: the ensemble; any shape with a member axis.
         y: observations: the members' shape without the member axis, or what broadcasts to it.
         estimator: "plain"; between thresholds also "fair" or "almost_fair".
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
-        lower: thresholds in the unit of `members`: a number, or what broadcasts to the scores.
-        upper: the same.
-        weight: w instead of thresholds: a function of arrays of the kind given, elementwise, 0 or
-            more. The gradient of tensors goes through it.
+        lower: lower thresholds in the unit of `members`: a number, or an array that broadcasts to
+            the scores.
+        upper: upper thresholds, likewise.
+        weight: w instead of thresholds: an elementwise function of arrays of the input's type that
+            returns 0 or more. The gradient of tensors goes through it.
         alpha: weight of the fair score in "almost_fair"; unused otherwise.
-        check: whether to look for lower > upper and for negative weights, which waits for the
-            device of tensors.
-        dim: of a mean over scores: axis numbers or names without members; "all"; None for the
-            scores of all points.
-        weights: of that mean.
+        check: True to refuse lower > upper and negative weights, which synchronises with the GPU
+            for tensors.
+        dim: dimensions of a weighted mean of scores: axis numbers or names without members; "all";
+            None for the scores of all points.
+        weights: weights of the mean.
         nan: "propagate"; "omit" to leave NaN scores out of the mean; "skip-members" to leave out
             members that are NaN as well.
 
@@ -119,7 +120,7 @@ def _weighted(
 
 
 def _score(x: Any, w: Any, mark: Any, share: float, skip: bool) -> Any:
-    """Scores of members less the observation with weights; `share` of the fair factor."""
+    """Return scores of weighted members less the observation; `share` of the fair factor."""
     absent = np.isnan(x)
     if skip:
         x, w = np.where(absent | (w == 0), 0, x), np.where(absent, 0, w)

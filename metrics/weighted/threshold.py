@@ -1,4 +1,4 @@
-"""The threshold-weighted CRPS: outcomes beyond thresholds count as the thresholds."""
+"""The threshold-weighted CRPS: forecasts and outcomes are clipped to thresholds."""
 
 import math
 from collections.abc import Callable
@@ -29,12 +29,12 @@ def twcrps_ensemble(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Threshold-weighted CRPS of ensembles.
+    """Return the threshold-weighted CRPS of ensembles.
 
     The CRPS of v(x_i) against v(y), with the chaining function v(z) = min(max(z, lower), upper):
     the integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper` (Gneiting and Ranjan 2011,
     doi:10.1198/jbes.2010.08110; Allen, Ginsbourger and Ziegel 2023, doi:10.1137/22M1532184). It
-    is proper, unlike the CRPS of the cases that were extreme. The fair estimator is unbiased here
+    is proper, unlike the mean CRPS over extreme outcomes only. The fair estimator is unbiased here
     too. A NaN in members, `y` or thresholds gives NaN.
 
     Args:
@@ -42,17 +42,17 @@ def twcrps_ensemble(
         y: observations: the members' shape without the member axis, or what broadcasts to it.
         estimator: "plain", "fair" or "almost_fair".
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
-        lower: thresholds in the unit of `members`: a number, or what broadcasts to the scores,
-            such as a climate quantile of each grid point.
-        upper: the same.
-        chaining: v instead of thresholds: a function of arrays of the kind given, elementwise and
-            never falling. Its derivative is the weight of each outcome.
+        lower: lower thresholds in the unit of `members`: a number, or an array that broadcasts to
+            the scores, such as a climate quantile of each grid point.
+        upper: upper thresholds, likewise.
+        chaining: v instead of thresholds: an elementwise, non-decreasing function of arrays of the
+            input's type. Its derivative is the weight of each outcome.
         alpha: weight of the fair score in "almost_fair"; unused otherwise.
-        check: whether to look for lower > upper; a training loss passes False, because looking
-            waits for the device.
-        dim: of a mean over scores: axis numbers or names without members; "all"; None for the
-            scores of all points.
-        weights: of that mean.
+        check: True to refuse lower > upper; a training loss passes False, because the check
+            synchronises with the GPU.
+        dim: dimensions of a weighted mean of scores: axis numbers or names without members; "all";
+            None for the scores of all points.
+        weights: weights of the mean.
         nan: "propagate", "omit" or "skip-members", as in `crps_ensemble`.
 
     Returns:
@@ -81,10 +81,10 @@ def twcrps_ensemble(
 
 
 def refuse_thresholds(instead: str, lower: Any, upper: Any) -> None:
-    """Refuse thresholds beside a function that stands for them.
+    """Refuse thresholds together with a function that replaces them.
 
     Raises:
-        ArgumentError: one of them is given.
+        ArgumentError: a threshold is passed.
     """
     for name, value, free in (("lower", lower, -math.inf), ("upper", upper, math.inf)):
         if not np.isscalar(value) or value != free:
@@ -92,12 +92,12 @@ def refuse_thresholds(instead: str, lower: Any, upper: Any) -> None:
 
 
 def members_nan(nan: str) -> str:
-    """What a policy for NaN means within a point; the rest of it is the mean's."""
+    """Return the NaN policy within a point; "omit" applies to the mean only."""
     return nan if nan == "skip-members" else "propagate"
 
 
 def check_members(members: Any, member_dim: Dim, estimator: str, alpha: float) -> None:
-    """Look at the estimator and the number of members before anything lazy is built.
+    """Check the estimator and the number of members before lazy arrays are built.
 
     Raises:
         UnknownNameError: an unknown estimator.

@@ -246,9 +246,7 @@ def test_refused():
         with pytest.raises(ArgumentError, match="weights"):
             event_sums(p, o, dim="all", bins=5, weights=weights)
     x, y = named(p, o)
-    with pytest.raises(
-        ArgumentError, match=r"weights: dimensions \['z'\] that the points have not"
-    ):
+    with pytest.raises(ArgumentError, match=r"weights: dimensions \['z'\] that the points lack"):
         event_sums(x, y, dim="all", bins=5, weights=xr.DataArray(np.ones(3), dims="z"))
     with pytest.raises(ArgumentError, match="event: its time differs from that of probability"):
         event_sums(x, y.assign_coords(time=y.time + 1), dim="all", bins=5)
