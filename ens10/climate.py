@@ -25,12 +25,12 @@ _PAPER_EPSILON = 0.1  # in the units of the variable, as in the ENS-10 authors' 
 
 
 def years_of(times: npt.NDArray[np.datetime64]) -> npt.NDArray[np.int64]:
-    """The calendar year of each time, in the same shape."""
+    """Return the calendar year of each time, in the same shape."""
     return times.astype("datetime64[Y]").astype(np.int64) + 1970
 
 
 def blocks(valid_time: npt.NDArray[np.datetime64]) -> tuple[npt.NDArray[np.int64], list[int]]:
-    """Dates grouped by the years of their valid dates.
+    """Group dates by the years of their valid dates at every step.
 
     Args:
         valid_time: shape (time, step).
@@ -46,10 +46,10 @@ def blocks(valid_time: npt.NDArray[np.datetime64]) -> tuple[npt.NDArray[np.int64
 
 
 class Sums:
-    """Count, sum and sum of squares over dates at every point, NaN left out, in float64.
+    """Count, sum and sum of squares over dates at every point, without NaN, in float64.
 
     Args:
-        shape: of one sample.
+        shape: shape of one sample.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:
@@ -58,7 +58,7 @@ class Sums:
         self.square = np.zeros(shape)
 
     def add(self, sample: npt.NDArray[np.floating]) -> None:
-        """Add one date."""
+        """Add the values of one date."""
         valid = np.isfinite(sample)
         value = np.where(valid, sample, 0.0).astype(np.float64)
         self.count += valid
@@ -86,7 +86,7 @@ class Normaliser:
         """Normalise features (..., C, H, W) in place.
 
         Raises:
-            ArgumentError: the features lie on another grid.
+            ArgumentError: features on a different grid.
         """
         if features.shape[-3:] != self.mean.shape:
             raise ArgumentError(
@@ -107,15 +107,15 @@ def normaliser(
     square: npt.NDArray[np.float64],
     epsilon: Epsilon = "relative",
 ) -> Normaliser:
-    """Mean and scale from sums over the training dates.
+    """Return the normaliser (mean and scale) from sums over the training dates.
 
     Args:
         channels: names of the features.
         count: shape (C, H, W), number of dates with a value.
         total: sum of the values.
         square: sum of their squares.
-        epsilon: "relative" never divides by less than 5 % of the channel's root mean square
-            deviation over the grid; "paper" adds 0.1 to the deviation, whatever the units.
+        epsilon: "relative" divides by at least 5 % of the channel's root mean square deviation
+            over the grid; "paper" adds 0.1 (in the channel's unit) to the standard deviation.
     """
     dates = np.maximum(count, 1)
     mean = total / dates
@@ -135,7 +135,7 @@ def normaliser(
 def sums_of_years(
     statistics: xr.Dataset, years: Iterable[int], target_step: float, step: float, kind: str
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Count, sum and sum of squares over the dates whose target is valid in the given years.
+    """Return count, sum and sum of squares over dates whose target is valid in some years.
 
     Args:
         statistics: `open_store(path, "statistics")`.

@@ -1,7 +1,7 @@
-"""Which years train, validate and test a model, and what else a protocol fixes.
+"""Protocols: years of the training, validation and test splits, and other rules of an experiment.
 
 `paper` is the protocol of the ENS-10 authors, traps included; `clean` avoids the traps. Both are
-YAML files (`experiments/protocols/`); a path of a user's own file works wherever their names do.
+YAML files (`experiments/protocols/`); the path of another YAML file works wherever their names do.
 """
 
 import re
@@ -132,29 +132,29 @@ class Protocol:
         _check_splits(self.test, self.val, self.train)
 
     def selects_on_test(self) -> bool:
-        """Whether the best epoch is that of the test years."""
+        """Return True if the best epoch is selected on the test years."""
         return self.val == "test"
 
 
 def names_of(kind: type[Any]) -> tuple[str, ...]:
-    """The fields of a dataclass."""
+    """Return the field names of a dataclass."""
     return tuple(one.name for one in fields(kind))
 
 
 def check_known(argument: str, choice: object, choices: tuple[str, ...]) -> None:
-    """Refuse a choice that is not known."""
+    """Refuse an unknown choice."""
     if choice not in choices:
         raise UnknownNameError(argument, choice, choices)
 
 
 def check_type(argument: str, value: object, kind: type[Any], expected: str) -> None:
-    """Refuse what is of another type."""
+    """Refuse a value of another type."""
     if not isinstance(value, kind):
         raise ArgumentError(argument, f"{value!r} is not {expected}", "Correct it")
 
 
 def check_number(argument: str, value: object, least: int) -> None:
-    """Refuse what is not a whole number, or a small one."""
+    """Refuse a value that is not a whole number, or is less than `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ArgumentError(argument, f"{value!r} is not a whole number", f"Use {least} or more")
     if value < least:
@@ -189,20 +189,20 @@ _ENDINGS = (".yaml", ".yml")
 
 
 def protocol_names() -> tuple[str, ...]:
-    """The protocols that come with the package."""
+    """Return the names of the protocols of the package."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
 def protocol_of(protocol: str | Path | Mapping[str, Any] | Protocol) -> Protocol:
-    """A protocol by its name, from a YAML file, from its content, or itself.
+    """Return a protocol from its name, a YAML file, a mapping of fields, or a `Protocol`.
 
     Args:
         protocol: "clean" or "paper", a path that ends with .yaml, fields by name, or a `Protocol`.
 
     Raises:
         UnknownNameError: no such protocol, field or choice.
-        ArgumentError: a value that cannot be; the message names the field.
-        FileError: no such file, or no mapping in it.
+        ArgumentError: an invalid value; the message names the field.
+        FileError: no such file, or its content is not a mapping.
     """
     if isinstance(protocol, Protocol):
         return protocol
@@ -219,12 +219,12 @@ def protocol_of(protocol: str | Path | Mapping[str, Any] | Protocol) -> Protocol
 
 
 def content_of(protocol: Protocol) -> dict[str, Any]:
-    """All fields by name, as a YAML file has them; `protocol_of` makes the same of them."""
+    """Return all fields by name, as in a YAML file; the inverse of `protocol_of`."""
     return asdict(protocol)
 
 
 def reference_of(protocol: str | Path | Mapping[str, Any] | Protocol) -> str | dict[str, Any]:
-    """What a record keeps: the name of a protocol of the package, the content of any other."""
+    """Return the name of a protocol of the package, or the content of any other, for records."""
     rules = protocol_of(protocol)
     packaged = rules.name in protocol_names() and rules == protocol_of(rules.name)
     return rules.name if packaged else content_of(rules)
@@ -237,7 +237,7 @@ def _of_package(name: str) -> Protocol:
 
 
 def _of_user(path: Path) -> Protocol:
-    """From a file, whose stem is the name if it gives none; no name of the package's."""
+    """Read a protocol from a file, whose stem is the default name; refuse names of the package."""
     if not path.is_file():
         names = ", ".join(protocol_names())
         raise FileError(path, "no such file", f"Pass the path of a protocol, or one of {names}")
@@ -273,7 +273,7 @@ def _wrong(where: Path | str, reason: str) -> Ens10Error:
 
 
 def _made(content: Mapping[str, Any], where: str) -> Protocol:
-    """A protocol of fields by name; the errors say where they come from."""
+    """Build a protocol from fields by name; errors name their source."""
     _check_fields(content, names_of(Protocol), where)
     fields = dict(content)
     try:
@@ -301,7 +301,7 @@ class Splits:
     """Positions of the dates of each split, and the years they come from.
 
     Attributes:
-        years: of "train", "val", "test"; those of valid dates unless split by start.
+        years: years of "train", "val" and "test", of valid dates unless split by start.
         index: positions of the dates of each split, in time order.
         outside: positions of dates that belong to no split.
     """
@@ -314,10 +314,10 @@ class Splits:
 def split_dates(
     protocol: Protocol, time: npt.NDArray[np.datetime64], valid_time: npt.NDArray[np.datetime64]
 ) -> Splits:
-    """Apply a protocol to dates, by the year of the valid date (or of the start, `split_by`).
+    """Split dates by a protocol, by the year of the valid date (or of the start, `split_by`).
 
-    Years given as counts are taken from the years of the start dates, so that the one date that a
-    lead time carries into the year after the data is in no split (2018-01-02 in ENS-10).
+    Counts of years are counted in the years of the start dates, so that a date that is valid in
+    the year after the data is not in any split (2018-01-02 in ENS-10).
 
     Args:
         protocol: the protocol.
@@ -362,7 +362,7 @@ def _years(protocol: Protocol, data_years: list[int]) -> dict[str, list[int]]:
 
 
 def _take(years: Years | str, left: list[int]) -> list[int]:
-    """Explicit years, or the last few of those left (all if they are too few): taken away."""
+    """Return explicit years, or the last `years` of those left, and remove them from `left`."""
     if isinstance(years, list):
         left[:] = [year for year in left if year not in years]
         return years

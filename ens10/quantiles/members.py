@@ -20,30 +20,30 @@ _DIMS = ("time", "number", "latitude", "longitude")
 
 
 class Members(Protocol):
-    """What gives members.
+    """Source of the members of one channel and step.
 
     Attributes:
         about: the lazy field over (time, number, latitude, longitude).
-        token: tells it from other members, without reading any.
+        token: identifies the members without reading them.
     """
 
     about: xr.DataArray
     token: str
 
     def read(self, position: int, rows: slice) -> npt.NDArray[np.float32]:
-        """Members of one date, shape (members, points of the rows)."""
+        """Read the members of one date, shape (members, points of the rows)."""
 
 
 def members_of(
     source: Path | str | xr.DataArray, channel: str | None, step: float | None
 ) -> Members:
-    """The members of a store, or of an array.
+    """Return the members of a store or of an array.
 
     Args:
-        source: a store's path, or an array over time, number, latitude, longitude, with step or
-            without, and the coordinate `valid_time`.
-        channel: of the store; of no use for an array.
-        step: may be left out where there is only one.
+        source: a store's path, or an array over time[, step], number, latitude, longitude, with
+            the coordinate `valid_time`.
+        channel: channel of the store; ignored for an array.
+        step: lead time; optional if there is only one.
 
     Raises:
         ArgumentError: no channel, or no step where there are several.
@@ -58,10 +58,10 @@ def members_of(
 
 
 class ArrayMembers:
-    """Members of any array, lazy or not: a part is computed when it is read.
+    """Members of any array, lazy or not; parts of lazy arrays are computed when they are read.
 
     Args:
-        field: over time, number, latitude, longitude.
+        field: array over time, number, latitude, longitude.
     """
 
     def __init__(self, field: xr.DataArray) -> None:
@@ -75,7 +75,7 @@ class ArrayMembers:
         self.token = tokenize(field)
 
     def read(self, position: int, rows: slice) -> npt.NDArray[np.float32]:
-        """Members of one date, shape (members, points)."""
+        """Read the members of one date, shape (members, points)."""
         part = self.about.isel(time=position, latitude=rows).compute(scheduler="synchronous")
         return part.to_numpy().astype(np.float32, copy=False).reshape(part.sizes["number"], -1)
 
@@ -86,8 +86,8 @@ class StoreMembers:
     Args:
         store: its path; it may still be in preparation.
         channel: such as "t2m" or "z500".
-        step: may be left out where there is only one.
-        dataset: `forecasts(store)`, where it has been opened before.
+        step: lead time; optional if there is only one.
+        dataset: `forecasts(store)`, if it is open already.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class StoreMembers:
         self.token = tokenize(str(store), self._name, self._place)
 
     def read(self, position: int, rows: slice) -> npt.NDArray[np.float32]:
-        """Members of one date, shape (members, points)."""
+        """Read the members of one date, shape (members, points)."""
         if self._reader is None:
             self._reader = open_reader(self._store, self._name)
         first, last, _ = rows.indices(self._reader.rows)
@@ -120,12 +120,12 @@ class StoreMembers:
         return out.reshape(len(out), -1)
 
     def __getstate__(self) -> dict[str, object]:
-        """Without the reader, which keeps buffers for each thread."""
+        """Return the state without the reader, which has buffers for each thread."""
         return {**self.__dict__, "_reader": None}
 
 
 def _at_step(field: xr.DataArray, step: float | None) -> tuple[xr.DataArray, int]:
-    """The field at one step, and the step's position."""
+    """Return the field at one step, and the step's position."""
     if "step" not in field.dims:
         return field, 0
     steps: Sequence[float] = field["step"].to_numpy().tolist()
@@ -143,13 +143,13 @@ _POINTS = 512  # sorted at a time: 1530 members of so many points are 3 MB
 def quantiles_of(
     members: Sequence[npt.NDArray[np.float32]], levels: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float32]:
-    """Quantiles over all members at every point.
+    """Return the quantiles over all members at every point.
 
-    They are numpy's "linear" ones (type 7 of Hyndman and Fan, 1996, doi:10.2307/2684934), computed
-    in float64 and rounded once. NaN members are left out; a point without any other is NaN.
+    They are numpy's "linear" quantiles (type 7 of Hyndman and Fan, 1996, doi:10.2307/2684934),
+    computed in float64 and rounded once. NaN members are left out; points with only NaN are NaN.
 
     Args:
-        members: arrays of shape (members, points), which together are the sample.
+        members: arrays of shape (members, points), which together form the sample.
         levels: shape (quantiles,), in [0, 1].
 
     Returns:

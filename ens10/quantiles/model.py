@@ -1,4 +1,4 @@
-"""The model climate of any dates: computed lazily on dask, or read from a store that keeps it."""
+"""Quantiles of the model climate of any dates: computed lazily, or read from a store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,21 +30,21 @@ from ens10.store import open_store
 def stored_climate(
     store: Path | str, channel: str, dates: npt.ArrayLike, *, step: float
 ) -> xr.DataArray:
-    """Quantiles of start dates from STORE/climate, lazily.
+    """Read the model-climate quantiles of start dates from STORE/climate, lazily.
 
     Args:
         store: a store prepared with climate.
         channel: such as "t2m" or "z500".
         dates: start dates.
-        step: of the forecasts that are judged.
+        step: lead time of the forecasts.
 
     Returns:
-        Over (time, quantile, latitude, longitude), what `model_climate` gives for these dates.
+        Quantiles over (time, quantile, latitude, longitude), as `model_climate` computes them.
 
     Raises:
         MissingDataError: the store has no climate, or none for these dates.
         UnknownNameError: no such channel or step.
-        ArgumentError: dates of the climate years, which would be judged by themselves.
+        ArgumentError: dates in the climate years, which would be compared with themselves.
     """
     climate = open_store(store, "climate")
     field = climate[resolve(channel, [str(name) for name in climate.data_vars])]
@@ -78,7 +78,7 @@ def _seconds(steps: xr.DataArray, step: float) -> int:
 
 
 def _judged_by(store: Path | str, climate: xr.Dataset, years: list[int]) -> list[int]:
-    """The position along `judged_year` of the climate of each valid year."""
+    """Return the position along `judged_year` of the climate for each valid year."""
     judged = climate["judged_year"].to_numpy().tolist()
     if judged == [ANY_YEAR]:
         own = sorted(set(years) & set(np.atleast_1d(climate.attrs["years"]).tolist()))
@@ -110,25 +110,25 @@ def model_climate(
     levels: int | None = None,
     window: int | None = None,
 ) -> xr.DataArray:
-    """Quantiles of the model climate of start dates, by the rules of `ens10.quantiles.options`.
+    """Return model-climate quantiles of start dates, by the rules of `ens10.quantiles.options`.
 
-    Nothing is read until the result is computed; a task then holds some rows of the members of one
-    window, 128 MB at most (or one row).
+    Nothing is read until the result is computed; a task then reads some rows of the members of one
+    window, at most 128 MiB (or one row).
 
     Args:
         source: a store, or its members as an array over (time[, step], number, latitude,
             longitude) with the coordinate `valid_time`.
-        channel: of the store, such as "t2m" or "z500".
-        step: may be left out where there is only one.
-        dates: start dates to judge, all of the data if None. They need not be in the data, but
-            the data's calendar must have their month-days.
+        channel: channel of the store, such as "t2m" or "z500".
+        step: lead time; optional if there is only one.
+        dates: start dates whose climate is computed; None for all of the data. They need not be
+            in the data, but the data's calendar must have their month-days.
         protocol: "clean", "paper", a YAML file, or a `Protocol`.
         levels: number of evenly spaced levels from 0 to 1; None for the protocol's.
         window: dates of the calendar, an odd number; None for the protocol's.
 
     Returns:
-        Over (time, quantile, latitude, longitude), float32, in the units of the members; members
-        that are NaN are left out. The coordinate `members` counts the sample of each date.
+        Quantiles over (time, quantile, latitude, longitude), float32, in the units of the members;
+        NaN members are left out. The coordinate `members` is the sample size of each date.
 
     Raises:
         ArgumentError: dates that have no climate.
@@ -164,7 +164,7 @@ def model_climate(
 def _valid(
     start: np.datetime64, about: xr.DataArray, starts: npt.NDArray[Any], valid: npt.NDArray[Any]
 ) -> np.datetime64:
-    """The valid date of a start date, which need not be in the data."""
+    """Return the valid date of a start date, which need not be in the data."""
     same = np.flatnonzero(starts == start)
     if same.size:
         valid_date: np.datetime64 = valid[same[0]]
@@ -183,7 +183,7 @@ def _valid(
 
 @dataclass(frozen=True)
 class _Plan:
-    """Which rows and dates each block of the result needs."""
+    """The rows and dates that each block of the result needs."""
 
     members: Members
     positions: Sequence[npt.NDArray[np.int64]]
@@ -191,7 +191,7 @@ class _Plan:
     rows: int
 
     def block(self, block_info: Any = None) -> npt.NDArray[np.float32]:
-        """One date and some rows; shape (1, quantiles, rows, columns)."""
+        """Compute one date and some rows; shape (1, quantiles, rows, columns)."""
         date, _, n, _ = block_info[None]["chunk-location"]
         shape = block_info[None]["chunk-shape"]
         rows = slice(n * self.rows, n * self.rows + shape[2])
@@ -219,5 +219,5 @@ def _lazy(
 
 
 def rows_within(budget: int, row_bytes: int, rows: int) -> int:
-    """Rows that a budget of bytes holds: at least one, at most all."""
+    """Return the number of rows that fit a budget of bytes: at least one, at most all."""
     return max(1, min(rows, budget // max(row_bytes, 1)))

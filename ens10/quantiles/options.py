@@ -1,19 +1,20 @@
-"""Options of a model climate, and the start dates that make up the climate of another date.
+"""Options of a model climate, and the start dates that form the climate of another date.
 
-The calendar is that of the data: its month-days, sorted. The window counts dates of the calendar,
-not days. A protocol states by its `efi` which years, how many dates, and whether the year is a
-circle.
+The calendar consists of the month-days of the data, sorted. The window counts dates of the
+calendar, not days. The `efi` section of a protocol sets the years, the number of dates in the
+window, and if the window crosses New Year. The judged year is that of the forecast under
+evaluation.
 
-Training years (`clean`): those with a valid date, at the step concerned, in a training year. Where
-the year judged is a climate year it is left out, with all that starts within half a year of the
-date judged (the same winter, where the window crosses New Year).
+Training years (`clean`): dates that are valid, at the step concerned, in a training year. If the
+judged year is a climate year, it is left out, with all dates that start within half a year of the
+judged date (the same winter, where the window crosses New Year).
 
-A number of years (19 in `paper`): the years that end with the one judged, which is among them, as
-the ENS-10 authors had them. Their files lack 31 December, so that two test dates were lost; here
-they are judged.
+A number of years (19 in `paper`): the years that end with the judged year, which is included, as
+in the work of the ENS-10 authors. Their files lack 31 December, so that they lost two test dates;
+here these are included.
 
-Where the year is a circle (`clean`) the window of 1 January reaches back into December, unless the
-calendar leaves out a part of the year over New Year. Otherwise (`paper`) it is cut at both ends.
+With `round: true` (`clean`) the window of 1 January extends into December, unless the calendar
+has a gap over New Year. Otherwise (`paper`) it is cut at both ends of the year.
 """
 
 import re
@@ -39,11 +40,11 @@ class ClimateOptions:
 
     Attributes:
         channels: such as "t2m" or "z500".
-        steps: in the units of the store.
+        steps: lead times in the units of the store.
         levels: number of evenly spaced quantile levels from 0 to 1; None for the protocol's (101,
             or the authors' 21 in `paper`).
-        window: start dates of the calendar that make up the climate of one, itself in the middle.
-        protocol: its name, or a protocol of one's own; see `ens10.quantiles.options`.
+        window: number of calendar dates, centred on the start date, that form its climate.
+        protocol: name of a protocol, or a `Protocol`; see `ens10.quantiles.options`.
 
     Raises:
         ArgumentError: no channel or step, an even window, fewer than two levels.
@@ -70,7 +71,7 @@ def parse_climate(
     window: int | None = None,
     protocol: str | Protocol = "clean",
 ) -> ClimateOptions:
-    """Options from words such as "t2m@48" or "z500@24,48"; what is None is the protocol's.
+    """Parse words such as "t2m@48" or "z500@24,48"; None takes the protocol's value.
 
     Raises:
         ArgumentError: another form, channels at different steps, or an option out of range.
@@ -98,7 +99,7 @@ def parse_climate(
 
 
 def quantile_levels(levels: int | None, protocol: str | Protocol) -> npt.NDArray[np.float64]:
-    """Evenly spaced levels from 0 to 1; None for as many as the protocol has.
+    """Return evenly spaced levels from 0 to 1; None for the number of the protocol.
 
     Raises:
         ArgumentError: fewer than two.
@@ -129,19 +130,19 @@ Dates = npt.NDArray[np.datetime64]
 
 
 def month_days_of(time: Dates) -> list[str]:
-    """The month-day of each date, as MMDD."""
+    """Return the month-day of each date, as MMDD."""
     return [text[5:7] + text[8:10] for text in np.datetime_as_string(time, unit="D")]
 
 
 @dataclass(frozen=True)
 class Climatology:
-    """The dates of a dataset, from which climates are chosen.
+    """The dates of a dataset, and the selection of those that form a climate.
 
     Attributes:
         time: shape (n,), start dates.
         valid_time: shape (n,), their valid dates at one step.
-        protocol: see the module.
-        window: dates of the calendar, an odd number.
+        protocol: its `efi` rules select the years.
+        window: number of calendar dates, odd.
     """
 
     time: Dates
@@ -151,29 +152,29 @@ class Climatology:
 
     @cached_property
     def month_days(self) -> npt.NDArray[np.str_]:
-        """The month-day of each date; shape (n,)."""
+        """Return the month-day of each date; shape (n,)."""
         return np.array(month_days_of(self.time))
 
     @cached_property
     def calendar(self) -> list[str]:
-        """The month-days of the data, sorted."""
+        """Return the month-days of the data, sorted."""
         return sorted(set(self.month_days.tolist()))
 
     @cached_property
     def training(self) -> npt.NDArray[np.bool_]:
-        """Which dates are valid in the protocol's training years; shape (n,)."""
+        """Return True for dates that are valid in the protocol's training years; shape (n,)."""
         chosen = np.zeros(self.time.size, np.bool_)
         chosen[split_dates(self.protocol, self.time, self.valid_time).index["train"]] = True
         return chosen
 
     @property
     def rolling(self) -> int | None:
-        """How many years that end with the one judged make the climate; None: training years."""
+        """Return the number of climate years up to the judged one; None for training years."""
         years = self.protocol.efi.years
         return years if isinstance(years, int) else None
 
     def around(self, month_day: str) -> list[str]:
-        """The month-days of the window around one of the calendar's, from its first to its last.
+        """Return the month-days of the window around a month-day of the calendar, in order.
 
         Raises:
             ArgumentError: the calendar does not have it.
@@ -190,10 +191,10 @@ class Climatology:
         return [calendar[(centre + n) % count] for n in range(-half, half + 1)]
 
     def eligible(self, judged_year: int = ANY_YEAR) -> npt.NDArray[np.bool_]:
-        """Which dates belong to the climate years; shape (n,).
+        """Return True for dates in the climate years; shape (n,).
 
         Args:
-            judged_year: of the valid date that is judged; years that roll with it need it.
+            judged_year: valid year of the judged date; needed if the climate years depend on it.
         """
         if self.rolling is None or judged_year == ANY_YEAR:
             return self.training
@@ -203,21 +204,21 @@ class Climatology:
         return chosen
 
     def judged_years(self) -> list[int]:
-        """The years that need a climate of their own to judge the test split; 0 for any."""
+        """Return the years of the test split that need separate climates; [0] for one climate."""
         if self.rolling is None:
             return [ANY_YEAR]
         return list(split_dates(self.protocol, self.time, self.valid_time).years["test"])
 
     def positions(self, month_day: str, eligible: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """Positions of the eligible dates in the window around a month-day, in time order."""
+        """Return positions of eligible dates in the window around a month-day, in time order."""
         near = np.isin(self.month_days, self.around(month_day))
         return np.flatnonzero(near & eligible)
 
     def judged(self, start: np.datetime64, valid: np.datetime64) -> npt.NDArray[np.int64]:
-        """Positions of the dates that make up the climate of one start date.
+        """Return positions of the dates that form the climate of one start date.
 
         Args:
-            start: the date judged; its month-day is in the calendar.
+            start: the judged start date; its month-day is in the calendar.
             valid: its valid date.
 
         Raises:
@@ -238,7 +239,7 @@ class Climatology:
 
 
 def _is_round(calendar: list[str]) -> bool:
-    """Whether the dates lie all round the year: no longer a gap over New Year than elsewhere."""
+    """Return True if the gap over New Year is not longer than other gaps of the calendar."""
     days = [date(_ANY_LEAP_YEAR, int(d[:2]), int(d[2:])).toordinal() for d in calendar]
     over_new_year = days[0] + 366 - days[-1]
     return len(days) == 1 or over_new_year <= 2 * int(np.diff(days).max())

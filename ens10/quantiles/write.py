@@ -1,11 +1,11 @@
-"""Write model-climate quantiles into a store, a run of month-days at a time.
+"""Write model-climate quantiles into a store, several consecutive month-days at a time.
 
     STORE/climate   one array a channel over (judged_year, month_day, step, quantile, latitude,
                     longitude), float32; a chunk is one month-day and step
 
-A chunk is written under a temporary name, synced and renamed: one that exists is whole, and is not
-remade. The window moves along a run of month-days, so that each chunk of the members is read less
-than twice. The bytes depend on the data and the options alone.
+A chunk is written under a temporary name, synced and renamed: an existing chunk is complete and is
+not written again. The window moves along consecutive month-days, so that each chunk of the members
+is read less than twice. The bytes depend only on the data and the options.
 """
 
 import fcntl
@@ -44,7 +44,7 @@ _DIMS = (*_OUTER, "quantile", "latitude", "longitude")
 
 @dataclass(frozen=True)
 class ClimateArrays:
-    """What STORE/climate holds, and where."""
+    """Arrays, coordinates and file names of STORE/climate."""
 
     store: Path
     dataset: xr.Dataset
@@ -57,26 +57,26 @@ class ClimateArrays:
 
     @property
     def folder(self) -> Path:
-        """Of the group."""
+        """Return the folder of the group."""
         return self.store / "climate"
 
     def members(self, channel: str, step: float) -> StoreMembers:
-        """What reads the members of a channel at a step."""
+        """Return the reader of the members of a channel at a step."""
         return StoreMembers(self.store, channel, step, self.dataset)
 
     def file(self, channel: str, place: tuple[int, int, int]) -> Path:
-        """The file of the chunk at a place along judged_year, month_day and step."""
+        """Return the file of the chunk at a position along judged_year, month_day and step."""
         return self.folder.joinpath(channel, "c", *map(str, place), "0", "0", "0")
 
     def finish(self) -> None:
-        """Tells the store's own list of arrays about the climate, if it has one."""
+        """Add the climate to the store's consolidated metadata, if it has any."""
         about = parse_json((self.store / "zarr.json").read_text())
         if "consolidated_metadata" in about:
             consolidate(self.store)
 
 
 def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
-    """The arrays of a climate, made where they are not there yet.
+    """Return the arrays of a climate, and create those that do not exist.
 
     Raises:
         UnknownNameError: the store lacks a channel or a step.
@@ -100,11 +100,11 @@ def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
 
 
 def check_climate(dataset: xr.Dataset, options: ClimateOptions) -> tuple[list[str], list[float]]:
-    """The channels and steps of a climate, before any work is done for it.
+    """Check the channels and steps of a climate before any computation, and return them.
 
     Args:
         dataset: forecasts, lazy or not.
-        options: what the climate shall be.
+        options: options of the climate.
 
     Raises:
         UnknownNameError: the forecasts lack a channel or a step.
@@ -138,7 +138,7 @@ def _planned(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> Clima
 
 
 def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any]:
-    """What the climate is: equal for equal options and dates."""
+    """Return the attributes of the climate, equal for equal options and dates."""
     some = arrays.climatologies[arrays.steps[0]]
     years = {int(y) for i in arrays.judged_years for y in years_of(_of(some, some.eligible(i)))}
     rules, rolling = protocol_of(options.protocol), some.rolling
@@ -159,7 +159,7 @@ def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any
 
 
 def _of(climatology: Climatology, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.datetime64]:
-    """The dates by which climate years are counted: valid ones, or starts if they roll."""
+    """Return the dates whose years count: valid dates, or start dates for rolling years."""
     return (climatology.time if climatology.rolling else climatology.valid_time)[chosen]
 
 
@@ -213,9 +213,9 @@ def _count(climatology: Climatology, year: int, month_day: str, dataset: xr.Data
 
 
 def record_climate(store: Path, options: ClimateOptions) -> None:
-    """Make the manifest what `prepare` would have written, had it made the climate.
+    """Add the climate to the manifest of a store, as `prepare` does.
 
-    A store that is in preparation has no manifest yet, and is left alone.
+    A store in preparation has no manifest yet, and is not changed.
 
     Raises:
         DamagedFileError: the manifest is damaged.
@@ -250,12 +250,12 @@ def write_climate(
     workers: int | None = None,
     progress: bool = False,
 ) -> list[Path]:
-    """Write STORE/climate, or what is not there yet.
+    """Write the missing chunks of STORE/climate.
 
     Args:
         store: a local store, complete or in preparation.
         options: channels, steps, levels, window and protocol.
-        workers: threads (sorting and reading release the interpreter); None for one a core.
+        workers: number of threads (sorting and reading release the lock); None for one per core.
         progress: show a progress bar.
 
     Returns:
@@ -284,7 +284,7 @@ def write_climate(
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Holds the folder against other processes, as long as this one lives."""
+    """Lock the folder against other processes, until this process ends."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -299,7 +299,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Run:
-    """Month-days that follow each other, for one channel, step and year judged."""
+    """Consecutive month-days, for one channel, step and judged year."""
 
     members: StoreMembers
     climatology: Climatology
@@ -309,7 +309,7 @@ class _Run:
     files: Sequence[Path]
 
     def dates(self, month_day: str) -> npt.NDArray[np.int64]:
-        """Positions of the climate's dates that start on a month-day."""
+        """Return positions of the climate's dates that start on a month-day."""
         return np.flatnonzero((self.climatology.month_days == month_day) & self.eligible)
 
 
@@ -327,7 +327,7 @@ def _units(arrays: ClimateArrays) -> Iterator[_Run]:
 
 
 def _write_run(run: _Run) -> None:
-    """Write the chunks of a run that are not there, some rows of all of them at a time."""
+    """Write the missing chunks of a run, some rows of all of them at a time."""
     left = [(day, file) for day, file in zip(run.month_days, run.files, strict=True)
             if not file.exists()]  # fmt: skip
     if not left:
@@ -357,7 +357,7 @@ def _write_run(run: _Run) -> None:
 def _slide(
     run: _Run, windows: Sequence[Sequence[str]], rows: slice
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """Quantiles of one window after the other, of some rows; members are kept while needed."""
+    """Yield quantiles of successive windows, for some rows; members are cached while needed."""
     sorted_members: dict[str, list[npt.NDArray[np.float32]]] = {}
     for window in windows:
         for day in [day for day in sorted_members if day not in window]:

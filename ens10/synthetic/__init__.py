@@ -1,7 +1,7 @@
-"""Synthetic worlds in the real file layout: one with a known optimum, one that is all coordinates.
+"""Synthetic datasets in the layout of ENS-10: a world with a known optimum, and coded positions.
 
 `World` writes ensemble forecasts and truth whose best possible correction is known in closed form;
-`write_coded` writes values that spell out their own date, step, member, channel, row and column.
+`write_coded` writes values that encode their own date, step, member, channel, row and column.
 """
 
 from ens10.synthetic.coded import coded_value, write_coded

@@ -1,4 +1,4 @@
-"""The forecasts and the truth of the synthetic world, from Gaussian random fields on the sphere.
+"""Forecasts and truth of the synthetic world, from Gaussian random fields on the sphere.
 
     member i at one step = climatology(day) + signal(start, step) + spread(start, step) * e_i
 
@@ -11,9 +11,10 @@ the target at 48 h, and the realised mean of another variable aux, the truth at 
 
     y = m + b(s, day) + k(s) tanh(aux / scale) + (a(s) sd + d(s)) eps
 
-with eps standard normal, correlated in space. a, b, d and k differ between the regions of a map
-that is in no input. Hence y is normal with mean m + b + k g and deviation a sd + d, exactly, and no
-forecast can know more than `Law.moments`.
+with eps standard normal, correlated in space. a, b, d and k differ between the regions s of a
+hidden map that is not among the inputs. Hence y is exactly normal with mean
+m + b + k tanh(aux / scale) and standard deviation a sd + d, and no forecast can be better than
+`Law.moments`.
 
 Random fields are sums of spherical harmonics with independent normal coefficients: isotropic,
 periodic in longitude, consistent at the poles, with the same variance at every point. Climate,
@@ -36,7 +37,7 @@ _GRAVITY = 9.80665
 
 @dataclass(frozen=True)
 class Recipe:
-    """One channel of the world, in its own units.
+    """Climate, variability and spread of one channel of the world, in its own units.
 
     Attributes:
         equator: climatological mean at the equator.
@@ -83,7 +84,7 @@ _MOISTURE = (3e-6, 3e-6, 3e-6, 3e-5, 3e-4, 1e-3, 2.5e-3, 6e-3, 0.011, 0.014, 0.0
 
 
 def recipe(name: str, level: int | None) -> Recipe:
-    """The recipe of a variable, on a level for variables on pressure levels.
+    """Return the recipe of a variable, on a level for variables on pressure levels.
 
     Raises:
         UnknownNameError: the world has no such variable or level.
@@ -122,10 +123,10 @@ def recipe(name: str, level: int | None) -> Recipe:
 def climatology(
     recipe: Recipe, latitude: npt.NDArray[np.float64], land: npt.NDArray[np.bool_], day: int
 ) -> npt.NDArray[np.float64]:
-    """The climatological mean of one day of the year.
+    """Return the climatological mean of one day of the year.
 
     Args:
-        recipe: of the channel.
+        recipe: recipe of the channel.
         latitude: shape (H,), degrees north.
         land: shape (H, W).
         day: day of the year, from 1.
@@ -145,7 +146,7 @@ EARTH_RADIUS_KM = 6371.0
 
 
 class SphereFields:
-    """Draws fields of unit variance with a Gaussian correlation of a given length.
+    """Generator of random fields of unit variance with a Gaussian correlation.
 
     Args:
         latitude: shape (H,), degrees north.
@@ -164,12 +165,12 @@ class SphereFields:
         self._columns = columns
 
     def noise(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.float32]:
-        """Independent standard normal coefficients of `count` fields."""
+        """Return independent standard normal coefficients of `count` fields."""
         size = self.truncation + 1
         return rng.standard_normal((size, 2 * count, size), dtype=np.float32)
 
     def synthesise(self, noise: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Fields (count, H, W) of standard normal values from coefficients (or mixes of them)."""
+        """Return standard normal fields (count, H, W) from coefficients (or mixtures of them)."""
         waves = noise @ self._basis  # (order, cosine and sine of each field, latitude)
         count = waves.shape[1] // 2
         spectrum = (waves[:, :count] - 1j * waves[:, count:]) * (self._columns / 2)
@@ -178,12 +179,12 @@ class SphereFields:
         return fields.astype(np.float32)
 
     def draw(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.float32]:
-        """Independent fields, shape (count, H, W)."""
+        """Return independent fields, shape (count, H, W)."""
         return self.synthesise(self.noise(rng, count))
 
 
 def legendre(latitude: npt.NDArray[np.float64], truncation: int) -> npt.NDArray[np.float32]:
-    """Associated Legendre functions, normalised so that harmonics have mean square 1.
+    """Return associated Legendre functions, normalised so that harmonics have mean square 1.
 
     Standard forward column recursion (Holmes and Featherstone 2002, doi:10.1007/s00190-002-0216-2,
     eq. 11), stable far beyond the truncations used here.
@@ -215,7 +216,7 @@ Floats = npt.NDArray[np.float64]
 TARGET_STEP = 48
 # One row a region: bias b, its annual cycle's peak (day), response k to the wind, dispersion a and
 # noise d; b, k and d in units of the target's typical spread. k changes sign between regions, so
-# that no model without location can have it, and a > 1 makes the raw ensemble too sure of itself.
+# that a model without location cannot learn it, and a > 1 makes the raw ensemble underdispersive.
 _BIAS = np.array([1.1, -0.8, 0.5, -1.2])
 _PEAK = np.array([20.0, 110.0, 200.0, 290.0])
 _RESPONSE = np.array([1.2, -1.1, -0.8, 0.9])
@@ -227,7 +228,7 @@ WIND_SCALE = 5.0  # m s-1
 
 @dataclass(frozen=True)
 class Law:
-    """How the truth of one target follows from the forecasts.
+    """The distribution of the truth of one target, given the forecasts.
 
     Attributes:
         channel: the target, such as "t2m" or "z_500".
@@ -242,7 +243,7 @@ class Law:
     def moments(
         self, mean: Floats, deviation: Floats, aux: Floats, day: int
     ) -> tuple[Floats, Floats]:
-        """Mean and deviation of the truth given the forecast: the optimum.
+        """Return mean and standard deviation of the truth given the forecast: the optimum.
 
         Args:
             mean: (H, W), realised ensemble mean of the target, as decoded.
@@ -259,7 +260,7 @@ class Law:
 
 
 def law_of(channel: str, channels: Sequence[str], region: npt.NDArray[np.int64]) -> Law:
-    """The law of one target: its bias responds to the zonal wind on its level, or at 10 m.
+    """Return the law of one target; its bias depends on the zonal wind at its level, or at 10 m.
 
     Args:
         channel: the target, a channel of the world.
@@ -267,7 +268,7 @@ def law_of(channel: str, channels: Sequence[str], region: npt.NDArray[np.int64])
         region: the hidden map.
 
     Raises:
-        ArgumentError: the world holds no wind for the bias to respond to.
+        ArgumentError: the world lacks the wind that the bias depends on.
     """
     _, level = split(channel) if channel not in VARIABLES else (channel, None)
     winds = [f"u_{level}", "u10"] if level else ["u10"]
@@ -278,20 +279,20 @@ def law_of(channel: str, channels: Sequence[str], region: npt.NDArray[np.int64])
 
 
 def recipe_of(channel: str) -> Recipe:
-    """The recipe of a channel by its name."""
+    """Return the recipe of a channel by its name."""
     return recipe(channel, None) if channel in VARIABLES else recipe(*split(channel))
 
 
 def hidden_map(fields: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-    """Four regions from the signs of two smooth fields (2, H, W)."""
+    """Return a map of four regions, from the signs of two smooth fields (2, H, W)."""
     region: npt.NDArray[np.int64] = 2 * (fields[0] > 0) + (fields[1] > 0)
     return region
 
 
 Fields = npt.NDArray[np.float32]
 _SIGNAL_KM, _MEMBER_KM, _MAP_KM, _ERROR_KM = 1500.0, 900.0, 3500.0, 600.0
-_MEMORY = 0.5  # how much of a start's signal is left at the next one, 3 or 4 days later
-_PAST = 3  # starts that a signal remembers, itself included
+_MEMORY = 0.5  # autocorrelation of the signal from one start to the next, 3 or 4 days later
+_PAST = 3  # number of starts that a signal depends on, itself included
 _SHARED_BY_FAMILY = 0.8
 _SHARED_BY_STEPS = 0.8
 _FLOW = 0.35  # standard deviation of the logarithm of the spread
@@ -309,21 +310,21 @@ class Channel:
 
     @property
     def recipe(self) -> Recipe:
-        """What it looks like."""
+        """Return the recipe of the channel."""
         return recipe(self.name, self.level)
 
 
 class Atmosphere:
-    """Draws the world's fields.
+    """Generator of the world's fields.
 
     Args:
         latitude: shape (H,), degrees north.
         columns: number of longitudes.
-        channels: what is forecast.
+        channels: channels of the forecasts.
         steps: lead times in hours.
         members: size of the ensemble.
         starts: all start dates, in order.
-        seed: of everything random.
+        seed: seed of all random fields.
     """
 
     def __init__(
@@ -350,7 +351,7 @@ class Atmosphere:
         self._error = SphereFields(latitude, columns, _ERROR_KM)
 
     def forecast(self, start: dt.date) -> Iterator[tuple[int, Channel, Fields]]:
-        """(step, channel, members (M, H, W)) of one start date, NaN where there is no value."""
+        """Yield (step, channel, members (M, H, W)) of one start date; NaN for missing values."""
         growth = [_SPREAD_AT_START + (1 - _SPREAD_AT_START) * step / 48 for step in self._steps]
         signal, flow = self._signals(start), self._flow(start)
         perturbation = self._perturbations(start)
@@ -367,7 +368,7 @@ class Atmosphere:
                 yield step, channel, members.astype(np.float32)
 
     def error(self, start: dt.date, stream: int) -> npt.NDArray[np.float64]:
-        """Standard normal field (H, W), correlated in space: what the truth adds."""
+        """Return the random error of the truth: a standard normal field (H, W)."""
         field = self._error.draw(self._rng(_ERROR, start.toordinal(), stream), 1)[0]
         return np.asarray(field, dtype=np.float64)
 
@@ -375,7 +376,7 @@ class Atmosphere:
         return np.random.default_rng([self._seed, stream, *key])
 
     def _signals(self, start: dt.date) -> Fields:
-        """Standard normal fields (step, channel, H, W)."""
+        """Return the forecast signals, standard normal fields (step, channel, H, W)."""
         weights = _MEMORY ** np.arange(_PAST)
         weights /= np.sqrt((weights**2).sum())
         index = self._order[start]
@@ -393,19 +394,19 @@ class Atmosphere:
         return self._signal.noise(self._rng(_SIGNAL, index + _PAST), count)
 
     def _share(self, noise: Fields) -> Fields:
-        """Coefficients (..., family and channel, degree) mixed to (..., channel, degree)."""
+        """Mix coefficients of families and channels to (..., channel, degree)."""
         families = len(self._families)
         shared = noise[..., :families, :][..., self._family_of, :]
         return _mix(_SHARED_BY_FAMILY, shared, noise[..., families:, :])
 
     def _flow(self, start: dt.date) -> Fields:
-        """Factor of the spread by family, (family, H, W), with mean 1."""
+        """Return the flow-dependent factor of the spread by family, (family, H, W), mean 1."""
         rng = self._rng(_SPREAD, start.toordinal())
         fields = self._signal.draw(rng, len(self._families))
         return np.asarray(np.exp(_FLOW * fields - _FLOW**2 / 2))
 
     def _perturbations(self, start: dt.date) -> Fields:
-        """Standard normal fields (member, channel, H, W); the same at every step."""
+        """Return member perturbations, (member, channel, H, W), the same at every step."""
         rng = self._rng(_MEMBERS, start.toordinal())
         count = self._members * (len(self._families) + len(self.channels))
         size = self._perturbation.truncation + 1
@@ -416,6 +417,6 @@ class Atmosphere:
 
 
 def _mix(share: float, common: Fields, own: Fields) -> Fields:
-    """Unit variance from a common part, with that share of the variance, and an own part."""
+    """Mix a common part (with that share of the variance) and an own part to unit variance."""
     mixed = np.sqrt(share) * common + np.sqrt(1 - share) * own
     return np.asarray(mixed, dtype=np.float32)

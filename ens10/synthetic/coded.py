@@ -1,4 +1,4 @@
-"""Files whose values spell out their own coordinates, so that a swapped axis is readable.
+"""Files whose values encode their own coordinates, so that swapped axes are visible.
 
 A value has seven digits, DSMCRLL: date, step, member and channel (one digit each, counted from 0),
 row (one digit) and longitude column (two digits). 2310427 is date 2, step 3, member 1, channel 0,
@@ -20,10 +20,10 @@ from ens10.grib import Encoder, LatLonGrid
 def coded_value(
     date: int, step: int, member: int, channel: int, row: npt.ArrayLike, column: npt.ArrayLike
 ) -> npt.NDArray[np.float64]:
-    """The value at the given positions, each counted from 0; row and column broadcast.
+    """Return the value at a position; indices count from 0, row and column broadcast.
 
     Raises:
-        ArgumentError: a position that has more digits than its place.
+        ArgumentError: a position that needs more digits than it has.
     """
     positions = {"date": date, "step": step, "member": member, "channel": channel, "row": row}
     for name, position in positions.items():
@@ -48,7 +48,7 @@ def write_coded(
     """Write one file for each start date.
 
     Args:
-        folder: to write into; made if it is not there.
+        folder: output folder; created if missing.
         starts: start dates (at most 10).
         steps: lead times in hours (at most 10).
         members: size of the ensemble (at most 10).

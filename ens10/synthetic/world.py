@@ -1,4 +1,4 @@
-"""A synthetic world in ENS-10's file layout, whose best possible forecast is known."""
+"""A synthetic dataset in ENS-10's file layout, whose best possible forecast is known."""
 
 import datetime as dt
 import json
@@ -35,11 +35,12 @@ class World:
     Args:
         grid: rows x columns, poles included, such as "46x96" or (46, 96); "361x720" is ENS-10's.
         years: hindcast years.
-        dates: start dates as MMDD, or how many of ENS-10's 105 to take, evenly; None for all.
+        dates: start dates as MMDD, or the number of evenly chosen dates of ENS-10's 105; None for
+            all.
         variables: names in the catalogue; None for all surface variables.
-        seed: of everything random.
+        seed: seed of all random fields.
         levels: levels in hPa of the variables on pressure levels.
-        steps: lead times in hours; the truth belongs to 48.
+        steps: lead times in hours; must contain 48, that of the truth.
         members: size of the ensemble.
 
     Examples:
@@ -48,7 +49,7 @@ class World:
         'world'
 
     Raises:
-        ArgumentError: a grid, date or step that cannot be.
+        ArgumentError: an invalid grid, date or step.
         UnknownNameError: a variable that the catalogue lacks.
     """
 
@@ -99,7 +100,7 @@ class World:
 
     @classmethod
     def load(cls, folder: Path | str) -> "World":
-        """The world that wrote a folder.
+        """Return the world that wrote a folder.
 
         Raises:
             FileError: no world was written there, or its parameters are damaged.
@@ -118,23 +119,24 @@ class World:
 
     @property
     def targets(self) -> list[str]:
-        """The channels for which this world writes truth: t2m, z_500 and t_850, if it has them."""
+        """Return the channels with truth: t2m, z_500 and t_850, as far as the world has them."""
         laws = (self._law_or_none(target) for target in ("t2m", "z_500", "t_850"))
         return [law.channel for law in laws if law is not None]
 
     @property
     def region(self) -> npt.NDArray[np.int64]:
-        """The hidden map (latitude, longitude); for checks alone, it is in no file."""
+        """Return the hidden map (latitude, longitude); for checks only, it is not in any file."""
         return self._atmosphere.region
 
     def write(self, folder: Path | str, progress: bool = False) -> Path:
         """Write `output.{sfc,pl}.2018MMDD` and, in `truth/`, `era5.YYYY` for each valid year.
 
-        The truth is made from the forecasts as decoded from the files. An error removes what was
-        written; what a kill leaves is refused as a source, and removed by the next call.
+        The truth is computed from the forecasts as decoded from the files. An error removes the
+        files written so far; a partial folder of a killed process is refused as a source, and
+        removed by the next call.
 
         Args:
-            folder: to write into; made if it is not there.
+            folder: output folder; created if missing.
             progress: show progress bars.
 
         Raises:
@@ -164,19 +166,19 @@ class World:
     def optimum(
         self, target: str, members: int | None = None, progress: bool = False
     ) -> xr.Dataset:
-        """The best possible forecast from all members, in closed form, from the decoded files.
+        """Return the best possible forecast from all members, in closed form.
 
         Args:
             target: such as "t2m" or "z_500".
-            members: number of members that a forecast may use (all if None).
+            members: number of members that the forecast may use; None for all.
             progress: show a progress bar.
 
         Returns:
-            `mu` and `sigma` over (time, latitude, longitude), with `valid_time`, in the form of a
-            normal forecast.
+            A normal forecast: `mu` and `sigma` over (time, latitude, longitude), with
+            `valid_time`.
 
         Raises:
-            ArgumentError: the world was not written yet, or fewer members are asked for.
+            ArgumentError: the world was not written yet, or `members` is less than all.
         """
         if self.folder is None:
             raise ArgumentError("World", "its files are not written yet", "Call write(folder)")
@@ -246,7 +248,7 @@ class World:
                     file.write(message)
 
     def _best(self, folder: Path, month_day: str, law: Law) -> xr.Dataset:
-        """Mean and deviation of the truth given the files of one month-day."""
+        """Return mean and standard deviation of the truth, given the files of one month-day."""
         target, aux = (self._decoded(folder, month_day, c) for c in (law.channel, law.aux))
         mean, spread = target.mean("number"), target.std("number", ddof=1)
         days = target["valid_time"].dt.dayofyear.to_numpy()
@@ -261,7 +263,7 @@ class World:
         )
 
     def _decoded(self, folder: Path, month_day: str, channel: str) -> xr.DataArray:
-        """Members of a channel at 48 h, (time, number, latitude, longitude), float64."""
+        """Read the members of a channel at 48 h, (time, number, latitude, longitude), float64."""
         kind = "sfc" if channel in catalog.VARIABLES else "pl"
         dataset = open_source(folder / _file_name(kind, month_day))
         field = field_of(dataset, channel).sel(step=TARGET_STEP)
@@ -269,7 +271,7 @@ class World:
 
 
 def _clear(folder: Path) -> None:
-    """Remove the files of a world that was not finished, and nothing else."""
+    """Remove the files of an incomplete world, and no other files."""
     shutil.rmtree(folder / "truth", ignore_errors=True)
     for file in folder.glob("output.*"):
         file.unlink(missing_ok=True)
