@@ -15,16 +15,15 @@ import numpy.typing as npt
 import pytorch_lightning as pl
 import torch
 import xarray as xr
-from jsonargparse import ArgumentError as ParserError
 from jsonargparse import ArgumentParser
 from torch import Tensor
 
 from ens10.channels import step_number
-from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.errors import ArgumentError
 from ens10.experiments.bundle import read_parts
 from ens10.experiments.checkpoints import differences, other_architecture, shapes
 from ens10.experiments.products import Coupling, Fields, Products
-from ens10.experiments.usage import brief
+from ens10.experiments.usage import configuration_errors
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Fields as WholeFields
 from ens10.loader.batch_layouts import kind_of
@@ -441,16 +440,9 @@ def _built(path: Path, config: dict[str, Any]) -> tuple[pl.LightningModule, Ense
     parser.add_subclass_arguments(pl.LightningModule, "model", fail_untyped=False, required=True)
     parser.add_class_arguments(EnsembleDataModule, "data", fail_untyped=False)
     build = getattr(parser, "instantiate", None) or parser.instantiate_classes
-    try:
+    with configuration_errors(path):
         data = {"store": "", **config["data"]}
         made = build(parser.parse_object({"model": config["model"], "data": data}))
-    except (ParserError, KeyError) as error:
-        raise FileError(path, brief(str(error)).rstrip(".")) from None
-    except ValueError as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, Ens10Error):
-            cause = cause.__cause__ or cause.__context__
-        raise cause or FileError(path, brief(str(error)).rstrip(".")) from None
     return made.model, made.data
 
 

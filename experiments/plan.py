@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partialmethod
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 import pytorch_lightning as pl
 import torch
-from jsonargparse import ArgumentError as ParserError
 from jsonargparse import ArgumentParser
 from rich.console import Console
 from rich.table import Table
@@ -32,19 +31,13 @@ from ens10 import catalog
 from ens10.channels import channel_names, resolve, split
 from ens10.climate import blocks
 from ens10.durable import write_whole
-from ens10.errors import (
-    ArgumentError,
-    Ens10Error,
-    FileError,
-    MissingDataError,
-    UnknownNameError,
-)
+from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError, UnknownNameError
 from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
 from ens10.experiments.quiet import few_words
 from ens10.experiments.runner.tasks import MEMBERS, Task, config_of, load_budget
 from ens10.experiments.studies.reproduce.command import Request
-from ens10.experiments.usage import brief
+from ens10.experiments.usage import configuration_errors
 from ens10.grid import grid_shape
 from ens10.loader.batch import Batch
 from ens10.loader.content import EXTRA_NAMES
@@ -133,12 +126,10 @@ def plan_config(
         ArgumentError: an argument outside its range, or nothing fits.
     """
     precisions: dict[str, Precision] = {"32": "32", "bf16": "bf16"}
-    for name, value, known in (
-        ("machine", machine, list(MACHINES)),
-        ("precision", precision, list(precisions)),
-    ):
-        if value not in known:
-            raise UnknownNameError(name, value, known)
+    if machine not in MACHINES:
+        raise UnknownNameError("machine", machine, MACHINES)
+    if precision not in precisions:
+        raise UnknownNameError("precision", precision, precisions)
     subject = subject_of(config, grid_shape(grid, "--grid") if grid else None)
     batch = subject.batch if batch_size is None else batch_size
     of_fields, preset = precisions[precision], MACHINES[machine]
@@ -179,16 +170,8 @@ def subject_of(
     specification = on_grid(specification, points)
     if in_channels is not None:
         specification["init_args"]["in_channels"] = in_channels
-    try:
-        with without_values():
-            network: Network = _build(Network, specification)
-    except ParserError as error:
-        raise FileError(path, brief(str(error)).rstrip(".")) from None
-    except ValueError as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, Ens10Error):
-            cause = cause.__cause__ or cause.__context__
-        raise cause or FileError(path, brief(str(error)).rstrip(".")) from None
+    with configuration_errors(path), without_values():
+        network: Network = _build(Network, specification)
     copies = int(arguments.get("size", 5)) if class_path.endswith("DeepEnsemble") else 1
     count = members or int(data.get("ensemble") or len(catalog.MEMBERS))
     channels = (*([count] if network.takes_members else []), network.in_channels)
@@ -229,11 +212,8 @@ def print_plan(planned: Planned) -> None:
     console, (best, subject, machine, precision) = _console(), planned
     shape = " x ".join(map(str, (best.batch, *subject.channels, *subject.grid)))
     name = type(subject.network).__name__
-    console.print(
-        f"{name}, {shape}, precision {precision}, {machine.name}: {MODELLED}",
-        style="bold",
-        highlight=False,
-    )
+    title = f"{name}, {shape}, precision {precision}, {machine.name}: {MODELLED}"
+    console.print(title, style="bold", highlight=False)
     header = ("data", "lat", "lon", "memory", "step", "computes", "messages")
     table = Table(*header, "", box=None, padding=(0, 1))
     for option in best.options[:12]:
@@ -353,22 +333,15 @@ class _Clock(pl.Callback):
         self._now = time.process_time if on_processor else time.perf_counter
         self.times: dict[str, list[float]] = {}
 
-    def _add(self, event: str) -> None:
+    def _add(self, event: str, *_: Any) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self.times.setdefault(event, []).append(self._now())
 
-    def on_fit_start(self, *_: Any) -> None:
-        self._add("fit")
-
-    def on_train_batch_start(self, *_: Any) -> None:
-        self._add("start")
-
-    def on_train_batch_end(self, *_: Any) -> None:
-        self._add("end")
-
-    def on_predict_batch_end(self, *_: Any) -> None:
-        self._add("predicted")
+    on_fit_start = partialmethod(_add, "fit")
+    on_train_batch_start = partialmethod(_add, "start")
+    on_train_batch_end = partialmethod(_add, "end")
+    on_predict_batch_end = partialmethod(_add, "predicted")
 
 
 def measure(model: str, grid: Grid) -> dict[str, Any]:
@@ -840,13 +813,11 @@ def print_table(content: dict[str, Any], cores: int) -> None:
     console, exists, sizes = _console(), content["store_exists"], content["store_bytes"]
     look: dict[str, Any] = {"title_justify": "left", "box": None}
     title = f"Data: {content['store'] or 'ENS-10 itself'}"
-    table = Table("part", "size", "where from", title=title, **look)
-    for name, size in content["whole_bytes"].items():
-        table.add_row(name, _size(size), "counted: all variables, levels and steps")
-    for name, size in sizes.items():
-        source = "its files" if exists else "counted: what these cells need"
-        table.add_row(f"store: {name}", _size(size), source)
-    table.add_row("store, together", _size(sum(sizes.values())), "", style="bold")
+    table = Table("part", "size", title=title, **look)
+    stores = {f"store{'' if exists else ' of these cells'}: {name}": n for name, n in sizes.items()}
+    for name, size in {**content["whole_bytes"], **stores}.items():
+        table.add_row(name, _size(size))
+    table.add_row("store, together", _size(sum(sizes.values())), style="bold")
     console.print(table, "", highlight=False)
     header = ("target", "members", "model", "epochs", "hours", "memory", "from")
     title = "Hours of one core for a cell, and the most memory"

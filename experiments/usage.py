@@ -2,10 +2,14 @@
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
-from ens10.errors import suggestion
+from jsonargparse import ArgumentError as ParserError
+
+from ens10.errors import Ens10Error, FileError, suggestion
 
 _UNKNOWN = re.compile(
     r"(?:[Uu]nrecognized arguments: -{0,2}|does not accept option '|Option ')(?P<name>[^\s'=]+)"
@@ -19,6 +23,20 @@ _KEY = re.compile(r'Parser key "(?P<key>[^"]+)":?\s*(?P<rest>.*)')
 _GIVEN = re.compile(r"Given value: (?P<value>.+)")
 _REQUIRED = re.compile(r"arguments are required: (?P<names>.+)")
 _MOST_CHARACTERS = 300
+
+
+@contextmanager
+def configuration_errors(path: Path) -> Iterator[None]:
+    """Raise FileError, or the Ens10Error behind it, where the parts of a configuration fail."""
+    try:
+        yield
+    except (ParserError, KeyError) as error:
+        raise FileError(path, brief(str(error)).rstrip(".")) from None
+    except ValueError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, Ens10Error):
+            cause = cause.__cause__ or cause.__context__
+        raise cause or FileError(path, brief(str(error)).rstrip(".")) from None
 
 
 def brief(message: str, known: Sequence[str] = ()) -> str:

@@ -16,7 +16,8 @@ import torch.utils.flop_counter
 
 ROOT = Path(__file__).parents[2]
 # All of these are in torch 2.0's documentation, compiler.is_compiling in that of 2.3,
-# utils.flop_counter and compiler.disable in that of 2.1, get_autocast_dtype in that of 2.4,
+# utils.flop_counter and compiler.disable in that of 2.1, utils._pytree.tree_leaves in the code of
+# 2.2, get_autocast_dtype in that of 2.4,
 # distributed.tensor in that of 2.5, distributed.fsdp.FSDPModule and fully_shard in that of 2.6.
 NAMES = """
     Generator Size Tensor arange as_tensor autograd autograd.Function
@@ -57,6 +58,7 @@ NAMES = """
     cuda.get_device_name cuda.is_available cuda.max_memory_allocated cuda.synchronize manual_seed
     optim.AdamW optim.lr_scheduler optim.lr_scheduler.ExponentialLR random random.fork_rng save
     cumsum isnan movedim special.logit take_along_dim utils.flop_counter.FlopCounterMode
+    utils._pytree.tree_leaves inference_mode
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
