@@ -37,18 +37,18 @@ _NAME = re.compile(r"[\w.-]+")  # it becomes part of the names of folders
 
 @dataclass(frozen=True)
 class EfiRules:
-    """How the extreme forecast index, and so the EECRPS, is made.
+    """Rules of the extreme forecast index (EFI), and so of the EECRPS.
 
     Attributes:
         method: "exact", "ecmwf" or "ens10-paper"; see `ens10.metrics.efi`.
-        levels: evenly spaced quantile levels of the model climate, from 0 to 1.
-        years: of the climate: "train" for the training years without the one judged, or how many
-            years that end with the one judged, which is among them.
-        window: start dates of the calendar that make up the climate of one, itself in the middle.
-        round: True if that window reaches over New Year.
+        levels: number of evenly spaced quantile levels of the model climate, from 0 to 1.
+        years: climate years: "train" for the training years without the judged year, or the number
+            of years up to and including the judged year.
+        window: number of calendar dates, centred on the start date, that form its climate.
+        round: True if that window crosses New Year.
 
     Raises:
-        UnknownNameError: a choice that is not known.
+        UnknownNameError: an unknown choice.
         ArgumentError: numbers out of range; levels that the method is not defined for.
     """
 
@@ -79,27 +79,28 @@ class EfiRules:
 
 @dataclass(frozen=True)
 class Protocol:
-    """How data are split, normalised, weighted and judged; what is left out is that of `clean`.
+    """Rules of splits, normalisation, weights and scores; the defaults are those of `clean`.
 
     Attributes:
-        name: for messages, tables and folders.
-        test: years of the test split, or how many to take from the end of the data.
-        val: years of the validation split, which selects the best epoch, or how many to take
-            before the test years; "test" selects on the test split, as the authors did.
-        train: years of the training split; None for all that are left.
-        normalise_on: "train" or "all": the years that give the normalisation statistics.
-        epsilon: how small deviations are kept from blowing up; see `ens10.climate.normaliser`.
-        masks: True if variables with gaps (sst over land) get a mask channel.
+        name: name in messages, tables and folders.
+        test: years of the test split, or their number from the end of the data.
+        val: years of the validation split, which selects the best epoch, or their number before
+            the test years; "test" selects on the test split, as the authors did.
+        train: years of the training split; None for all remaining years.
+        normalise_on: "train" or "all": the years of the normalisation statistics.
+        epsilon: lower limit of standard deviations in the normalisation, "relative" or "paper";
+            see `ens10.climate.normaliser`.
+        masks: True to add a mask channel for variables with gaps (sst over land).
         weighting: area weights of loss and scores: "cell", "cos" or "none".
         unbiased: ensemble standard deviation with n - 1 (True) or n.
-        split_by: whose year decides the split of a date: "valid" or "start".
-        fair_crps: True if the fair CRPS of members is told beside the plain one.
-        members: sizes of the ensemble that tables are made for, counted from the first member.
-        efi: how extremes are weighted.
+        split_by: date whose year decides the split: "valid" or "start".
+        fair_crps: True to report the fair CRPS of members in addition to the plain one.
+        members: ensemble sizes in tables, counted from the first member.
+        efi: rules of the EFI, which weights extremes.
 
     Raises:
-        UnknownNameError: a choice that is not known.
-        ArgumentError: a number out of range, years twice, or a name that no folder can have.
+        UnknownNameError: an unknown choice.
+        ArgumentError: a number out of range, duplicate years, or an invalid name.
     """
 
     name: str = "custom"

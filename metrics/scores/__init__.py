@@ -1,5 +1,5 @@
-"""Scores that `verify` and `ens10 score` compute by name: one file adds a score.
+"""Scores that `verify` and `ens10 score` compute by name; each module adds some.
 
-Each module of this package holds `STATISTICS`, quantities of points whose weighted means are kept
-as sums, and `METRICS`, pure functions of these means. `registry` collects them from all modules.
+Each module defines `STATISTICS`, quantities at points whose weighted means are kept as sums, and
+`METRICS`, pure functions of these means. `registry` collects them from all modules.
 """

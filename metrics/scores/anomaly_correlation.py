@@ -1,4 +1,4 @@
-"""Anomaly correlation coefficient (ACC): do forecast and observed anomalies agree in pattern?"""
+"""Anomaly correlation coefficient (ACC) of forecast and observed anomalies."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,20 +20,20 @@ def anomaly_correlation(
     weights: Any = None,
     nan: str = "propagate",
 ) -> Any:
-    """Correlation of forecast and observed anomalies from a climatology.
+    """Return the correlation of forecast and observed anomalies from a climatology.
 
     sum(w f o) / sqrt(sum(w f^2) sum(w o^2)) with f = forecast - climatology and
     o = y - climatology, without subtracting the means of the anomalies (Wilks 2011, Statistical
-    Methods in the Atmospheric Sciences, eq. 8.69). 1 is a perfect pattern, 0 the score of the
-    climatology's own random anomalies. Sums over dates and points are taken first: the mean of
-    the correlations of dates is another number.
+    Methods in the Atmospheric Sciences, eq. 8.69). 1 is a perfect pattern, 0 that of random
+    anomalies. Sums over dates and points are taken first: the mean of the correlations of dates
+    is a different number.
 
     Args:
         forecast: one number for each point, such as the ensemble mean.
         y: observations.
         climatology: the mean state of each point and date.
-        dim: what is summed over; "all" by default.
-        weights: of the points, such as area weights.
+        dim: dimensions that are summed over; "all" by default.
+        weights: weights of the points, such as area weights.
         nan: "propagate", or "omit" points where one of the three is missing.
 
     Returns:
@@ -81,7 +81,7 @@ _PRODUCTS = [
 
 
 def _anomalies(pair: Pair) -> tuple[Floats, Floats]:
-    """Anomalies of the forecast's mean and of the truth, in float64, NaN where one is missing."""
+    """Return the anomalies of the forecast's mean and of the truth; NaN where one is missing."""
     observed = pair.y.astype(np.float64) - pair.climatology
     return observed + pair.field("error"), observed
 

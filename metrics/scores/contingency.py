@@ -63,7 +63,7 @@ _SCORES: dict[str, tuple[Callable[[Any, Any, Any, Any], Any], str]] = {
 
 
 def contingency_scores(tables: xr.Dataset) -> xr.Dataset:
-    """Scores of contingency tables, which are added over dates and places beforehand.
+    """Return scores of contingency tables; add tables over dates and points first.
 
     With hits a, false alarms b, misses c, correct negatives d, n their sum, H = a / (a + c) and
     F = b / (b + d):
@@ -108,7 +108,7 @@ def contingency_scores(tables: xr.Dataset) -> xr.Dataset:
 
 
 def _outcome(pair: Pair, threshold: float, *, forecast: bool, observed: bool) -> Floats:
-    """1 where the event was (not) forecast and was (not) observed, NaN where unknown."""
+    """Return 1 where the event was (not) forecast and (not) observed, else 0; NaN if missing."""
     probability = pair.above(threshold)
     missing = np.isnan(probability) | np.isnan(pair.y)
     outcome = ((probability >= 0.5) == forecast) & ((pair.y > threshold) == observed)

@@ -10,13 +10,13 @@ from ens10.metrics.states import Floats, Metric, PointStatistic
 
 
 def _eecrps(pair: Pair, number: float | None = None) -> Array:  # noqa: ARG001
-    """CRPS times |EFI|."""
+    """Return the CRPS times |EFI|."""
     score: Array = np.abs(pair.efi) * pair.field("crps")
     return score
 
 
 def _abs_efi(pair: Pair, number: float | None = None) -> Array:  # noqa: ARG001
-    """|EFI| where there is a CRPS."""
+    """Return |EFI|, NaN where the CRPS is NaN."""
     return np.where(np.isnan(pair.field("crps")), np.nan, np.abs(pair.efi))
 
 

@@ -1,4 +1,4 @@
-"""Central intervals: how often they hold the truth, how wide they are, and the interval score."""
+"""Scores of central prediction intervals: coverage, width and interval score."""
 
 import numpy as np
 
@@ -8,25 +8,25 @@ from ens10.metrics.states import Floats, Metric, PointStatistic
 
 
 def _ends(pair: Pair, share: float) -> tuple[Array, Array]:
-    """The quantiles between which the forecast has that probability."""
+    """Return the ends of the central interval with probability `share`."""
     return pair.quantile((1 - share) / 2), pair.quantile((1 + share) / 2)
 
 
 def _coverage(pair: Pair, share: float) -> Floats:
-    """1 where the interval, edges included, holds the observation."""
+    """Return 1 where the interval, edges included, contains the observation, else 0."""
     low, high = _ends(pair, share)
     inside = (pair.y >= low) & (pair.y <= high)
     return np.where(np.isnan(low + high + pair.y), np.nan, inside)
 
 
 def _width(pair: Pair, share: float) -> Array:
-    """Width of the interval."""
+    """Return the width of the interval."""
     low, high = _ends(pair, share)
     return np.where(np.isnan(pair.y), np.nan, high - low)
 
 
 def _interval_score(pair: Pair, share: float) -> Array:
-    """Interval (Winkler) score.
+    """Return the interval (Winkler) score.
 
     (u - l) + 2/a (l - y) where y < l and + 2/a (y - u) where y > u, with a = 1 - share (Gneiting
     and Raftery 2007, doi:10.1198/016214506000001437, eq. 43).

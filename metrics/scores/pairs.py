@@ -1,4 +1,4 @@
-"""A forecast of one date, step and level beside its observations.
+"""A forecast of one date, step and level, together with its observations.
 
 `Distribution.offers` lists the statistics that a kind of forecast has. Values are NaN where the
 forecast or the observation is missing.
@@ -23,9 +23,9 @@ class Pair:
     """A forecast and its observations.
 
     Args:
-        forecast: on numpy.
+        forecast: a distribution with numpy arrays.
         y: observations, shape (H, W).
-        key: of random numbers, see `sums.date_key`.
+        key: key of the random numbers of the date, from `_field_sums.date_key`.
         efi: the raw ensemble's extreme forecast index, shape (H, W), or None.
         climatology: mean state that anomalies refer to, shape (H, W), or None.
     """
@@ -45,12 +45,12 @@ class Pair:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """The forecast's variables, with (H, W) as their last axes."""
+        """Return the forecast's variables, with (H, W) as their last axes."""
         return self.forecast.variables()
 
     @property
     def offers(self) -> frozenset[str]:
-        """Names of the fields that the forecast has."""
+        """Return the names of the fields that the forecast offers."""
         return self.forecast.offers
 
     @cached_property
@@ -58,16 +58,16 @@ class Pair:
         return self.forecast.statistics(self.y)
 
     def field(self, name: str) -> Array:
-        """The values of a method without arguments, such as "crps", computed once."""
+        """Return the result of a method without arguments, such as "crps"; computed once."""
         if name not in self._fields:
             self._fields[name] = getattr(self, name)()
         return self._fields[name]
 
     def histograms(self, bins: int) -> dict[str, Ints]:
-        """Counts: `pit_count`, its values drawn evenly within a rank, and of members `rank_count`.
+        """Return `pit_count` (drawn uniformly within ranks) and, for members, `rank_count`.
 
         Args:
-            bins: of the PIT histogram.
+            bins: number of bins of the PIT histogram.
         """
         from ens10.metrics._field_sums import rank_counts
 
@@ -80,43 +80,43 @@ class Pair:
         return own | {"pit_count": pit}
 
     def hersbach(self, rows: Floats) -> dict[str, Floats]:
-        """Sums over points, weighted by row, from which the CRPS of members is decomposed."""
+        """Return the row-weighted sums for Hersbach's decomposition of the CRPS of members."""
         weights = np.broadcast_to(rows[:, None], self.y.shape)
         sums: dict[str, Floats] = self.forecast.hersbach_sums(self.y, weights)
         return sums
 
     def crps(self) -> Array:
-        """CRPS of the forecast; of members that of their step distribution."""
+        """Return the CRPS of the forecast; for members the plain CRPS."""
         score = self._statistics.get("crps")
         return self.forecast.crps(self.y) if score is None else score
 
     def crps_fair(self) -> Array:
-        """CRPS unbiased for the distribution that the members are drawn from."""
+        """Return the fair CRPS, unbiased for the distribution that the members are drawn from."""
         return self._statistics["crps_fair"]
 
     def error(self) -> Array:
-        """Mean of the forecast less the observation."""
+        """Return the mean of the forecast less the observation."""
         difference = self._statistics.get("error")
         return self.forecast.mean - self.y if difference is None else difference
 
     def variance(self) -> Array:
-        """Predicted variance (of members, unbiased) where the error is known."""
+        """Return the predicted variance (unbiased for members); NaN where the error is NaN."""
         values = self._statistics.get("variance")
         if values is None:
             values = np.where(np.isnan(self.error()), np.nan, self.forecast.variance)
         return values
 
     def log_score(self) -> Array:
-        """Minus the logarithm of the density."""
+        """Return minus the logarithm of the density."""
         score: Array = self.forecast.log_score(self.y)
         return score
 
     def above(self, threshold: Any) -> Array:
-        """Probability that the forecast gives to values above a threshold."""
+        """Return the forecast probability of values above a threshold."""
         probability: Array = self.forecast.above(threshold)
         return probability
 
     def quantile(self, level: float) -> Array:
-        """The forecast's quantile."""
+        """Return the forecast's quantile of a level."""
         value: Array = self.forecast.estimated_quantile(level)
         return value

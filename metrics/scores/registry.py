@@ -1,4 +1,4 @@
-"""Which scores there are: those of this package's modules, and those that users register."""
+"""Registry of scores: those of this package's modules, and those that users register."""
 
 import pkgutil
 import re
@@ -15,7 +15,7 @@ from ens10.metrics.distributions.registry import distribution_class
 from ens10.metrics.scores import standard
 from ens10.metrics.states import Floats, Metric, PointStatistic, Units
 
-HISTOGRAM = "histogram"  # counts of ranks and PIT values, which are no mean
+HISTOGRAM = "histogram"  # counts of ranks and PIT values, which are not means
 HERSBACH = "hersbach"  # sums from which the CRPS of ensembles is decomposed
 TABLES = (HISTOGRAM, HERSBACH)
 _CUSTOM: set[str] = set()  # names that `register_score` added
@@ -23,7 +23,7 @@ _CUSTOM_NAME = re.compile(r"[a-z][a-z0-9_]*[a-z]")  # a name that ends in a numb
 
 
 def _modules() -> list[Any]:
-    """The modules of this package that hold scores, the usual ones first."""
+    """Return the modules of this package that define scores, the standard ones first."""
     names = sorted(one.name for one in pkgutil.iter_modules(package.__path__))
     modules = [import_module(f"{package.__name__}.{n}") for n in names if n != "registry"]
     return [standard, *(m for m in modules if m is not standard and hasattr(m, "METRICS"))]
@@ -40,9 +40,9 @@ class NamedMetric:
     """A score as a user writes it, such as "brier_273.15".
 
     Attributes:
-        name: of the score, with its number.
+        name: name of the score, with its number.
         score: its entry in `METRICS`.
-        number: the number that belongs to the name, or None.
+        number: the number in the name, or None.
     """
 
     name: str
@@ -51,26 +51,26 @@ class NamedMetric:
 
     @property
     def means(self) -> tuple[str, ...]:
-        """Names of its means, with the number."""
+        """Return the names of its means, with the number."""
         if self.number is None:
             return self.score.means
         return tuple(f"{mean}_{self.number:g}" for mean in self.score.means)
 
     @property
     def skill(self) -> str:
-        """Name of its skill score, with the number; "" if it has none."""
+        """Return the name of its skill score, with the number; "" if it has none."""
         if not self.score.skill or self.number is None:
             return self.score.skill
         return f"{self.score.skill}_{self.number:g}"
 
     @property
     def long_name(self) -> str:
-        """In words."""
+        """Return its name in words."""
         return self.score.long_name.format(self.number)
 
 
 def statistic_of(mean: str) -> tuple[PointStatistic, float | None]:
-    """The statistic of a mean, and its number, from a name such as "brier_273.15"."""
+    """Return the statistic of a mean and its number, from a name such as "brier_273.15"."""
     if mean in STATISTICS:
         return STATISTICS[mean], None
     base, _, number = mean.rpartition("_")
@@ -78,7 +78,7 @@ def statistic_of(mean: str) -> tuple[PointStatistic, float | None]:
 
 
 def metric_of(name: str) -> NamedMetric:
-    """A score by its name.
+    """Return a score by its name.
 
     Raises:
         UnknownNameError: no such score.
@@ -105,7 +105,7 @@ def metric_of(name: str) -> NamedMetric:
 
 
 def undefined(score: str, kind: str, members: int | None) -> str:
-    """Why a score is undefined for a forecast, or "" if it is defined."""
+    """Return the reason why a score is undefined for a forecast, or "" if it is defined."""
     offered = distribution_class(kind).offers
     entry = METRICS.get(score)
     means = () if entry is None else (STATISTICS[mean] for mean in entry.means)
@@ -121,7 +121,7 @@ def undefined(score: str, kind: str, members: int | None) -> str:
 
 
 def available(kind: str, members: int | None) -> tuple[str, ...]:
-    """The names of the scores that are computed of a forecast when none are named."""
+    """Return the names of the scores that are computed for a forecast by default."""
     usual = [name for name, score in METRICS.items() if score.usual]
     return tuple(s for s in (*usual, HISTOGRAM) if not undefined(s, kind, members))
 
@@ -129,7 +129,7 @@ def available(kind: str, members: int | None) -> tuple[str, ...]:
 def selected(
     scores: Sequence[str] | None, kind: str, members: int | None
 ) -> tuple[list[NamedMetric], tuple[str, ...]]:
-    """The scores and the tables by their names; the usual ones for None.
+    """Return the scores and the tables by their names; the default ones for None.
 
     Raises:
         UnknownNameError: no such score.
@@ -148,7 +148,7 @@ def selected(
 
 
 def extras(scores: Sequence[str] | None) -> set[str]:
-    """What scores need beside forecast and truth: "efi", "climatology"."""
+    """Return the further inputs that scores need: "efi", "climatology"."""
     metrics = [metric_of(name) for name in scores or () if name not in TABLES]
     needed = {str(STATISTICS[mean].extra) for one in metrics for mean in one.score.means}
     return needed - {""}
@@ -157,27 +157,27 @@ def extras(scores: Sequence[str] | None) -> set[str]:
 def register_score(
     name: str, field: Callable[[Any], Any], long_name: str, *, units: str = "truth"
 ) -> None:
-    """Add a score of one's own to `verify` and `score_states`.
+    """Add a custom score to `verify` and `score_states`.
 
-    The score is the weighted mean of a value at each point, with all that others have: confidence
-    bounds, groups (`by`), and against a reference its difference and the skill score NAME_skill,
-    which is positive where the forecast's mean is the lower one.
+    The score is the weighted mean of a value at each point. Like other scores it has confidence
+    bounds, groups (`by`), and with a reference the difference and the skill score NAME_skill,
+    which is positive where the forecast's mean is lower.
 
     The score exists in this process alone: the command `ens10 score` lacks it, and worker
     processes (`scheduler="processes"`, dask.distributed) have it only if they import the module
-    that registers it. Registering the same name again replaces a score of one's own.
+    that registers it. Registering the same name again replaces the custom score.
 
     Args:
-        name: small letters, digits and underscores, with a letter at the end.
-        field: from a `Pair`, one forecast of one date and its observations, to values of shape
-            (H, W). A pair has `y`, the observations (H, W), `forecast`, the `Distribution`,
+        name: lower-case letters, digits and underscores, ending with a letter.
+        field: function from a `Pair`, one forecast of one date and its observations, to values of
+            shape (H, W). A pair has `y`, the observations (H, W), `forecast`, the `Distribution`,
             `arrays`, its variables with (H, W) as their last axes, and methods that return
             fields: `crps()`, `error()` (mean less observation), `variance()`, `quantile(level)`,
             `above(threshold)` (a probability), as far as the kind of forecast has them. Points
             where observation or forecast is missing do not count, whatever the function returns
             there.
-        long_name: in words.
-        units: of the values: "truth" (those of the truth), "truth2" (their square) or "1".
+        long_name: name in words.
+        units: units of the values: "truth" (those of the truth), "truth2" (their square) or "1".
 
     Raises:
         ArgumentError: an invalid name, or that of a score of the package. When it is scored:

@@ -1,4 +1,4 @@
-"""The usual scores: CRPS, errors of the mean, spread, log score, Brier score, quantile score."""
+"""Standard scores: CRPS, errors of the mean, spread, log score, Brier score, quantile score."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ from ens10.metrics.states import Floats, Metric, PointStatistic
 
 
 def _field(name: str) -> Callable[..., Array]:
-    """The values that a method of the pair returns."""
+    """Return a function that calls the method `name` of a pair."""
 
     def values(pair: Pair, number: float | None = None) -> Array:  # noqa: ARG001
         return pair.field(name)
@@ -20,21 +20,21 @@ def _field(name: str) -> Callable[..., Array]:
 
 
 def _squared_error(pair: Pair, number: float | None = None) -> Floats:  # noqa: ARG001
-    """Squared error of the mean, in float64."""
+    """Return the squared error of the mean, in float64."""
     error = pair.field("error")
     squared: Floats = np.multiply(error, error, dtype=np.float64)
     return squared
 
 
 def _brier(pair: Pair, threshold: float) -> Floats:
-    """Squared error of the probability of values above a threshold."""
+    """Return the Brier score of the probability of values above a threshold."""
     happened = np.where(np.isnan(pair.y), np.nan, pair.y > threshold)
     score: Floats = np.square(pair.above(threshold).astype(np.float64) - happened)
     return score
 
 
 def _quantile_score(pair: Pair, level: float) -> Array:
-    """Pinball loss (1{y < q} - level) (q - y) of the quantile q of that level."""
+    """Return the pinball loss (1{y < q} - level) (q - y) of the quantile q of a level."""
     gap = pair.quantile(level) - pair.y
     loss: Array = gap * ((gap > 0).astype(gap.dtype) - gap.dtype.type(level))
     return loss

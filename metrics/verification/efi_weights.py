@@ -140,7 +140,7 @@ def _improper(raw: Origin) -> ArgumentError:
     return ArgumentError(
         "raw",
         f"the scored forecast is {raw.source!r}, the ensemble of the EFI, which is improper",
-        "Take the raw ensemble; to score that one itself, say scores_raw (--scores-raw)",
+        "Take the raw ensemble; to score it itself, set scores_raw (--scores-raw)",
     )
 
 

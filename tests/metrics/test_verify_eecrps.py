@@ -186,7 +186,7 @@ def test_the_raw_ensemble_itself_is_refused(world, climate):
     with pytest.raises(ArgumentError, match="'raw', the ensemble of the EFI"):
         score_states(named, truth, BOTH, raw=ensemble, climate=climate)
     same = [d.assign_attrs(forecast_name="both") for d in (other, ensemble)]
-    with pytest.raises(ArgumentError, match="'both', of which"):
+    with pytest.raises(ArgumentError, match="'both', the ensemble of the EFI"):
         score_states(same[0], truth, BOTH, raw=same[1], climate=climate)
 
 
