@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.experiments.finished import read_run, read_runs
 from ens10.experiments.tables import columns, latex, markdown, notes, score_table, to_csv
-from ens10.experiments.writers import number
+from ens10.experiments.writers import csv_of, number
 from ens10.metrics import summarise
 
 
@@ -171,6 +171,17 @@ def test_latex_escapes_names(tmp_path):
     rows = score_table(read_runs([folders["raw"], odd]))
     assert r"a\_b \& 50\% \{x\}\textbackslash{}y &" in latex(rows)
     assert "a\\_b & 50% {x}\\\\y |" in markdown(rows)
+
+
+def test_csv_keeps_whole_numbers_beside_gaps_and_quotes_what_needs_it():
+    rows = [["a,b", 1, 0.1], ['c"d\n', None, float("nan")], {"name": "e", "x": 1 / 3}]
+    for digits, third in (("", "0.3333333333333333"), (".3g", "0.333")):
+        text = csv_of(["name", "n", "x"], rows[:2], digits) + csv_of(
+            ["name", "n", "x"], rows[2:], digits
+        )
+        assert list(csv.reader(io.StringIO(text)))[1:] == [
+            ["a,b", "1", "0.1"], ['c"d\n', "", ""], ["name", "n", "x"], ["e", "", third],
+        ]  # fmt: skip
 
 
 @settings(deadline=None, max_examples=50)
