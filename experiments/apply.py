@@ -11,7 +11,7 @@ OUT.partial/done/        an empty file for each date whose chunks are on the dis
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,19 +19,24 @@ import numpy as np
 import xarray as xr
 import zarr
 
+from ens10.catalog import VARIABLES
+from ens10.channels import split_exactly
 from ens10.convert.plan import described, plain
+from ens10.convert.sources import grib_files
 from ens10.durable import replace_folder, sync_files, whole_path, write_whole
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.load import Corrections, TrainedModel, coordinates, load_model
 from ens10.experiments.locks import locked
 from ens10.experiments.products import Products
+from ens10.export.corrected import write_corrected
 from ens10.export.netcdf import write_netcdf
 from ens10.machine_errors import writing_netcdf
 from ens10.places import is_url
 from ens10.progress import track
+from ens10.selection import Selection
 from ens10.signals import stoppable
 from ens10.source import open_source
-from ens10.source.gribs import Missing
+from ens10.source.gribs import GribFields, Missing
 from ens10.source.names import Names
 from ens10.source.opening import is_zarr
 from ens10.store import create_array, write_coordinates
@@ -43,9 +48,10 @@ from ens10.store.opening import (
     root_attributes,
 )
 
-Format = Literal["netcdf", "zarr"]
+Format = Literal["netcdf", "zarr", "grib"]
 _SUFFIXES: dict[str, Format] = {
     ".nc": "netcdf", ".nc4": "netcdf", ".netcdf": "netcdf", ".zarr": "zarr",
+    ".grib": "grib", ".grb": "grib",
 }  # fmt: skip
 _PLAN, _DATA, _DONE = "plan.json", "data.zarr", "done"
 
@@ -79,7 +85,8 @@ def apply(
             parameters begin with the target ("t2m_mu"), and there is a dimension `step` if lead
             times differ.
         products: quantiles, probabilities and members to write as well.
-        format: "netcdf" or "zarr"; None for what the suffix of `out` says.
+        format: "netcdf", "zarr" or "grib"; None for what the suffix of `out` says. GRIB holds mean,
+            spread and members; where the forecast is GRIB its headers are kept.
         names: how the forecast's names map to ours; see `ens10.source.names`.
         missing: "error", "nan" or "skip": what to do about fields that are missing.
         device: where networks compute.
@@ -102,6 +109,8 @@ def apply(
         raise FileError(out, "exists already", "Choose another file, or give --force")
     if not out.absolute().parent.is_dir():
         raise FileError(out.parent, "no such folder", "Make it first")
+    if chosen == "grib":
+        products = _for_grib(products)
     models = [load_model(run, device=device, trust=trust, history=history) for run in runs]
     data = _opened(forecast, names, missing)
     together = Together([model.corrections(data, products) for model in models])
@@ -114,7 +123,12 @@ def apply(
     partial = out.with_name(f"{out.name}.partial")
     with locked(out.with_name(f"{out.name}.lock"), "ens10 apply"), stoppable():
         _compute(together, partial, plan, progress)
-        _finish(partial, out, chosen, progress)
+        if chosen == "grib":
+            raw = None if names else _raw(forecast, together, missing)
+            _finish_grib(partial, out, together, raw, products.members == "ecc", progress)
+        else:
+            _finish(partial, out, chosen, progress)
+        shutil.rmtree(partial, ignore_errors=True)
     return out
 
 
@@ -152,6 +166,11 @@ class Together:
 
     def __len__(self) -> int:
         return len(self.samples)
+
+    @property
+    def targets(self) -> list[str]:
+        """The channels that are corrected."""
+        return list(dict.fromkeys(part.model.target for part in self._parts))
 
     @property
     def coordinates(self) -> xr.Dataset:
@@ -304,4 +323,44 @@ def _finish(partial: Path, out: Path, chosen: Format, progress: bool) -> None:
         dataset.attrs.pop(RECORDED)
         with whole_path(out) as aside, writing_netcdf(out):
             write_netcdf(aside, dataset, 0, progress)
-    shutil.rmtree(partial, ignore_errors=True)
+
+
+def _for_grib(products: Products) -> Products:
+    """The products of a GRIB file.
+
+    Raises:
+        ArgumentError: products that it does not hold.
+    """
+    if products.quantiles or products.probabilities:
+        reason = "GRIB files hold mean, spread and members, no quantiles or probabilities"
+        raise ArgumentError("format", reason, "Write netCDF or Zarr")
+    return replace(products, moments=True)
+
+
+def _raw(
+    forecast: Path | str | xr.Dataset, together: Together, missing: Missing
+) -> GribFields | None:
+    """The messages that were corrected; None if the forecast is not made of GRIB files."""
+    if isinstance(forecast, xr.Dataset):
+        return None
+    files = grib_files(forecast)
+    names = [t if t in VARIABLES else split_exactly(t)[0] for t in together.targets]
+    chosen = Selection.of(list(dict.fromkeys(names)), None, None, None, None)
+    return GribFields(files, missing, chosen) if files else None
+
+
+def _finish_grib(
+    partial: Path,
+    out: Path,
+    together: Together,
+    raw: GribFields | None,
+    same_members: bool,
+    progress: bool,
+) -> None:
+    """Write the GRIB file, now that all dates are done."""
+    store = partial / _DATA
+    dataset = xr.open_zarr(store, chunks=None, consolidated=False, decode_timedelta=False)
+    with whole_path(out) as aside:
+        write_corrected(
+            aside, dataset, together.targets, raw, same_members=same_members, progress=progress
+        )

@@ -314,11 +314,11 @@ class Corrections:
 
     def distribution(self, i: int) -> Distribution:
         """The corrected forecast of date `i`, (1, ..., H, W), on the model's device."""
-        return self.model.distribution(self._batch(i))
+        return self.model.distribution(self.batch(i))
 
     def fields(self, i: int) -> Fields:
         """The variables of date `i`: parameters of the distribution, and the products."""
-        batch = self._batch(i)
+        batch = self.batch(i)
         forecast = self.model.distribution(batch)
         return self._fields(forecast, self._template(batch), batch["dates"])
 
@@ -379,7 +379,8 @@ class Corrections:
             held[name] = (form[name][0], whole(arrays), form[name][2])
         return xr.Dataset(held, {**core, **coordinates(self.samples)}, attributes)
 
-    def _batch(self, i: int) -> Batch:
+    def batch(self, i: int) -> Batch:
+        """The features of date `i`, on the model's device."""
         return self.model.on_device(self._batches.batch(np.array([i])))
 
     def _fields(self, forecast: Distribution, template: Tensor | None, dates: Tensor) -> Fields:

@@ -33,6 +33,7 @@ class Products:
             dates of the past (Clark et al. 2004), "sample" drawn at each point by itself. None for
             no members.
         seed: of what is drawn.
+        moments: whether mean and standard deviation are written.
 
     Raises:
         ArgumentError: a level outside (0, 1), or a threshold that cannot be read.
@@ -43,6 +44,7 @@ class Products:
     probabilities: Sequence[str] = ()
     members: Coupling | None = None
     seed: int = 0
+    moments: bool = False
 
     def __post_init__(self) -> None:
         for level in self.quantiles:
@@ -84,6 +86,9 @@ class Products:
             dates: (N,) valid dates in seconds.
         """
         made: Fields = {}
+        for moment in ("mean", "std") if self.moments else ():
+            about = {"units": units, "long_name": f"{moment} of the forecast of {name}"}
+            made[f"{name}_{moment}"] = FIELD, _on_host(getattr(forecast, moment)), about
         if self.quantiles:
             values = forecast.quantile(np.array(sorted(self.quantiles))).transpose(0, 1)
             about = {"units": units, "long_name": f"quantiles of {name}"}
@@ -119,4 +124,9 @@ def _field(
     core: str, values: Tensor, attributes: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], np.ndarray[Any, Any], dict[str, Any]]:
     dims = (FIELD[0], core, *FIELD[1:])
-    return dims, values.detach().cpu().float().numpy(), dict(attributes)
+    return dims, _on_host(values), dict(attributes)
+
+
+def _on_host(values: Tensor) -> np.ndarray[Any, Any]:
+    held: np.ndarray[Any, Any] = values.detach().cpu().float().numpy()
+    return held

@@ -13,6 +13,7 @@ RUN_BY = {
     "README.md": "tests/test_readme.py",
     "docs/add_your_own.md": "tests/test_docs_code.py",
     "docs/data.md": "tests/ens10/test_data_page.py",
+    "docs/in_use.md": "tests/experiments/test_apply.py",
     "docs/scores.md": "tests/test_readme.py",
     "docs/use.md": "tests/test_readme.py",
 }
@@ -49,6 +50,12 @@ NOT_RUN = {
     "docs/index.md": {
         "pip install": "tests/packaging install",
         "ens10 demo": "minutes; tests/experiments/test_demo.py",
+    },
+    "docs/in_use.md": {
+        "for raw in": "a loop of the shell around a command that is run",
+        "out=": "the same",
+        "[ -e": "the same",
+        "done": "the same",
     },
     "docs/many_devices.md": {
         "ens10 plan": "tests/experiments/test_plan.py plans smaller ones",

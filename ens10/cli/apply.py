@@ -44,8 +44,10 @@ def add_apply(commands: "argparse._SubParsersAction[Any]") -> None:
         help="folders or bundles of trained runs; then a GRIB or netCDF file, a folder of such "
         "files, a Zarr store, a URL of one, or a store of `ens10 prepare`",
     )  # fmt: skip
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=".nc or .zarr")
-    parser.add_argument("--format", metavar="FORMAT", help="netcdf or zarr (default: by suffix)")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help=".nc, .zarr or .grib"
+    )
+    parser.add_argument("--format", metavar="FORMAT", help="netcdf, zarr or grib")
     parser.add_argument(
         "--quantiles", type=float, nargs="+", default=[], metavar="LEVEL", help="such as 0.1 0.9"
     )

@@ -157,7 +157,7 @@ def open_forecasts(
     """
     if isinstance(src, xr.Dataset):
         return _of_dataset(tidy(src, names, "the dataset"), "the dataset", selection)
-    gribs = _gribs(src) if not (names.variables or names.truth) else []
+    gribs = grib_files(src) if not (names.variables or names.truth) else []
     if gribs:
         numbers = {path: n for n, path in enumerate(files_in(Path(src)))}
         fields = open_gribs(gribs, selection, missing, workers, progress)
@@ -167,7 +167,7 @@ def open_forecasts(
     return _of_dataset(open_source(src, names, missing), str(src), selection)
 
 
-def _gribs(src: Path | str) -> list[Path]:
+def grib_files(src: Path | str) -> list[Path]:
     """The files of a source, if all of them are GRIB."""
     found = [] if is_url(src) or is_zarr(Path(src)) else files_in(Path(src))
     return found if all(is_grib(file) for file in found) else []

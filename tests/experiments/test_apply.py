@@ -2,19 +2,27 @@
 
 import json
 import shutil
+from pathlib import Path
 
+import cfgrib
+import eccodes
 import numpy as np
 import pytest
 import realruns
 import xarray as xr
+from docblocks import commands, python
 
 import ens10
+from ens10.cli import main
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments import load
 from ens10.experiments.apply import apply
 from ens10.experiments.products import Products
 from ens10.experiments.reading import open_forecast, open_predictions
+from ens10.export.corrected import Header
+from ens10.grib import LatLonGrid
+from ens10.grib.grid import Scan
 from ens10.source import open_source
 
 
@@ -144,6 +152,96 @@ def test_the_command(runs, today, tmp_path, capsys):
     late.to_netcdf(tmp_path / "late.nc")
     realruns.command("apply", runs["raw"], tmp_path / "late.nc", "--out", tmp_path / "late.zarr")
     assert "more than 31 days of the calendar" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("members", ["ecc", "sample", None])
+def test_grib_files_keep_the_headers_of_the_raw_ones(runs, today, tmp_path, members):
+    run = runs["emos_local"]
+    out = apply([run], today, tmp_path / "out.grib", products=Products(members=members))
+    model = ens10.load_model(run)
+    expected = model(open_source(today), members=members).compute()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.grib"]
+    for kind, name in {"em": "mu", "es": "sigma"}.items():
+        with cfgrib.open_dataset(
+            out, backend_kwargs={"indexpath": "", "filter_by_keys": {"dataType": kind}}
+        ) as found:
+            np.testing.assert_allclose(found["t2m"], expected[name], atol=2e-5)
+            assert found["t2m"].attrs["units"] == "K"
+            np.testing.assert_array_equal(found["time"], expected["time"])
+            np.testing.assert_array_equal(found["valid_time"], expected["valid_time"])
+            assert found["step"] == np.timedelta64(48, "h")
+            np.testing.assert_allclose(found["latitude"], expected["latitude"], atol=2e-3)
+    with out.open("rb") as file, Path(today).open("rb") as before:
+        ours, theirs = (list(grib_keys(f)) for f in (file, before))
+    theirs = [keys for keys in theirs if keys["shortName"] == "2t"]
+    kept = [keys for keys in ours if keys["type"] not in ("em", "es")]
+    assert len(ours) - len(kept) == 12
+    assert len(kept) == (0 if members is None else 60)
+    if members == "ecc":
+        assert kept == theirs
+    for keys in ours:
+        assert {k: v for k, v in keys.items() if k not in ("type", "number")} == {
+            k: v for k, v in theirs[0].items() if k not in ("type", "number")
+        } | {"dataDate": keys["dataDate"]}
+    if members:
+        whole = cfgrib.open_dataset(
+            out, backend_kwargs={"indexpath": "", "filter_by_keys": {"dataType": "pf"}}
+        )
+        corrected = expected["t2m"].transpose("number", "time", ...)
+        np.testing.assert_allclose(
+            whole["t2m"].transpose("number", "time", ...), corrected[-whole.sizes["number"] :],
+            atol=2e-5,
+        )  # fmt: skip
+
+
+def grib_keys(file):
+    """What the header of each message says, but its values."""
+    names = ("type", "number", "shortName", "dataDate", "dataTime", "step", "class", "stream",
+             "expver", "centre", "gridType", "Ni", "Nj", "numberOfForecastsInEnsemble")  # fmt: skip
+    while (handle := eccodes.codes_grib_new_from_file(file)) is not None:
+        yield {name: eccodes.codes_get(handle, name) for name in names}
+        eccodes.codes_release(handle)
+
+
+def test_gaps_and_other_scans_survive_in_grib(runs, today, tmp_path):
+    forecast = open_source(today).isel(time=[1]).load()
+    forecast["t2m"][..., 2, 3] = np.nan
+    out = apply([runs["emos_global"]], forecast, tmp_path / "out.grib")
+    found = cfgrib.open_dataset(
+        out, backend_kwargs={"indexpath": "", "filter_by_keys": {"dataType": "em"}}
+    )["t2m"]
+    expected = ens10.load_model(runs["emos_global"])(forecast)["mu"].squeeze("time")
+    assert np.isnan(expected[2, 3])
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    scan = Scan(by_column=True, northward=True, roll=3)
+    grid = LatLonGrid(8, 16, 90.0, -90.0, 0.0, 22.5)
+    order = scan.orient(np.arange(128), grid)
+    with Path(today).open("rb") as file:
+        handle = eccodes.codes_grib_new_from_file(file)
+    field = np.random.default_rng(0).normal(size=(8, 16)).astype("f4")
+    message = Header(eccodes.codes_get_message(handle), order).message(field, {})
+    values = eccodes.codes_get_values(eccodes.codes_new_from_message(message))
+    np.testing.assert_allclose(scan.orient(values, grid), field, atol=1e-6)
+    with pytest.raises(ArgumentError, match="no quantiles"):
+        apply([runs["raw"]], today, tmp_path / "q.grib", products=Products((0.5,)))
+
+
+def test_the_commands_and_the_code_of_the_page_run(runs, today, tmp_path, monkeypatch):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "unet").symlink_to(runs["unet"])
+    (tmp_path / "today.grib").symlink_to(today)
+    monkeypatch.chdir(tmp_path)
+    listed = commands("docs/in_use.md")
+    assert len(listed) == 6
+    for command in listed:
+        assert main(command) == 0, command
+    shared, corrected = (xr.open_dataset(f"{name}.nc") for name in ("shared", "corrected"))
+    np.testing.assert_array_equal(shared["mu"], corrected["mu"])
+    names: dict[str, object] = {}
+    for block in python("docs/in_use.md"):
+        exec(block, names)
+    risk = xr.open_dataset("risks.nc")["t2m_probability_above"].isel(time=0)
+    np.testing.assert_array_equal(names["risk"], risk)
 
 
 def test_nothing_is_written_where_something_is_wrong(runs, today, tmp_path):
