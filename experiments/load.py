@@ -302,12 +302,13 @@ class Corrections:
 
     Attributes:
         samples: the forecasts.
+        batches: their features.
     """
 
     def __init__(self, model: TrainedModel, samples: Samples, products: Products) -> None:
         self.model, self.samples, self._products = model, samples, products
-        self._batches = model.batches(samples, members=products.members == "ecc")
-        self._batches.channels  # noqa: B018  # refuses features of another training
+        self.batches = model.batches(samples, members=products.members == "ecc")
+        self.batches.channels  # noqa: B018  # refuses features of another training
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -328,7 +329,7 @@ class Corrections:
 
         Shapes, dimensions and attributes are those of any date; no date is read.
         """
-        shapes = self._batches.content.shapes(len(self.samples.latitude))
+        shapes = self.batches.content.shapes(len(self.samples.latitude))
         zeros: Any = {key: torch.zeros(1, *shape) for key, shape in shapes.items()}
         zeros |= {"raw_std": zeros["raw_std"] + 1, "dates": torch.zeros(1, dtype=torch.int64)}
         batch = self.model.on_device({key: value.numpy() for key, value in zeros.items()})
@@ -381,7 +382,7 @@ class Corrections:
 
     def batch(self, i: int) -> Batch:
         """The features of date `i`, on the model's device."""
-        return self.model.on_device(self._batches.batch(np.array([i])))
+        return self.model.on_device(self.batches.batch(np.array([i])))
 
     def _fields(self, forecast: Distribution, template: Tensor | None, dates: Tensor) -> Fields:
         units, known = self.model.units, self.samples.attributes

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ens10.cli.apply import add_apply, add_bundle
+from ens10.cli.apply import add_apply, add_bundle, add_couple
 from ens10.cli.data import add_all as add_data_commands
 from ens10.cli.scores import add_case, add_score
 from ens10.errors import ArgumentError, suggestion
@@ -128,6 +128,7 @@ def _parser() -> _Parser:
         lambda commands: add_case(commands, _case),
         add_apply,
         add_bundle,
+        add_couple,
         _add_plan,
         _add_report,
         _add_reproduce,

@@ -1,4 +1,4 @@
-"""Trained models in use: `ens10 apply`, `ens10 bundle`, and `ens10.load_model`."""
+"""Trained models in use: `ens10 apply`, `bundle` and `couple`, and `ens10.load_model`."""
 
 import argparse
 import sys
@@ -85,6 +85,35 @@ def add_bundle(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--licence", default="", metavar="NAME", help="such as CC-BY-4.0")
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
     parser.set_defaults(command=_bundle)
+
+
+def add_couple(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `ens10 couple`."""
+    parser = commands.add_parser(
+        "couple",
+        help="coherent members from a run's distributions",
+        description="Writes members of a run for its test dates, which `ens10 score` takes: the "
+        "quantiles at each point, in the order of raw members (ecc) or of past truth (schaake).",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("--method", required=True, metavar="METHOD", help="ecc or schaake")
+    parser.add_argument("--store", type=Path, help="members and truth (default: the training's)")
+    parser.add_argument("--out", type=Path, help="default: RUN/coupled_METHOD.zarr")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
+    parser.add_argument(
+        "--trust", action="append", default=[], metavar="MODULE",
+        help="code that the configuration of a run of someone else may use; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="replace a store that exists")
+    parser.set_defaults(command=_couple)
+
+
+def _couple(options: argparse.Namespace) -> None:
+    from ens10.experiments.couple import couple_run
+
+    names = ("store", "out", "seed", "trust", "force")
+    rest = {name: getattr(options, name) for name in names}
+    print(f"Wrote {couple_run(options.run, options.method, **rest)}")
 
 
 def _bundle(options: argparse.Namespace) -> None:

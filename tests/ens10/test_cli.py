@@ -22,7 +22,7 @@ from ens10.errors import (
 PREPARE = "Try: ens10 prepare --help"
 COMMANDS = ["info", "synth", "download", "inspect", "prepare", "verify", "export", "fit",
             "validate", "test", "predict", "apply", "score", "report", "case", "plan", "reproduce",
-            "demo", "env", "bundle"]  # fmt: skip
+            "demo", "env", "bundle", "couple"]  # fmt: skip
 WORLD = ["--grid", "8x16", "--years", "2000-2001", "--dates", "2", "--members", "2"]
 
 

@@ -224,15 +224,22 @@ def test_gaps_and_other_scans_survive_in_grib(runs, today, tmp_path):
     np.testing.assert_allclose(scan.orient(values, grid), field, atol=1e-6)
     with pytest.raises(ArgumentError, match="no quantiles"):
         apply([runs["raw"]], today, tmp_path / "q.grib", products=Products((0.5,)))
+    eccodes.codes_set(handle, "edition", 2)
+    second = Header(eccodes.codes_get_message(handle), order)
+    for kind, derived in (("em", 0), ("es", 4)):
+        message = second.message(field, {"type": kind, "perturbationNumber": 0})
+        found = eccodes.codes_new_from_message(message)
+        keys = ("edition", "type", "productDefinitionTemplateNumber", "derivedForecast")
+        assert [eccodes.codes_get(found, key) for key in keys] == [2, kind, 2, derived]
 
 
 def test_the_commands_and_the_code_of_the_page_run(runs, today, tmp_path, monkeypatch):
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "unet").symlink_to(runs["unet"])
+    shutil.copytree(runs["unet"], tmp_path / "runs" / "unet")
     (tmp_path / "today.grib").symlink_to(today)
     monkeypatch.chdir(tmp_path)
     listed = commands("docs/in_use.md")
-    assert len(listed) == 6
+    assert len(listed) == 8
     for command in listed:
         assert main(command) == 0, command
     shared, corrected = (xr.open_dataset(f"{name}.nc") for name in ("shared", "corrected"))

@@ -1,0 +1,84 @@
+"""`ens10 couple`: members with patterns in space, from the distributions of any run.
+
+A distribution at each point says nothing of how points go together. Coupled members have at each
+point the quantiles of the run's distribution, in the order of the raw members (ECC) or of the truth
+on dates of the past (the Schaake shuffle), and are scored as any ensemble is.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+import dask
+import xarray as xr
+
+from ens10.channels import field_of
+from ens10.durable import replace_folder
+from ens10.errors import FileError, UnknownNameError
+from ens10.experiments.load import load_model
+from ens10.experiments.locks import locked
+from ens10.experiments.products import Products
+from ens10.signals import stoppable
+from ens10.store import consolidate, open_store
+from ens10.store.manifest import record_files
+from ens10.store.opening import PREDICTED, PREDICTIONS_FORMAT, RECORDED
+
+Method = Literal["ecc", "schaake"]
+
+
+def couple_run(
+    run: Path | str,
+    method: Method,
+    *,
+    store: Path | str | None = None,
+    out: Path | str | None = None,
+    seed: int = 0,
+    trust: Sequence[str] = (),
+    force: bool = False,
+) -> Path:
+    """Write coherent members of a run for its test dates, with the truth beside them.
+
+    Args:
+        run: folder of a run that was trained.
+        method: "ecc" (Schefzik et al. 2013, doi:10.1214/13-STS443) or "schaake" (Clark et al. 2004,
+            doi:10.1175/1525-7541(2004)005<0243:TSSAMF>2.0.CO;2).
+        store: with the raw members and the truth; None for the one that it was trained on.
+        out: Zarr store to write; None for RUN/coupled_METHOD.zarr.
+        seed: of the choice of past dates, and of the order of equal ranks.
+        trust: modules besides this package whose classes runs of others may use.
+        force: replace a store that exists.
+
+    Returns:
+        The path of the store, which `ens10 score` takes.
+
+    Raises:
+        FileError: the store exists, or the run or its data cannot be read.
+        UnknownNameError: another method.
+    """
+    if method not in get_args(Method):
+        raise UnknownNameError("method", method, get_args(Method))
+    path = Path(run) / f"coupled_{method}.zarr" if out is None else Path(out)
+    if path.exists() and not force:
+        raise FileError(path, "exists already", "Choose another place, or give --force")
+    model = load_model(run, trust=trust, history=store)
+    corrections = model.corrections(Path(model.history), Products(members=method, seed=seed))
+    corrections.samples.require_truth()
+    index = corrections.batches.index
+    whole = corrections.lazy().isel(time=index)
+    truth = field_of(open_store(model.history, "truth"), model.target, "target")
+    truth = truth.sel(step=model.step, time=whole["time"])
+    members = whole[model.target].assign_attrs(long_name="members", coupled_by=method)
+    coupled = xr.Dataset(
+        {"members": members, "truth": (truth.dims, truth.data, {**truth.attrs})},
+        attrs={"forecast_kind": "ensemble", RECORDED: PREDICTIONS_FORMAT},
+    )
+    partial = path.with_name(f"{path.name}.partial")
+    with locked(path.with_name(f"{path.name}.lock"), "ens10 couple"), stoppable():
+        shutil.rmtree(partial, ignore_errors=True)
+        with dask.config.set(scheduler="synchronous"):
+            coupled.chunk(time=1).to_zarr(partial, mode="w", consolidated=False)
+        consolidate(partial)
+        record_files(partial, PREDICTED)
+        replace_folder(partial, path)
+    return path
