@@ -9,7 +9,6 @@ EXTRAS = {
     "torch": "train",
     "pytorch_lightning": "train",
     "torchmetrics": "train",
-    "jsonargparse": "train",
     "jinja2": "plot",
     "safetensors": "train",
     "matplotlib": "plot",

@@ -1,6 +1,5 @@
 """A case study as files: one picture, one table, one page."""
 
-import argparse
 from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,22 +62,35 @@ def write_case(
     return event, folder / PAGE
 
 
-def run_case(options: argparse.Namespace) -> str:
-    """The command `ens10 case`, from its options to what it prints.
+def run_case(
+    runs: Sequence[Path],
+    *,
+    date: str | None,
+    region: str | None,
+    worst: int | None,
+    step: float | None,
+    **files: Path | None,
+) -> str:
+    """Run `ens10 case`; return what it prints.
+
+    Args:
+        runs: as for `read_event`.
+        date: valid date.
+        region: name, or "S,W,N,E".
+        worst: list so many dates with the most extreme truth instead.
+        step: as for `read_event`.
+        **files: `out`, `raw` and `climate` as for `write_case`.
 
     Raises:
         ArgumentError: neither a date with a region nor `--worst`.
         Ens10Error: as `write_case` and `most_extreme`.
     """
-    if options.worst is not None:
-        run = options.runs[0]
-        return listing(most_extreme(run, options.worst, options.region, options.step))
-    if options.date is None or options.region is None:
-        lacking = "date" if options.date is None else "region"
+    if worst is not None:
+        return listing(most_extreme(runs[0], worst, region, step))
+    if date is None or region is None:
+        lacking = "date" if date is None else "region"
         raise ArgumentError(f"--{lacking}", "not given", "List events to choose from: --worst 10")
-    named = ("raw", "climate", "step")
-    rest = {name: getattr(options, name) for name in named}
-    event, path = write_case(options.runs, options.date, options.region, options.out, **rest)
+    event, path = write_case(runs, date, region, step=step, **files)
     return f"{in_lines(event)}\nWrote {path}"
 
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pytorch_lightning as pl
 import torch
 import xarray as xr
-from jsonargparse import ArgumentParser
 from torch import Tensor
 
 from ens10.channels import step_number
@@ -23,7 +22,6 @@ from ens10.errors import ArgumentError
 from ens10.experiments.bundle import read_parts
 from ens10.experiments.checkpoints import differences, other_architecture, shapes
 from ens10.experiments.products import Coupling, Fields, Products
-from ens10.experiments.usage import configuration_errors
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Fields as WholeFields
 from ens10.loader.batch_layouts import kind_of
@@ -33,6 +31,7 @@ from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
 from ens10.metrics.distributions import Distribution
 from ens10.models.statistical.schaake import dates_near
+from ens10.usage import Parser, configuration_errors
 
 _NEAR_DEGREES = 1e-3
 _SEASON_DAYS = 31.0  # from the nearest training date in the calendar
@@ -438,7 +437,7 @@ def _built(path: Path, config: dict[str, Any]) -> tuple[pl.LightningModule, Ense
     Raises:
         FileError: the configuration cannot be used.
     """
-    parser = ArgumentParser(exit_on_error=False)
+    parser = Parser(exit_on_error=False)
     parser.add_subclass_arguments(pl.LightningModule, "model", fail_untyped=False, required=True)
     parser.add_class_arguments(EnsembleDataModule, "data", fail_untyped=False)
     build = getattr(parser, "instantiate", None) or parser.instantiate_classes

@@ -1,12 +1,19 @@
-"""Options of runs that Lightning's parser does not understand as they are meant."""
+"""The parser of training, and options that Lightning does not understand as they are meant."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from pytorch_lightning.cli import LightningArgumentParser
+
 from ens10.models.parallel import SpatialStrategy
 from ens10.protocol import Protocol, protocol_of
+from ens10.usage import Parser
 
 _SPATIAL = "ddp_spatial"
+
+
+class StageParser(LightningArgumentParser, Parser):
+    """Lightning's parser with the errors of all commands."""
 
 
 def with_strategy(arguments: Sequence[str]) -> list[str]:

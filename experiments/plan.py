@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 import pytorch_lightning as pl
 import torch
-from jsonargparse import ArgumentParser
 from rich.console import Console
 from rich.table import Table
 from torch.utils.data import DataLoader
@@ -37,7 +36,6 @@ from ens10.experiments.demo import config_path
 from ens10.experiments.quiet import few_words
 from ens10.experiments.runner.tasks import MEMBERS, Task, config_of, load_budget
 from ens10.experiments.studies.reproduce.command import Request
-from ens10.experiments.usage import configuration_errors
 from ens10.grid import grid_shape
 from ens10.loader.batch import Batch
 from ens10.loader.content import EXTRA_NAMES
@@ -63,6 +61,7 @@ from ens10.progress import track
 from ens10.protocol import Protocol, split_dates
 from ens10.quantiles.options import Climatology
 from ens10.untrusted import parse_json, read_mapping
+from ens10.usage import Parser, configuration_errors
 
 _STATISTICAL = "StatisticalPostProcessor"
 
@@ -180,7 +179,7 @@ def subject_of(
 
 def _build(base: type[Any], specification: Any) -> Any:
     """Make an object of a subclass of `base`, as YAML describes it."""
-    parser = ArgumentParser(exit_on_error=False)
+    parser = Parser(exit_on_error=False)
     parser.add_subclass_arguments(base, "part")
     build = getattr(parser, "instantiate", None) or parser.instantiate_classes
     return build(parser.parse_object({"part": specification})).part

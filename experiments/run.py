@@ -9,12 +9,10 @@ RUN/predictions.zarr        after `ens10 predict`
 RUN/scores.nc, scores.csv   after `ens10 score`
 """
 
-import re
 import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,7 +38,7 @@ from ens10.experiments.checkpoints import (
     shapes,
 )
 from ens10.experiments.locks import locked
-from ens10.experiments.options import name_after_its_file, with_strategy
+from ens10.experiments.options import StageParser, name_after_its_file, with_strategy
 from ens10.experiments.predictions import PredictionWriter
 from ens10.experiments.quiet import few_words
 from ens10.experiments.reading import PREDICTIONS
@@ -49,20 +47,16 @@ from ens10.experiments.runlog import FOLDER as LOG_FOLDER
 from ens10.experiments.runlog import RunLog
 from ens10.experiments.saving import MINUTES, RunCheckpoints, SignalHandlers, WholeCheckpointIO
 from ens10.experiments.trust import checked_config, split_trust, write_config
-from ens10.experiments.usage import parser_class
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.protocol import content_of, reference_of
 from ens10.signals import Interrupted, Stop, Terminated, ending, stoppable
+from ens10.usage import command_parser, ens10_cause
 
 Stage = Literal["fit", "validate", "test", "predict"]
 CONFIG, CHECKPOINTS = "config.yaml", "checkpoints"
 LOCK, PREDICT_LOCK = "run.lock", "predict.lock"
 _FIRST = (CONFIG, provenance.FILE)  # what a fit writes before it trains
 _KEPT = ("seed_everything", "trainer", "model", "data")
-# A null may stand where the default is none; jsonargparse 4.49 renamed the option.
-_RENAMED = tuple(int(n) for n in version("jsonargparse").split(".")[:2]) >= (4, 49)
-_KEEP_NULLS = {"skip_unset" if _RENAMED else "skip_none": False}
-_HELP = re.compile(r"-h|--help|--\S+\.help(=.*)?")  # --model.help CLASS lists a class's options
 _NO_ABBREVIATIONS: dict[str, Any] = {"allow_abbrev": False}  # --data.stor is a mistake
 
 
@@ -83,13 +77,15 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
         KeyboardInterrupt: the user ended it; `fit --resume` resumes.
     """
     arguments = with_strategy(arguments)
-    if any(_HELP.fullmatch(argument) for argument in arguments):
+    if _asks_for_help(arguments):
         with few_words():
             # prints help and exits: no run is needed
             return RunCLI([stage, *arguments], Path(), Stop())
     arguments, trusted = split_trust(arguments)
     run = _run_folder(arguments)
     begins = stage == "fit" and "--resume" not in arguments
+    if begins and not _given(arguments, "--config", "--model"):
+        command_parser("ens10 fit").error("--model is required; add --config FILE")
     with few_words(), stoppable() as stop, ExitStack() as kept:
         if _is_first():
             kept.enter_context(_new_run(run) if begins else _old_run(run, stage))
@@ -206,7 +202,7 @@ class RunCLI(LightningCLI):
                 datamodule_class=EnsembleDataModule,
                 save_config_callback=None,
                 seed_everything_default=0,
-                parser_class=parser_class(LightningArgumentParser),
+                parser_class=StageParser,
                 parser_kwargs={"prog": "ens10", **_NO_ABBREVIATIONS}
                 | {self._stage: _NO_ABBREVIATIONS},
                 auto_configure_optimizers=False,
@@ -217,7 +213,7 @@ class RunCLI(LightningCLI):
             self._refuse_other_architecture(error)
             raise
         except ValueError as error:
-            raise _of_a_part(error) from error.__cause__
+            raise ens10_cause(error) or error from error.__cause__
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
         """Return the arguments that the requested stage skips; parsers of others cost time."""
@@ -302,7 +298,7 @@ class RunCLI(LightningCLI):
             return
         self.run_folder.mkdir(parents=True, exist_ok=True)
         parser = self._parser("fit")
-        text = parser.dump(self._options, **_KEEP_NULLS)
+        text = parser.dump(self._options, skip_unset=False)  # a null may replace a default
         kept = {key: value for key, value in yaml.safe_load(text).items() if key in _KEPT}
         kept["data"].pop("seed", None)  # it is the seed of everything
         # a file of the user's may change or move: its content is kept, not its path
@@ -370,12 +366,14 @@ def _is_first() -> bool:
     return not getattr(rank_zero_only, "rank", 0)
 
 
-def _of_a_part(error: ValueError) -> ValueError:
-    """What a network or head found wrong when it was built, which jsonargparse wraps."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, Ens10Error):
-        cause = cause.__cause__
-    return cause if isinstance(cause, ValueError) else error
+def _given(arguments: Sequence[str], *options: str) -> bool:
+    return any(argument.partition("=")[0] in options for argument in arguments)
+
+
+def _asks_for_help(arguments: Sequence[str]) -> bool:
+    """Return True for `--help`, and for `--model.help CLASS`, which lists a class's options."""
+    names = [argument.partition("=")[0] for argument in arguments]
+    return any(n in ("-h", "--help") or (n[:2] == "--" and n.endswith(".help")) for n in names)
 
 
 def _run_folder(arguments: Sequence[str]) -> Path:

@@ -6,7 +6,6 @@ The event of the reliability and ROC diagrams is a truth above the given quantil
 its grid point.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from ens10.durable import whole_file
-from ens10.errors import ArgumentError, Ens10Error
+from ens10.errors import ArgumentError
 from ens10.experiments.maps import skill_map
 from ens10.experiments.reading import open_predictions
 from ens10.grid import area_weights
@@ -31,6 +30,7 @@ from ens10.metrics import (
     summarise,
 )
 from ens10.metrics import figures as draw
+from ens10.usage import command_parser, reports_errors
 
 _KINDS = ("normal", "ensemble")
 
@@ -156,22 +156,18 @@ def _card(
     return draw.score_card(skill, lower, upper, label=label)
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 1 and a line on standard error for bad input."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    """Run the command; exit status 1 with one line on bad input."""
+    parser = command_parser(
+        "python -m ens10.experiments.score_figures", (__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=Path("figures"))
     parser.add_argument("--reference", default="raw")
     parser.add_argument("--quantile", type=float, default=0.9)
-    given = parser.parse_args(arguments)
-    try:
-        for path in score_figures(
-            given.runs, given.out, reference=given.reference, quantile=given.quantile
-        ):
-            print(path)
-    except Ens10Error as error:
-        print(f"score_figures: {error}", file=sys.stderr)
-        return 1
+    for path in score_figures(**vars(parser.parse_args(arguments))):
+        print(path)
     return 0
 
 

@@ -6,7 +6,6 @@ It predicts the run's test dates from the first 2, 5 and 10 members, scores them
 `RUN/sizes.csv`, which `ens10 report` shows.
 """
 
-import argparse
 import shutil
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from typing import Any
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError, FileError
 from ens10.experiments import provenance
-from ens10.experiments.commands import tells_errors
 from ens10.experiments.finished import SIZES as SIZES_FILE
 from ens10.experiments.members import SIZES
 from ens10.experiments.run import CONFIG, run_stage
@@ -25,6 +23,7 @@ from ens10.experiments.trust import write_config
 from ens10.experiments.writers import csv_of
 from ens10.metrics import summarise
 from ens10.untrusted import read_mapping
+from ens10.usage import command_parser, reports_errors
 
 _COLUMNS = ("members", "crps", "crps_fair", "spread_error")
 
@@ -86,10 +85,10 @@ def _score(run: Path, config: dict[str, Any], size: int) -> dict[str, Any]:
     return {"members": size, **held}
 
 
-@tells_errors
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line on bad input."""
-    parser = argparse.ArgumentParser(prog="python -m ens10.experiments.sizes")
+    parser = command_parser("python -m ens10.experiments.sizes")
     parser.add_argument("run", type=Path)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), metavar="M")
     options = parser.parse_args(arguments)

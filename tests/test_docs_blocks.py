@@ -3,7 +3,6 @@
 Which tests run which page stands in docblocks.py.
 """
 
-import argparse
 import re
 import shlex
 import tomllib
@@ -32,6 +31,7 @@ from packaging.requirements import Requirement
 from ens10 import cli
 from ens10.models.parallel import SpatialStrategy
 from ens10.protocol import protocol_of
+from ens10.usage import Parser, command_parser
 
 LIGHTNING = ("fit", "validate", "test", "predict")
 SPANS = [
@@ -78,7 +78,7 @@ def test_blocks_are_found():
 
 def parsed(command):
     """What `ens10` makes of the words of a command, which is not run."""
-    return cli._parser().read(command)
+    return cli.parse(command)
 
 
 COMMANDS = [words for page in PAGES for run in (True, False) for words in commands(page, run=run)]
@@ -92,7 +92,7 @@ def test_the_commands_of_all_blocks_are_understood(command):
         shipped = [path for path in configs if path.startswith("experiments/")]
         assert all((ROOT / path).is_file() for path in shipped)
     else:
-        assert callable(parsed(command).command)
+        assert callable(parsed(command)[0].run)
 
 
 MODULES = [line for _, line in ALL if " -m ens10" in line]
@@ -105,14 +105,12 @@ class _Understood(Exception):  # noqa: N818
 @pytest.mark.parametrize("line", MODULES)
 def test_the_modules_of_all_blocks_are_understood(line, monkeypatch):
     """Their own parsers take every word; what follows is not done."""
-    understood = argparse.ArgumentParser.parse_known_args
+    understood = Parser.parse_args
 
-    def parse(self, *arguments, **options):
-        namespace, unknown = understood(self, *arguments, **options)
-        assert not unknown
-        raise _Understood(namespace)
+    def parse(self, words):
+        raise _Understood(understood(self, words))
 
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", parse)
+    monkeypatch.setattr(Parser, "parse_args", parse)
     words = shlex.split(line)
     start = words.index("-m") + 1
     module = import_module(words[start])
@@ -175,18 +173,18 @@ def test_bibtex_is_well_formed(block):
 def test_commands_within_a_line_exist(page, span):
     """`ens10 fit ... --data.store STORE`: the command, and each option that is named."""
     words = span.replace("|", " ").split()[1:]
-    known = next(a.choices for a in cli._parser()._actions if a.choices)
     if words[0].isupper() or words[0] == "...":
         return
     names = words[0].split("/")
-    assert set(names) <= set(known)
+    assert set(names) <= set(cli.COMMANDS)
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     if names[0] in LIGHTNING:
         own = re.compile(r"--(config|run|resume|quiet|help|data\..*|trainer\..*|model\..*)")
         assert all(own.fullmatch(option) for option in options)
     else:
-        taken = {text for action in known[names[0]]._actions for text in action.option_strings}
-        assert set(options) <= taken
+        parser = command_parser(names[0])
+        cli.COMMANDS[names[0]].add_options(parser)
+        assert set(options) <= {o for action in parser._actions for o in action.option_strings}
 
 
 def test_options_within_a_line_are_somebody_s():

@@ -13,7 +13,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("ens10", "metrics", "models", "experiments")  # each may import those to its left
 ROOF = "ens10/cli/"  # the only files downstairs that may reach up, inside their functions
-TORCH = {"torch", "pytorch_lightning", "torchmetrics", "jsonargparse"}
+TORCH = {"torch", "pytorch_lightning", "torchmetrics"}
 # the rest is light; in metrics/ the kernels on tensors are files called *_torch.py
 WITH_TORCH = re.compile(r"ens10/loader/(datamodule|tensors)\.py|metrics/(\w+/)?\w*_torch\.py")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -1,6 +1,5 @@
 """Trained models in use: `ens10 apply`, `bundle` and `couple`, and `ens10.load_model`."""
 
-import argparse
 import sys
 import warnings
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ens10.errors import ArgumentError
 from ens10.extras import telling_extras
+from ens10.usage import Command, Parser
 
 if TYPE_CHECKING:
     from ens10.experiments.load import TrainedModel
@@ -31,14 +31,7 @@ def load_model(
         return load(path, device=device, trust=trust, history=history)
 
 
-def add_apply(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add `ens10 apply`."""
-    parser = commands.add_parser(
-        "apply",
-        help="correct new forecasts with trained runs",
-        description="Corrects forecasts that need no truth, and writes one file. If it is "
-        "interrupted, rerun the same command to resume.",
-    )
+def _apply_options(parser: Parser) -> None:
     parser.add_argument(
         "paths", nargs="+", metavar="RUN_OR_BUNDLE... FORECAST",
         help="folders or bundles of trained runs; then a GRIB or netCDF file, a folder of such "
@@ -69,32 +62,16 @@ def add_apply(commands: "argparse._SubParsersAction[Any]") -> None:
         help="code that the configuration of a run of someone else may use; repeatable",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
-    parser.set_defaults(command=_apply)
 
 
-def add_bundle(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add `ens10 bundle`."""
-    parser = commands.add_parser(
-        "bundle",
-        help="write a trained run as one file to share",
-        description="Writes weights, configuration, normalisation statistics and a model card as "
-        "one file for `ens10 apply` and `ens10.load_model`, which opens without pickle.",
-    )
+def _bundle_options(parser: Parser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="such as a.ens10")
     parser.add_argument("--licence", default="", metavar="NAME", help="such as CC-BY-4.0")
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
-    parser.set_defaults(command=_bundle)
 
 
-def add_couple(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add `ens10 couple`."""
-    parser = commands.add_parser(
-        "couple",
-        help="coherent members from a run's distributions",
-        description="Writes members of a run for its test dates, which `ens10 score` takes: the "
-        "quantiles at each point, in the order of raw members (ecc) or of past truth (schaake).",
-    )
+def _couple_options(parser: Parser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN")
     parser.add_argument("--method", required=True, metavar="METHOD", help="ecc or schaake")
     parser.add_argument("--store", type=Path, help="members and truth (default: the training's)")
@@ -105,51 +82,42 @@ def add_couple(commands: "argparse._SubParsersAction[Any]") -> None:
         help="code that the configuration of a run of someone else may use; repeatable",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="replace a store that exists")
-    parser.set_defaults(command=_couple)
 
 
-def _couple(options: argparse.Namespace) -> None:
+def _couple(**options: Any) -> None:
     from ens10.experiments.couple import couple_run
 
-    names = ("store", "out", "seed", "trust", "force")
-    rest = {name: getattr(options, name) for name in names}
-    print(f"Wrote {couple_run(options.run, options.method, **rest)}")
+    print(f"Wrote {couple_run(**options)}")
 
 
-def _bundle(options: argparse.Namespace) -> None:
+def _bundle(**options: Any) -> None:
     from ens10.experiments.bundle import bundle
 
-    made = bundle(options.run, options.out, licence=options.licence, force=options.force)
-    print(f"Wrote {made}")
+    print(f"Wrote {bundle(**options)}")
 
 
-def _apply(options: argparse.Namespace) -> None:
+def _apply(
+    paths: Sequence[str],
+    names: Path | None,
+    quantiles: Sequence[float],
+    probability: Sequence[str],
+    members: Any,
+    seed: int,
+    **options: Any,
+) -> None:
     from ens10.experiments.apply import apply
     from ens10.experiments.load import BeyondTrainingWarning
     from ens10.experiments.products import Products
     from ens10.source.names import read_names
 
-    *runs, forecast = options.paths
+    *runs, forecast = paths
     if not runs:
         raise ArgumentError("FORECAST", "none is given", "Give RUN... and then FORECAST")
+    options["products"] = Products(quantiles, probability, members, seed)
+    options["names"] = names and read_names(names)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", BeyondTrainingWarning)
-        out = apply(
-            runs,
-            forecast,
-            options.out,
-            products=Products(
-                options.quantiles, options.probability, options.members, options.seed
-            ),
-            format=options.format,
-            names=read_names(options.names) if options.names else None,
-            missing=options.missing,
-            device=options.device,
-            trust=options.trust,
-            history=options.history,
-            force=options.force,
-            progress=sys.stderr.isatty(),
-        )
+        out = apply(runs, forecast, **options, progress=sys.stderr.isatty())
     for warning in caught:
         if issubclass(warning.category, BeyondTrainingWarning):
             print(f"ens10: {warning.message}", file=sys.stderr)
@@ -158,3 +126,28 @@ def _apply(options: argparse.Namespace) -> None:
                 warning.message, warning.category, warning.filename, warning.lineno
             )
     print(f"Wrote {out}")
+
+
+COMMANDS = {
+    "apply": Command(
+        "correct new forecasts with trained runs",
+        _apply,
+        _apply_options,
+        "Corrects forecasts that need no truth, and writes one file. If it is interrupted, rerun "
+        "the same command to resume.",
+    ),
+    "bundle": Command(
+        "write a trained run as one file to share",
+        _bundle,
+        _bundle_options,
+        "Writes weights, configuration, normalisation statistics and a model card as one file for "
+        "`ens10 apply` and `ens10.load_model`, which opens without pickle.",
+    ),
+    "couple": Command(
+        "coherent members from a run's distributions",
+        _couple,
+        _couple_options,
+        "Writes members of a run for its test dates, which `ens10 score` takes: the quantiles at "
+        "each point, in the order of raw members (ecc) or of past truth (schaake).",
+    ),
+}

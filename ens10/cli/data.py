@@ -1,26 +1,14 @@
-"""Options and actions of the commands about data: info, synth, download, inspect, prepare, ..."""
+"""Commands on data: info, synth, download, inspect, prepare, verify, export."""
 
-import argparse
 from pathlib import Path
 from typing import Any
 
-Commands = argparse._SubParsersAction
+from ens10.cli.output import print_info, print_rows, print_store, print_verification
+from ens10.errors import ArgumentError
+from ens10.usage import Command, Parser
 
 
-def add_all(commands: "Commands[Any]") -> None:
-    """Adds every command of this module."""
-    for add in (_add_info, _add_synth, _add_download, _add_inspect, _add_prepare, _add_verify,
-                _add_export):  # fmt: skip
-        add(commands)
-
-
-def _add_info(commands: "Commands[Any]") -> None:
-    parser = commands.add_parser("info", help="what ENS-10 is")
-    parser.set_defaults(command=_info)
-
-
-def _add_synth(commands: "Commands[Any]") -> None:
-    parser = commands.add_parser("synth", help="write a synthetic world in the real file layout")
+def _synth_options(parser: Parser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--grid", default="46x96", help="rows x columns (default: %(default)s)")
     parser.add_argument("--years", default="1998-2017", help="first-last (default: %(default)s)")
@@ -30,11 +18,17 @@ def _add_synth(commands: "Commands[Any]") -> None:
     parser.add_argument("--steps", nargs="+", type=int, default=[0, 24, 48], help="hours")
     parser.add_argument("--members", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.set_defaults(command=_synth)
 
 
-def _add_download(commands: "Commands[Any]") -> None:
-    parser = commands.add_parser("download", help="fetch ENS-10's files, or the ERA5 truth")
+def _synth(folder: Path, years: str, **options: Any) -> None:
+    from ens10.synthetic import World
+
+    world = World(years=_years("--years", years), **options)
+    world.write(folder, progress=True)
+    print(f"Wrote {folder}: truth of {', '.join(world.targets) or 'no target'}")
+
+
+def _download_options(parser: Parser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--kind", choices=("sfc", "pl", "truth"), required=True)
     parser.add_argument(
@@ -50,18 +44,31 @@ def _add_download(commands: "Commands[Any]") -> None:
     truth.add_argument("--fields", nargs="+", help="default: t2m z500 t850")
     truth.add_argument("--spacing", type=float, help="degrees (default: 0.5)")
     truth.add_argument("--cds", type=Path, metavar="FILE", help="write a request instead")
-    parser.set_defaults(command=_download)
 
 
-def _add_inspect(commands: "Commands[Any]") -> None:
-    parser = commands.add_parser("inspect", help="what a file, folder or store holds")
+def _download(folder: Path, years: str | None, **options: Any) -> None:
+    from ens10.download import download
+
+    chosen = _years("--years", years) if years else None
+    report = download(folder, years=chosen, **options, progress=True)
+    if not (options["dry_run"] or options["cds"]):
+        print(f"{folder}: {len(report.fetched)} fetched, {len(report.kept)} there already")
+
+
+def _inspect_options(parser: Parser) -> None:
     parser.add_argument("path", metavar="PATH")
     parser.add_argument("--headers", action="store_true", help="do not decode the values")
-    parser.set_defaults(command=_inspect)
 
 
-def _add_prepare(commands: "Commands[Any]") -> None:
-    parser = commands.add_parser("prepare", help="build a store from files; resumes")
+def _inspect(path: str, headers: bool) -> int:
+    from ens10.inspection import inspect_path
+
+    rows = inspect_path(path, values=not headers, progress=True)
+    print_rows(path, rows)
+    return int(any(row.status != "ok" for row in rows))
+
+
+def _prepare_options(parser: Parser) -> None:
     parser.add_argument("src", metavar="SRC", help="GRIB or netCDF file or folder, or Zarr store")
     parser.add_argument("store", type=Path, metavar="STORE", help="folder to write")
     parser.add_argument("--truth", metavar="T", help="file, folder or Zarr store with the truth")
@@ -104,11 +111,29 @@ def _add_prepare(commands: "Commands[Any]") -> None:
     parser.add_argument("--workers", type=int, help="processes (default: all cores for large data)")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of a dask.distributed cluster")
     parser.add_argument("--force", action="store_true", help="replace a store that exists")
-    parser.set_defaults(command=_prepare)
 
 
-def _add_verify(commands: "Commands[Any]") -> None:
-    parser = commands.add_parser("verify", help="checksums of a store, and fields against files")
+def _prepare(
+    names: Path | None,
+    truth_names: Path | None,
+    climate: list[str] | None,
+    climate_levels: int | None,
+    climate_protocol: str,
+    **options: Any,
+) -> None:
+    from ens10.convert import prepare
+    from ens10.quantiles import parse_climate
+    from ens10.source.names import read_names
+
+    options["climate"] = climate and parse_climate(
+        climate, levels=climate_levels, protocol=climate_protocol
+    )
+    options["names"] = names and read_names(names)
+    options["truth_names"] = truth_names and read_names(truth_names)
+    print_store(prepare(**options, progress=True))
+
+
+def _verify_options(parser: Parser) -> None:
     parser.add_argument("store", type=Path, metavar="STORE")
     parser.add_argument("--source", type=Path, metavar="SRC", help="the files it was made from")
     parser.add_argument("--truth", type=Path, metavar="T", help="the truth's files")
@@ -117,11 +142,17 @@ def _add_verify(commands: "Commands[Any]") -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--repair", action="store_true", help="make damaged units anew")
-    parser.set_defaults(command=_verify)
 
 
-def _add_export(commands: "Commands[Any]") -> None:
-    parser = commands.add_parser("export", help="a store as one netCDF or GRIB file")
+def _verify(store: Path, **options: Any) -> int:
+    from ens10.convert import verify
+
+    found = verify(store, **options, progress=True)
+    print_verification(store, found)
+    return int(not found.ok)
+
+
+def _export_options(parser: Parser) -> None:
     parser.add_argument("store", type=Path, metavar="STORE")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help=".nc or .grib")
     parser.add_argument("--kind", choices=("sfc", "pl", "truth", "statistics", "climate"))
@@ -129,10 +160,15 @@ def _add_export(commands: "Commands[Any]") -> None:
     parser.add_argument("--members", nargs="+", type=int)
     parser.add_argument("--compression", type=int, default=0, help="netCDF: 0 (none) to 9")
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
-    parser.set_defaults(command=_export)
 
 
-def _add_selection(parser: argparse.ArgumentParser) -> None:
+def _export(**options: Any) -> None:
+    from ens10.export import export
+
+    print(f"Wrote {export(**options, progress=True)}")
+
+
+def _add_selection(parser: Parser) -> None:
     parser.add_argument("--variables", nargs="+", help="default: all")
     parser.add_argument("--levels", nargs="+", type=float, help="hPa (default: all)")
     parser.add_argument(
@@ -144,134 +180,18 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def _years(option: str, text: str) -> range:
-    from ens10.errors import ArgumentError
-
     first, _, last = text.partition("-")
     if not (first.isdigit() and (last or first).isdigit()):
         raise ArgumentError(option, f"{text!r} is no range", "Write 1998-2005")
     return range(int(first), int(last or first) + 1)
 
 
-def _info(options: argparse.Namespace) -> None:  # noqa: ARG001
-    from ens10.cli.output import print_info
-
-    print_info()
-
-
-def _synth(options: argparse.Namespace) -> None:
-    from ens10.synthetic import World
-
-    world = World(
-        options.grid,
-        _years("--years", options.years),
-        options.dates,
-        options.variables,
-        options.seed,
-        levels=options.levels,
-        steps=options.steps,
-        members=options.members,
-    )
-    world.write(options.folder, progress=True)
-    print(f"Wrote {options.folder}: truth of {', '.join(world.targets) or 'no target'}")
-
-
-def _inspect(options: argparse.Namespace) -> int:
-    from ens10.cli.output import print_rows
-    from ens10.inspection import inspect_path
-
-    rows = inspect_path(options.path, values=not options.headers, progress=True)
-    print_rows(str(options.path), rows)
-    return int(any(row.status != "ok" for row in rows))
-
-
-def _prepare(options: argparse.Namespace) -> None:
-    from ens10.cli.output import print_store
-    from ens10.convert import prepare
-    from ens10.quantiles import parse_climate
-    from ens10.source.names import read_names
-
-    climate = None
-    if options.climate:
-        climate = parse_climate(
-            options.climate, levels=options.climate_levels, protocol=options.climate_protocol
-        )
-    store = prepare(
-        options.src,
-        options.store,
-        truth=options.truth,
-        names=read_names(options.names) if options.names else None,
-        truth_names=read_names(options.truth_names) if options.truth_names else None,
-        variables=options.variables,
-        levels=options.levels,
-        steps=options.steps,
-        members=options.members,
-        dates=options.dates,
-        ensembles=options.ensembles,
-        climate=climate,
-        codec=options.codec,
-        missing=options.missing,
-        any_values=options.any_values,
-        workers=options.workers,
-        scheduler=options.scheduler,
-        force=options.force,
-        progress=True,
-    )
-    print_store(store)
-
-
-def _verify(options: argparse.Namespace) -> int:
-    from ens10.cli.output import print_verification
-    from ens10.convert import verify
-
-    found = verify(
-        options.store,
-        source=options.source,
-        truth=options.truth,
-        sample=options.sample,
-        seed=options.seed,
-        repair=options.repair,
-        progress=True,
-    )
-    print_verification(options.store, found)
-    return int(not found.ok)
-
-
-def _download(options: argparse.Namespace) -> None:
-    from ens10.download import download
-
-    report = download(
-        options.folder,
-        options.kind,
-        options.dates,
-        base=options.base,
-        jobs=options.jobs,
-        dry_run=options.dry_run,
-        check=options.check,
-        progress=True,
-        years=_years("--years", options.years) if options.years else None,
-        steps=options.steps,
-        fields=options.fields,
-        spacing=options.spacing,
-        cds=options.cds,
-    )
-    if not (options.dry_run or options.cds):
-        print(f"{options.folder}: {len(report.fetched)} fetched, {len(report.kept)} there already")
-
-
-def _export(options: argparse.Namespace) -> None:
-    from ens10.export import export
-
-    path = export(
-        options.store,
-        options.to,
-        kind=options.kind,
-        variables=options.variables,
-        levels=options.levels,
-        steps=options.steps,
-        members=options.members,
-        dates=options.dates,
-        compression=options.compression,
-        force=options.force,
-        progress=True,
-    )
-    print(f"Wrote {path}")
+COMMANDS = {
+    "info": Command("what ENS-10 is", print_info),
+    "synth": Command("write a synthetic world in the real file layout", _synth, _synth_options),
+    "download": Command("fetch ENS-10's files, or the ERA5 truth", _download, _download_options),
+    "inspect": Command("what a file, folder or store holds", _inspect, _inspect_options),
+    "prepare": Command("build a store from files; resumes", _prepare, _prepare_options),
+    "verify": Command("checksums of a store, and fields against files", _verify, _verify_options),
+    "export": Command("a store as one netCDF or GRIB file", _export, _export_options),
+}

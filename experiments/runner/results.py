@@ -7,7 +7,6 @@ provenance, configuration, log. Unpacked, the archive is a folder for each cell.
     python -m ens10.experiments.runner.results experiments/results/models --unpack cells
 """
 
-import argparse
 import json
 import shutil
 import sys
@@ -21,11 +20,11 @@ from typing import Any
 
 from ens10.durable import clear_leftovers, whole_path
 from ens10.errors import FileError
-from ens10.experiments.commands import tells_errors
 from ens10.experiments.locks import locked
 from ens10.experiments.provenance import FILE as PROVENANCE
 from ens10.experiments.runner.key import Key
 from ens10.untrusted import is_inner, parse_json
+from ens10.usage import command_parser, reports_errors
 
 ARCHIVE, KEY = "cells.zip", "cell.json"
 _LOCK = "cells.lock"
@@ -222,12 +221,12 @@ def state_in_words(key: Mapping[str, Any]) -> str:
     return f"before result versions: commit {commit.rstrip('+')}{changed}"
 
 
-@tells_errors
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit status 1 with one line on bad input."""
-    parser = argparse.ArgumentParser(
-        prog="python -m ens10.experiments.runner.results",
-        description="The kept cells of a study, and by which code each was made.",
+    parser = command_parser(
+        "python -m ens10.experiments.runner.results",
+        "The kept cells of a study, and by which code each was made.",
     )
     parser.add_argument("folder", type=Path, help="of the study, with cells.zip")
     parser.add_argument("--unpack", type=Path, metavar="DIR", help="write a folder for each cell")

@@ -4,7 +4,6 @@ A crash ends only the process of its cell. The process reads the pickled cell, c
 keeps its files in the study's results.
 """
 
-import argparse
 import os
 import pickle
 import signal
@@ -19,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from ens10.errors import FileError, listing
-from ens10.experiments.commands import tells_errors
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.claims import claim, end_with, holder
 from ens10.experiments.runner.results import KEY
 from ens10.signals import Interrupted, Terminated, stoppable
+from ens10.usage import command_parser, reports_errors
 
 _LAST_LINES = 20
 _PATIENCE = 60.0  # seconds for a process to save its work before it is killed
@@ -277,10 +276,10 @@ def _refuse_folders(cells: Sequence[Cell]) -> None:
             raise FileError(cell.out / cell.place, problem, f"Run `{command}`")
 
 
-@tells_errors
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compute the pickled cell on standard input; exit status 1 with one line on an error."""
-    parser = argparse.ArgumentParser(prog="python -m ens10.experiments.runner.running")
+    parser = command_parser("python -m ens10.experiments.runner.running")
     parser.add_argument("--parent", type=int, metavar="PID", help="end when this process does")
     options = parser.parse_args(arguments)
     end_with(options.parent)

@@ -5,13 +5,15 @@
 It is resumable: cells that are kept are not computed again.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jsonargparse import Namespace
+from jsonargparse.typing import PositiveInt
+
 from ens10.errors import MissingDataError
-from ens10.experiments.commands import add_cell_options, count, refuse_file, tells_errors
+from ens10.experiments.commands import add_cell_options, refuse_file
 from ens10.experiments.demo import MODELS, config_path
 from ens10.experiments.finished import read_runs
 from ens10.experiments.runner.results import Results
@@ -21,6 +23,7 @@ from ens10.experiments.runner.trainings import OPTIMUM, find_cells, keep_optimum
 from ens10.experiments.runner.worlds import WorldSize, store_of
 from ens10.experiments.tables import Row, markdown, score_table, to_csv
 from ens10.experiments.writers import columns_of, markdown_of
+from ens10.usage import command_parser, reports_errors
 
 SIZE = WorldSize(steps=(48,), kinds=("sfc",))  # as `ens10 demo` has it
 # The order that the world's construction says: each pair's first has the larger (worse) CRPS.
@@ -56,12 +59,12 @@ def _value(row: Row) -> str:
     return "–" if row.attained is None else f"{row.attained.value:.3f}"
 
 
-@tells_errors
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit status 1 if a cell failed, or with one line on bad input."""
-    parser = argparse.ArgumentParser(prog="python -m ens10.experiments.studies.demo_seeds")
+    parser = command_parser("python -m ens10.experiments.studies.demo_seeds")
     parser.add_argument("folder", type=Path, help="for data and runs")
-    parser.add_argument("--seeds", type=count, default=3)
+    parser.add_argument("--seeds", type=PositiveInt, default=3)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     add_cell_options(parser)
     options = parser.parse_args(arguments)
@@ -73,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(outcome.failed)
 
 
-def _run(options: argparse.Namespace) -> Outcome:
+def _run(options: Namespace) -> Outcome:
     seeds = range(options.seeds)
     configs = config_path("raw").parent
     for seed in seeds:

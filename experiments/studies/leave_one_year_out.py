@@ -3,7 +3,6 @@
 python -m ens10.experiments.studies.leave_one_year_out STORE --target t2m --out DIR
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import xarray as xr
 from ens10.channels import resolve, step_number
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.experiments import provenance
-from ens10.experiments.commands import add_cell_options, refuse_file, tells_errors
+from ens10.experiments.commands import add_cell_options, refuse_file
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.key import Key, key_of
 from ens10.experiments.runner.results import Results
@@ -36,6 +35,7 @@ from ens10.models.statistical.base import StatisticalMethod
 from ens10.progress import track
 from ens10.protocol import Protocol
 from ens10.store import open_store
+from ens10.usage import command_parser, reports_errors
 
 METHODS: dict[str, Callable[[], StatisticalMethod]] = {
     "raw": Raw,
@@ -276,10 +276,10 @@ def to_csv(lines: Sequence[Line]) -> str:
     return csv_of(["step", "method", "dates", *scores], rows, ".6g")
 
 
-@tells_errors
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line on bad input."""
-    parser = argparse.ArgumentParser(prog="python -m ens10.experiments.studies.leave_one_year_out")
+    parser = command_parser("python -m ens10.experiments.studies.leave_one_year_out")
     parser.add_argument("store", type=Path)
     parser.add_argument("--target", default="t2m")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")

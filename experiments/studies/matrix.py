@@ -3,23 +3,26 @@
 python -m ens10.experiments.studies.matrix WORK --out OUT --seeds 3
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ens10.experiments.commands import add_work_options, count, refuse_file, tells_errors
+from jsonargparse import Namespace
+from jsonargparse.typing import PositiveInt
+
+from ens10.experiments.commands import add_work_options, refuse_file
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tables import write_summary
 from ens10.experiments.runner.trainings import find_cells, keep_optimum
 from ens10.experiments.runner.worlds import WorldSize, store_of
+from ens10.usage import command_parser, reports_errors
 
 MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
 
 
-@tells_errors
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit status 1 if a cell failed, or with one line on bad input."""
     options = _parse(arguments)
@@ -31,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(outcome.failed)
 
 
-def _run(options: argparse.Namespace) -> Outcome:
+def _run(options: Namespace) -> Outcome:
     seeds = range(options.seeds)
     configs = config_path("raw").parent
     where = (options.work, options.out, configs)
@@ -47,19 +50,19 @@ def _run(options: argparse.Namespace) -> Outcome:
     return outcome
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m ens10.experiments.studies.matrix",
-        description="Every model with every seed on synthetic worlds; resumable.",
+def _parse(arguments: Sequence[str] | None) -> Namespace:
+    parser = command_parser(
+        "python -m ens10.experiments.studies.matrix",
+        "Every model with every seed on synthetic worlds; resumable.",
     )
     parser.add_argument("work", type=Path, help="folder for data and runs (7 GB a seed)")
     parser.add_argument("--out", type=Path, required=True, help="folder for the small results")
     parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME")
-    parser.add_argument("--seeds", type=count, default=3)
+    parser.add_argument("--seeds", type=PositiveInt, default=3)
     usual = WorldSize()
     parser.add_argument("--grid", default=usual.grid, help="of the worlds, rows x columns")
-    parser.add_argument("--years", type=count, default=len(usual.years), help="of the worlds")
-    parser.add_argument("--dates", type=count, default=usual.dates, help="in each year")
+    parser.add_argument("--years", type=PositiveInt, default=len(usual.years), help="of the worlds")
+    parser.add_argument("--dates", type=PositiveInt, default=usual.dates, help="in each year")
     add_work_options(parser)
     return parser.parse_args(arguments)
 

@@ -15,7 +15,6 @@ is the ensemble's bias and its wrong spread. `RUN/sizes.csv` (`python -m ens10.e
 adds what a model scores that is given fewer members.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.experiments.commands import tells_errors
 from ens10.experiments.finished import FinishedRun, read_runs
 from ens10.experiments.members import expected_crps
 from ens10.experiments.reading import open_predictions, reading
@@ -46,6 +44,7 @@ from ens10.metrics.uncertainty import (
     mean_sums,
     paired_sums,
 )
+from ens10.usage import command_parser, reports_errors
 
 RAW = "raw"
 SIZES = (1, 2, 5, 10, 20, 50, 100)
@@ -410,12 +409,12 @@ def _runs(axes: Axes, curve: RawCurve, worths: Sequence[Worth], high: float) -> 
     axes.tick_params(axis="y", length=0)
 
 
-@tells_errors
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 with one line on bad input."""
-    parser = argparse.ArgumentParser(
-        prog="python -m ens10.experiments.studies.members_worth",
-        description=(__doc__ or "").partition("\n")[0],
+    parser = command_parser(
+        "python -m ens10.experiments.studies.members_worth",
+        (__doc__ or "").partition("\n")[0],
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="scored run folders")
     parser.add_argument("--raw", type=Path, metavar="RUN", help='default: the run called "raw"')

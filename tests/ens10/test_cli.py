@@ -7,9 +7,8 @@ import sys
 import pytest
 import yaml
 
-import ens10.cli.data
 from ens10 import open_store
-from ens10.cli import main
+from ens10.cli import COMMANDS, main
 from ens10.errors import (
     ArgumentError,
     DamagedFileError,
@@ -18,11 +17,9 @@ from ens10.errors import (
     OverlapError,
     UnknownNameError,
 )
+from ens10.usage import Command
 
 PREPARE = "Try: ens10 prepare --help"
-COMMANDS = ["info", "synth", "download", "inspect", "prepare", "verify", "export", "fit",
-            "validate", "test", "predict", "apply", "score", "report", "case", "plan", "reproduce",
-            "demo", "env", "bundle", "couple"]  # fmt: skip
 WORLD = ["--grid", "8x16", "--years", "2000-2001", "--dates", "2", "--members", "2"]
 
 
@@ -98,12 +95,13 @@ def test_names(world, tmp_path, capsys):
     [
         (["preprae"], "did you mean 'prepare'?", "Try: ens10 --help"),
         (["prepare", "a", "b", "--trth", "c"], "did you mean '--truth'?", PREPARE),
-        (["prepare", "a", "b", "--trut", "c"], "did you mean '--truth'?", PREPARE),
+        (["prepare", "a", "b", "--mis", "no"], "'error', 'nan', 'skip'", PREPARE),
         (["synth", "a", "--yaers=1998"], "did you mean '--years'?", "Try: ens10 synth --help"),
-        (["prepare", "a", "b", "--codec", "lz5"], "did you mean 'lz4'?", PREPARE),
-        (["inspect"], "required: PATH", "Try: ens10 inspect --help"),
-        (["synth", "a", "--members", "ten"], "'ten'", "Try: ens10 synth --help"),
-        ([], "required: COMMAND", "Try: ens10 --help"),
+        (["prepare", "a", "b", "--codec", "lz5"], "choose from 'none', 'lz4'", PREPARE),
+        (["inspect"], "required: path", "Try: ens10 inspect --help"),
+        (["synth", "a", "--members", "ten"], '"members": Expected', "Try: ens10 synth --help"),
+        (["verify", "a", "--sample", "x"], "Got value: x", "Try: ens10 verify --help"),
+        ([], "a command is required", "Try: ens10 --help"),
         (["info", "zzzz"], "unrecognized arguments: zzzz", "Try: ens10 info --help"),
     ],
 )  # fmt: skip
@@ -112,6 +110,16 @@ def test_bad_usage_is_two_lines(arguments, first, second, capsys):
     assert lines[0].startswith("ens10: ")
     assert lines[0].endswith(first) or first in lines[0]
     assert lines[1] == second
+
+
+def test_options_may_be_abbreviated(tmp_path, capsys):
+    source = str(tmp_path / "none")
+    assert (
+        main(["prepare", source, "s", "--truth", "t", "--mis", "nan", "--ens", "5", "--for"]) == 1
+    )
+    assert f"ens10: {source}: no such file" in capsys.readouterr().err
+    first, _ = usage(["prepare", source, "s", "--climate-l", "x", "--t", "c"], capsys)
+    assert "ambiguous option: --t could match --truth, --truth-names" in first
 
 
 @pytest.mark.parametrize(
@@ -126,10 +134,10 @@ def test_bad_usage_is_two_lines(arguments, first, second, capsys):
     ],
 )
 def test_every_error_is_one_line_and_status_1(error, monkeypatch, capsys):
-    def fail(options):
+    def fail():
         raise error
 
-    monkeypatch.setattr(ens10.cli.data, "_info", fail)
+    monkeypatch.setitem(COMMANDS, "info", Command("", fail))
     assert main(["info"]) == 1
     shown = capsys.readouterr()
     assert shown.err == f"ens10: {error}\n"
@@ -138,10 +146,10 @@ def test_every_error_is_one_line_and_status_1(error, monkeypatch, capsys):
 
 def test_other_ends(monkeypatch, capsys):
     def end(error):
-        def fail(options):
+        def fail():
             raise error
 
-        monkeypatch.setattr(ens10.cli.data, "_info", fail)
+        monkeypatch.setitem(COMMANDS, "info", Command("", fail))
         return main(["info"])
 
     assert end(KeyboardInterrupt()) == 130
@@ -219,7 +227,7 @@ def test_a_pipe_that_is_not_the_output_is_an_error(monkeypatch):
     def broken():
         raise BrokenPipeError
 
-    monkeypatch.setattr("ens10.cli.output.print_environment", broken)
+    monkeypatch.setitem(COMMANDS, "env", Command("", broken))
     with pytest.raises(BrokenPipeError):
         main(["env"])
 

@@ -3,11 +3,11 @@
 import pytest
 
 from ens10.errors import ArgumentError
-from ens10.experiments.commands import tells_errors
+from ens10.usage import reports_errors
 
 
 def test_an_error_is_one_line_and_status_1(capsys):
-    @tells_errors
+    @reports_errors
     def command(arguments):
         raise ArgumentError("--seeds", f"{arguments[0]} is none", "Give 1 or more")
 
@@ -20,7 +20,7 @@ def test_an_error_is_one_line_and_status_1(capsys):
 def test_the_command_gets_its_words_and_its_status_is_kept():
     asked = []
 
-    @tells_errors
+    @reports_errors
     def command(arguments=None):
         asked.append(arguments)
         return 3
@@ -30,7 +30,7 @@ def test_the_command_gets_its_words_and_its_status_is_kept():
 
 
 def test_an_accident_is_not_told_as_bad_input():
-    @tells_errors
+    @reports_errors
     def command(arguments):
         raise ZeroDivisionError
 

@@ -1,12 +1,14 @@
 """The command: the variants of an ablation as cells, each done once, then their table."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jsonargparse import Namespace
+from jsonargparse.typing import PositiveInt
+
 from ens10.errors import ArgumentError, FileError, MissingDataError
-from ens10.experiments.commands import add_work_options, count, refuse_file, tells_errors
+from ens10.experiments.commands import add_work_options, refuse_file
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tasks import load_budget
@@ -20,9 +22,10 @@ from ens10.experiments.studies.ablation.cells import (
 from ens10.experiments.studies.ablation.member_sensitivity import write_given
 from ens10.experiments.studies.ablation.spec import Ablation, known_ablations, load_ablation
 from ens10.experiments.studies.ablation.tables import Line, read_lines, write_pages
+from ens10.usage import command_parser, reports_errors
 
 
-@tells_errors
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit status 1 if a cell failed, or with one line on bad input."""
     options = _parse(arguments)
@@ -33,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _ask(ablation, options)
 
 
-def _ask(ablation: Ablation, options: argparse.Namespace) -> int:
+def _ask(ablation: Ablation, options: Namespace) -> int:
     if options.work is None or options.out is None or options.seeds < 1:
         raise ArgumentError("WORK", "a folder for data and runs, --out and a seed are needed")
     for folder in (options.work, options.out):
@@ -54,14 +57,14 @@ def _ask(ablation: Ablation, options: argparse.Namespace) -> int:
     return int(outcome.failed)
 
 
-def _run(ablation: Ablation, options: argparse.Namespace, size: WorldSize) -> Outcome:
+def _run(ablation: Ablation, options: Namespace, size: WorldSize) -> Outcome:
     cells, refused = find_cells_of(ablation, range(options.seeds), _prepared(options, size))
     print(f"{len(cells)} cells: {len(ablation.variants)} variants, {options.seeds} seeds")
     counts = {"workers": options.workers, "threads": options.threads}
     return run_cells(cells, refused, **counts, older=options.keep_older)
 
 
-def _prepared(options: argparse.Namespace, size: WorldSize) -> Place:
+def _prepared(options: Namespace, size: WorldSize) -> Place:
     """Return where the cells are; make the synthetic worlds."""
     if options.store is not None:
         if not options.store.is_dir():
@@ -73,7 +76,7 @@ def _prepared(options: argparse.Namespace, size: WorldSize) -> Place:
     return place
 
 
-def _about(lines: Sequence[Line], options: argparse.Namespace, size: WorldSize) -> str:
+def _about(lines: Sequence[Line], options: Namespace, size: WorldSize) -> str:
     """Data, seeds and budget in a sentence."""
     known = next(iter(lines[0].kept.values())).run.provenance
     dates = known.get("dates") or {}
@@ -87,7 +90,7 @@ def _about(lines: Sequence[Line], options: argparse.Namespace, size: WorldSize) 
     )
 
 
-def _write_overlays(ablation: Ablation, options: argparse.Namespace) -> None:
+def _write_overlays(ablation: Ablation, options: Namespace) -> None:
     """Each variant as a YAML to lay over its configuration, and the commands that do it."""
     for variant in ablation.variants:
         path = options.overlays / f"{variant.name}.yaml"
@@ -100,7 +103,7 @@ def _write_overlays(ablation: Ablation, options: argparse.Namespace) -> None:
               f"--run runs/{variant.name}")  # fmt: skip
 
 
-def _size(ablation: Ablation, options: argparse.Namespace) -> WorldSize:
+def _size(ablation: Ablation, options: Namespace) -> WorldSize:
     asked = {name: getattr(options, name) for name in ("grid", "years", "dates")}
     given = [name for name, value in asked.items() if value is not None]
     if options.store is not None and given:
@@ -108,10 +111,10 @@ def _size(ablation: Ablation, options: argparse.Namespace) -> WorldSize:
     return ablation.size(**asked)
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m ens10.experiments.studies.ablation",
-        description="What one part of a model or of its data is worth: variants as cells, and the "
+def _parse(arguments: Sequence[str] | None) -> Namespace:
+    parser = command_parser(
+        "python -m ens10.experiments.studies.ablation",
+        "What one part of a model or of its data is worth: variants as cells, and the "
         "table of their paired differences. Resumable; several processes can share WORK.",
         epilog=f"Ablations: {', '.join(known_ablations())}.",
     )
@@ -121,7 +124,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--out", type=Path, metavar="DIR", help="cells go to DIR, tables to DIR/NAME"
     )
     parser.add_argument("--store", type=Path, help="prepared data (default: synthetic worlds)")
-    parser.add_argument("--seeds", type=count, default=1, metavar="N", help="default: 1")
+    parser.add_argument("--seeds", type=PositiveInt, default=1, metavar="N", help="default: 1")
     add_work_options(parser)
     parser.add_argument(
         "--overlays", type=Path, metavar="DIR",
@@ -129,8 +132,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     world = parser.add_argument_group("synthetic worlds")
     world.add_argument("--grid", metavar="HxW")
-    world.add_argument("--years", type=count, metavar="N")
-    world.add_argument("--dates", type=count, metavar="N", help="in each year")
+    world.add_argument("--years", type=PositiveInt, metavar="N")
+    world.add_argument("--dates", type=PositiveInt, metavar="N", help="in each year")
     return parser.parse_args(arguments)
 
 

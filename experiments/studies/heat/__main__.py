@@ -4,35 +4,38 @@
     python -m ens10.experiments.studies.heat table --seeds 0 1 2 --out FOLDER
     python -m ens10.experiments.studies.heat figure --seed 0 --out FOLDER --file heat.png
 
-Options that are not named here go to Lightning's command line, such as `--trainer.max_steps 100` or
+Options with a dot go to Lightning's command line, such as `--trainer.max_steps 100` or
 `--data.runs 10`; they belong to a cell's key.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jsonargparse import Namespace
+
 from ens10.durable import whole_file
-from ens10.experiments.commands import add_cell_options, refuse_file, tells_errors
+from ens10.experiments.commands import add_cell_options, refuse_file
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.studies.heat.tables import CONFIGS, map_figure, read_results, write_tables
 from ens10.experiments.studies.heat.training import HeatCell
+from ens10.usage import Parser, command_parser, reports_errors
 
 _COMMANDS = ("cell", "table", "figure")
 
 
-@tells_errors
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit status 1 if a cell failed or with one line on bad input, 2 on usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words.pop(0) if words and words[0] in _COMMANDS else "cell"
-    options, passed = _parser(name).parse_known_args(words)
+    own, passed = _separate(words)
+    options = _parser(name).parse_args(own)
     refuse_file(options.out)
     outcome = Outcome()
     if name != "figure" and not options.tables:
-        outcome = _run(options, name, tuple(passed))
+        outcome = _run(options, name, passed)
     if name != "cell":
         with Results(options.out).unpacked() as kept:
             results = read_results(kept)
@@ -45,7 +48,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(outcome.failed)
 
 
-def _run(options: argparse.Namespace, name: str, passed: tuple[str, ...]) -> Outcome:
+def _separate(words: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return the options of this command, and those with a dot, which are Lightning's."""
+    own: list[str] = []
+    passed: list[str] = []
+    chosen = own
+    for word in words:
+        if word.startswith("--"):
+            chosen = passed if "." in word.partition("=")[0] else own
+        chosen.append(word)
+    return own, tuple(passed)
+
+
+def _run(options: Namespace, name: str, passed: tuple[str, ...]) -> Outcome:
     configs = [options.config] if name == "cell" else options.configs
     seeds = [options.seed] if name == "cell" else options.seeds
     cells = [HeatCell(config, seed, options.out, passed) for seed in seeds for config in configs]
@@ -53,10 +68,8 @@ def _run(options: argparse.Namespace, name: str, passed: tuple[str, ...]) -> Out
     return run_cells(cells, **counts, older=options.keep_older)
 
 
-def _parser(name: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m ens10.experiments.studies.heat {name}", allow_abbrev=False
-    )
+def _parser(name: str) -> Parser:
+    parser = command_parser(f"python -m ens10.experiments.studies.heat {name}")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="of results")
     if name == "figure":
         parser.add_argument("--file", type=Path, required=True, help="the figure")

@@ -14,12 +14,12 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
+from ens10.experiments.options import StageParser
 from ens10.experiments.quiet import few_words
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.key import Key, key_of
 from ens10.experiments.studies.heat.module import HeatModule
 from ens10.experiments.studies.heat.world import HeatData, Split
-from ens10.experiments.usage import parser_class
 from ens10.untrusted import read_mapping
 
 RESULT = "result.json"
@@ -41,7 +41,7 @@ class HeatCLI(LightningCLI):
             datamodule_class=HeatData,
             save_config_callback=None,
             seed_everything_default=0,
-            parser_class=parser_class(LightningArgumentParser),
+            parser_class=StageParser,
             parser_kwargs={
                 "prog": "python -m ens10.experiments.studies.heat",
                 "allow_abbrev": False,

@@ -1,24 +1,19 @@
 """The options of `ens10 reproduce`; nothing heavy is imported to show them."""
 
-import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-from ens10.experiments.commands import add_work_options, count
+from jsonargparse.typing import PositiveInt
+
+from ens10.experiments.commands import add_work_options
+from ens10.usage import Parser
 
 if TYPE_CHECKING:
     from ens10.experiments.studies.reproduce.command import Request
 
-DESCRIPTION = (
-    "Every model of the papers beside the published values: CRPS and EECRPS of 5-ENS and "
-    "10-ENS, mean and spread over seeds, skill, calibration and cost. Done on your data (--store), "
-    "or on synthetic worlds. What is complete is not done again; several processes can share the "
-    "folder. All targets, sizes and seeds take days on a few cores: begin with "
-    "--targets t2m --members 10 --seeds 1."
-)
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Adds the options."""
     parser.add_argument("--store", type=Path, help="prepared data (default: synthetic worlds)")
     parser.add_argument(
@@ -55,12 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     world = parser.add_argument_group("synthetic worlds")
     world.add_argument("--grid", metavar="HxW", help="default: 46x96")
-    world.add_argument("--years", type=count, metavar="N", help="default: 10")
-    world.add_argument("--dates", type=count, metavar="N", help="in each year (default: 40)")
+    world.add_argument("--years", type=PositiveInt, metavar="N", help="default: 10")
+    world.add_argument("--dates", type=PositiveInt, metavar="N", help="in each year (default: 40)")
 
 
-def run(options: argparse.Namespace) -> int:
-    """Does what is asked for; the exit status.
+def run(**values: Any) -> int:
+    """Run `ens10 reproduce`; return the exit status.
+
+    Args:
+        **values: the options by name.
 
     Raises:
         ArgumentError: options of synthetic worlds beside a store or a plan, or of a plan without.
@@ -74,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
         world_size,
     )
 
+    options = SimpleNamespace(**values)
     asked = {name: getattr(options, name) for name in ("grid", "years", "dates")}
     real = "--store" if options.store is not None else "--plan" if options.plan else ""
     if real and any(value is not None for value in asked.values()):
@@ -100,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     return reproduce(request, **counts, older=options.keep_older, tables=options.tables)
 
 
-def _plan(options: argparse.Namespace, request: "Request") -> int:
+def _plan(options: SimpleNamespace, request: "Request") -> int:
     from ens10.experiments.plan import plan_table, print_table, probed, read_rates, write_json
 
     rates = read_rates(options.rates)

@@ -1,20 +1,22 @@
 """The command: compute the missing cells, then write the tables and the figure."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jsonargparse import Namespace
+
 from ens10.durable import write_whole
 from ens10.errors import FileError
-from ens10.experiments.commands import add_cell_options, refuse_file, tells_errors
+from ens10.experiments.commands import add_cell_options, refuse_file
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.studies.traps import tables
 from ens10.experiments.studies.traps.cells import find_cells
+from ens10.usage import command_parser, reports_errors
 
 
-@tells_errors
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit status 1 if a cell failed, or with one line on bad input."""
     options = _parse(arguments)
@@ -39,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(outcome.failed)
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m ens10.experiments.studies.traps")
+def _parse(arguments: Sequence[str] | None) -> Namespace:
+    parser = command_parser("python -m ens10.experiments.studies.traps")
     parser.add_argument("work", type=Path, help="folder for the worlds")
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument(

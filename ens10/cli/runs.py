@@ -1,0 +1,212 @@
+"""Commands on runs and predictions: score, case, plan, report, reproduce, demo."""
+
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ens10.errors import ArgumentError
+from ens10.usage import Command, Parser
+
+
+def _score_options(parser: Parser) -> None:
+    parser.add_argument(
+        "paths", type=Path, nargs="+", metavar="RUN_OR_PREDICTIONS",
+        help="run folder, or forecast store or netCDF file with the attribute forecast_kind",
+    )  # fmt: skip
+    parser.add_argument("--truth", metavar="STORE", help="default: the one beside the forecast")
+    parser.add_argument("--variable", metavar="NAME", help="of the truth in that store")
+    parser.add_argument("--scores", nargs="+", metavar="SCORE", help="default: the usual ones")
+    parser.add_argument("--by", nargs="+", default=[], metavar="GROUP", help="scored apart")
+    parser.add_argument("--weights", choices=("cell", "cos", "none"), help="default: the run's")
+    parser.add_argument("--reference", metavar="OTHER", help="run or store to compare with")
+    _extremes_options(parser)
+    parser.add_argument("--land", metavar="FILE", help="share of land, for --by surface")
+    parser.add_argument(
+        "--climatology", metavar="STORE_OR_FILE",
+        help="for acc: mean state by month or day of the year, or a prepared store, whose truth "
+        "in other years is averaged by month",
+    )  # fmt: skip
+    parser.add_argument(
+        "--join", choices=("exact", "inner"), default="exact",
+        help="inner leaves out dates that are not everywhere (default: exact, which refuses them)",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write into")
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="of a dask.distributed cluster; threads; processes"
+    )
+    parser.add_argument(
+        "--cross-check", type=int, nargs="?", const=1000, metavar="N",
+        help="compute the CRPS of N points (default: 1000) again with properscoring",
+    )  # fmt: skip
+
+
+def _extremes_options(parser: Parser) -> None:
+    group = parser.add_argument_group("extremes", "for eecrps, CRPS weighted by the EFI")
+    group.add_argument(
+        "--raw", metavar="STORE_OR_PREDICTIONS", help="raw ensemble: prepared store, run or store"
+    )
+    group.add_argument("--climate", metavar="STORE", help="prepared store with its climate")
+    group.add_argument(
+        "--channel", metavar="NAME", help="in those stores (default: the run's target)"
+    )
+    group.add_argument(
+        "--efi-method", choices=("exact", "ecmwf", "ens10-paper"), default="exact",
+        help="default: exact",
+    )  # fmt: skip
+    group.add_argument(
+        "--scores-raw", action="store_true", help="the forecast is the raw ensemble itself"
+    )
+
+
+def _score(paths: Sequence[Path], by: Sequence[str], **options: Any) -> int:
+    from ens10.experiments.score import score_forecast
+    from ens10.metrics.verification import LeftOutWarning
+
+    if options["out"] and len(paths) > 1:
+        raise ArgumentError("--out", "several forecasts would write the same files", "Give one")
+    points, progress = options.pop("cross_check"), sys.stderr.isatty()
+    agrees = True
+    for path in paths:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", LeftOutWarning)
+            scored = score_forecast(path, by=by, points=points, progress=progress, **options)
+        for warning in caught:
+            print(f"ens10: {warning.message}", file=sys.stderr)
+        print(f"{path}: {scored.in_words()}")
+        if by:
+            print(scored.table())
+        if scored.checked:
+            print(f"{path}: {scored.checked}")
+            agrees &= scored.checked.agrees
+    return int(not agrees)
+
+
+def _case_options(parser: Parser) -> None:
+    # a region may begin with a minus, which is no option
+    parser._negative_number_matcher = re.compile(r"-\d.*")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="with predictions")
+    parser.add_argument("--date", metavar="DATE", help="valid date, such as 2016-01-31")
+    parser.add_argument(
+        "--region", metavar="NAME_OR_S,W,N,E", help="such as europe or 35,-10,70,40"
+    )
+    parser.add_argument(
+        "--raw", type=Path, metavar="RUN_OR_STORE", help='default: the run called "raw"'
+    )
+    parser.add_argument(
+        "--climate", type=Path, metavar="STORE",
+        help="for the EFI (default: the store that the raw run was made from)",
+    )  # fmt: skip
+    parser.add_argument("--step", type=float, metavar="HOURS", help="where there are several")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="default: case-DATE-REGION in this folder"
+    )
+    parser.add_argument(
+        "--worst", type=int, metavar="N",
+        help="list the N dates with the most extreme truth instead, in --region or in all",
+    )  # fmt: skip
+
+
+def _case(**options: Any) -> None:
+    from ens10.experiments.case_page import run_case
+
+    print(run_case(**options))
+
+
+def _plan_options(parser: Parser) -> None:
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--devices", type=int, required=True, metavar="N")
+    parser.add_argument("--memory", type=float, required=True, metavar="GB", help="of a device")
+    parser.add_argument("--grid", metavar="HxW", help="default: the network's, or 361x720")
+    parser.add_argument(
+        "--batch-size", type=int, metavar="B",
+        help="dates of a step on all devices (default: the configuration's)",
+    )  # fmt: skip
+    parser.add_argument("--machine", default="a100", help="cpu, a100 or h200 (default: a100)")
+    parser.add_argument("--precision", default="32", help="32 or bf16 (default: 32)")
+
+
+def _plan(memory: float, **options: Any) -> None:
+    from ens10.experiments.plan import plan_config, print_plan
+
+    print_plan(plan_config(memory_gb=memory, **options, progress=sys.stderr.isatty()))
+
+
+def _report_options(parser: Parser) -> None:
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--reference", default="raw", help="name of the run to compare with")
+
+
+def _report(**options: Any) -> None:
+    from ens10.experiments.report import write_report
+
+    print(f"Wrote {write_report(**options, progress=True)}")
+
+
+def _reproduce_options(parser: Parser) -> None:
+    from ens10.experiments.studies.reproduce.arguments import add_arguments
+
+    add_arguments(parser)
+
+
+def _reproduce(**options: Any) -> int:
+    from ens10.experiments.studies.reproduce.arguments import run
+
+    return run(**options)
+
+
+def _demo_options(parser: Parser) -> None:
+    parser.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR")
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def _demo(**options: Any) -> None:
+    from ens10.experiments.demo import run_demo
+
+    run_demo(**options)
+
+
+COMMANDS = {
+    "score": Command(
+        "score forecasts, with confidence intervals",
+        _score,
+        _score_options,
+        "Scores a forecast in one pass and writes scores.nc (sums that add), scores.csv and, with "
+        "--by, groups.csv beside it.",
+        "Scores: crps, crps_fair, rmse, bias, spread_error, log_score, histogram, and with "
+        "a number brier_273.15 (threshold), quantile_score_0.9, coverage_0.8, width_0.8, "
+        "interval_score_0.8; pod, far, frequency_bias, csi, ets, hss and sedi with a threshold, "
+        "such as csi_273.15; acc with --climatology; eecrps with --raw and --climate. "
+        "Groups: season, month, year, step, level, latitude_band, surface, region.",
+    ),
+    "case": Command(
+        "maps and numbers of one event: raw, corrected, truth, EFI, CRPS",
+        _case,
+        _case_options,
+        "Draws one event from the predictions of runs: case.png, numbers.csv and index.html.",
+        "Regions: global, europe, conus, north_america, south_america, africa, asia, south_asia, "
+        "australia, pacific, arctic, antarctic.",
+    ),
+    "plan": Command(
+        "how to share a training out over devices",
+        _plan,
+        _plan_options,
+        "Counts what a step of the configuration's network takes on every split of the devices, "
+        "and prints memory and time by a model. Nothing is trained or measured.",
+    ),
+    "report": Command("tables, figures and one HTML page of runs", _report, _report_options),
+    "reproduce": Command(
+        "every model of the papers, beside the published values",
+        _reproduce,
+        _reproduce_options,
+        "Every model of the papers beside the published values: CRPS and EECRPS of 5-ENS and "
+        "10-ENS, mean and spread over seeds, skill, calibration and cost. Done on your data "
+        "(--store), or on synthetic worlds. What is complete is not done again; several processes "
+        "can share the folder. All targets, sizes and seeds take days on a few cores: begin with "
+        "--targets t2m --members 10 --seeds 1.",
+    ),
+    "demo": Command("all of it on a synthetic world, in minutes", _demo, _demo_options),
+}
