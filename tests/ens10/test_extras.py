@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def lacking(package):
     tests/packaging/road_without_torch.py does the same where nothing is installed.
     """
 
-    def fail(*_):
+    def fail(*_, **__):
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
     return fail
@@ -92,7 +93,8 @@ def test_figures():
 
 @pytest.mark.parametrize(("command", "extras"), [("report", "plot"), ("demo", "train,plot")])
 def test_a_command(monkeypatch, capsys, command, extras):
-    monkeypatch.setattr(cli, f"_{command}", lacking("matplotlib"))
+    without = replace(cli.COMMANDS[command], run=lacking("matplotlib"))
+    monkeypatch.setitem(cli.COMMANDS, command, without)
     runs = ["run"] if command == "report" else []
     assert cli.main([command, *runs, "--out", "x"]) == 1
     remedy = f"Install it with: pip install 'ens10[{extras}]'"
