@@ -119,9 +119,9 @@ def test_half_months_are_scored(tmp_path):
     np.testing.assert_array_equal(raw, np.moveaxis(members[:, :, 2], 0, 1))
 
 
-def test_no_fit_sees_its_own_year(tmp_path, monkeypatch):
+def test_no_fit_sees_its_own_year(seasonal, tmp_path, monkeypatch):
     """With the truth of one year poisoned the forecasts of that year alone stay as they were."""
-    _, store = prepared(tmp_path)
+    store = shutil.copytree(seasonal[1], tmp_path / "store.zarr")
     seen = []
     original = loyo.score_states
     monkeypatch.setattr(

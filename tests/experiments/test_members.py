@@ -8,7 +8,6 @@ import pytest
 from fakeruns import write_world
 
 from ens10.cli import main
-from ens10.convert import prepare
 from ens10.errors import ArgumentError
 from ens10.experiments.demo import config_path
 from ens10.experiments.finished import read_run, read_runs
@@ -17,7 +16,6 @@ from ens10.experiments.report import write_report
 from ens10.experiments.sizes import score_sizes
 from ens10.experiments.tables import score_table
 from ens10.metrics import crps_ensemble
-from ens10.synthetic import World
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -54,14 +52,13 @@ def test_the_table_is_of_forecasts_by_members_alone(folders):
 
 
 def test_the_page_shows_it(folders, tmp_path):
-    text = write_report(list(folders.values()), tmp_path / "a").read_text()
-    assert "Ensembles</h2>" in text
-    assert "5 of its members" in text
     (folders["raw"] / "sizes.csv").write_text("members,crps,crps_fair\n5,0.4321,0.4\n")
     try:
         text = write_report(list(folders.values()), tmp_path / "b").read_text()
     finally:
         (folders["raw"] / "sizes.csv").unlink()
+    assert "Ensembles</h2>" in text
+    assert "5 of its members" in text
     assert "Given 5 members" in text
     assert "0.4321" in text
     only = write_report([folders["emos"], folders["unet"]], tmp_path / "c").read_text()
@@ -69,34 +66,31 @@ def test_the_page_shows_it(folders, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def trained(store, tmp_path_factory):
     """A transformer over members and a network of fields, both trained a little."""
     folder = tmp_path_factory.mktemp("sizes")
-    world = World("8x16", range(2000, 2005), 3, seed=0, steps=(48,))
-    world.write(folder / "world")
-    prepare(world.folder, folder / "store.zarr", truth=world.folder / "truth")
     for name in ("transformer", "mlp"):
-        options = ["--config", config_path(name), "--data.store", folder / "store.zarr"]
+        options = ["--config", config_path(name), "--data.store", store]
         options += ["--trainer.max_epochs", 1, "--run", folder / name, "--quiet"]
         assert main(["fit", *(str(option) for option in options)]) == 0
     return folder
 
 
-def test_a_model_is_given_fewer_members(runs):
-    path = score_sizes(runs / "transformer", (3, 10))
+def test_a_model_is_given_fewer_members(trained):
+    path = score_sizes(trained / "transformer", (3, 10))
     with path.open() as file:
         crps = {int(line["members"]): float(line["crps"]) for line in csv.DictReader(file)}
     for command in ("predict", "score"):
         options = [] if command == "score" else ["--run"]
-        assert main([command, *options, str(runs / "transformer")]) == 0
-    states = read_run(runs / "transformer").states
+        assert main([command, *options, str(trained / "transformer")]) == 0
+    states = read_run(trained / "transformer").states
     whole = float(states["crps_sum"].sum() / states["crps_weight"].sum())
     assert crps[10] == pytest.approx(whole, rel=1e-6)
     assert crps[3] > crps[10]
-    assert not (runs / "transformer" / "sizes").exists()
-    assert read_run(runs / "transformer").sizes == crps
+    assert not (trained / "transformer" / "sizes").exists()
+    assert read_run(trained / "transformer").sizes == crps
 
 
-def test_a_network_of_fields_is_refused(runs):
+def test_a_network_of_fields_is_refused(trained):
     with pytest.raises(ArgumentError, match="mlp does not take members"):
-        score_sizes(runs / "mlp")
+        score_sizes(trained / "mlp")

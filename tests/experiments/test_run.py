@@ -131,9 +131,14 @@ def test_the_best_checkpoint_is_that_of_the_least_validation_loss(store, tmp_pat
     assert checkpoint(run)["epoch"] == 3
 
 
+@pytest.fixture(scope="module")
+def whole(store, tmp_path_factory):
+    """A run of four epochs that nothing interrupted."""
+    return finish(fit("mlp", store, tmp_path_factory.mktemp("whole") / "mlp", epochs=4))
+
+
 @pytest.mark.parametrize("at", [(1, 0), (2, 1), (0, 1)])
-def test_a_resumed_fit_is_an_uninterrupted_one(store, tmp_path, at, capsys):
-    whole = fit("mlp", store, tmp_path / "a" / "mlp", epochs=4)
+def test_a_resumed_fit_is_an_uninterrupted_one(store, whole, tmp_path, at):
     realruns.StopAt.stopped = False
     stop = ["--trainer.callbacks+", "realruns.StopAt"]
     for option, value in zip(("epoch", "batch"), at, strict=True):
@@ -153,7 +158,6 @@ def test_a_resumed_fit_is_an_uninterrupted_one(store, tmp_path, at, capsys):
     schedules = [checkpoint(run)["lr_schedulers"] for run in (parts, whole)]
     assert schedules[0] == schedules[1]
     assert checkpoint(parts, "best")["epoch"] == checkpoint(whole, "best")["epoch"]
-    finish(whole)
     finish(parts)
     assert (parts / "scores.csv").read_bytes() == (whole / "scores.csv").read_bytes()
 
@@ -177,13 +181,12 @@ def test_resuming_a_finished_fit_changes_nothing(runs, tmp_path):
         assert (run / "scores.csv").read_bytes() == (runs[name] / "scores.csv").read_bytes()
 
 
-def test_a_finished_fit_can_be_resumed_for_more_epochs(runs, store, tmp_path):
-    longer = fit("mlp", store, tmp_path / "a" / "mlp", epochs=3)
-    run = tmp_path / "b" / "mlp"
+def test_a_finished_fit_can_be_resumed_for_more_epochs(runs, whole, tmp_path):
+    run = tmp_path / "mlp"
     shutil.copytree(runs["mlp"], run)
-    command("fit", "--run", run, "--resume", "--quiet", "--trainer.max_epochs", 3)
-    assert_same_weights(run, longer)
-    assert log(run) == log(longer)
+    command("fit", "--run", run, "--resume", "--quiet", "--trainer.max_epochs", 4)
+    assert_same_weights(run, whole)
+    assert log(run) == log(whole)
 
 
 @pytest.mark.parametrize("stage", ["validate", "test", "predict"])

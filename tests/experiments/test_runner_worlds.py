@@ -12,7 +12,7 @@ from ens10.store import open_store
 SIZE = WorldSize("6x8", (2000, 2001), 2, levels=(500,), steps=(0, 48))
 
 
-def test_a_store_of_all_variables_is_made_once(tmp_path):
+def test_a_store_of_all_variables_is_made_once_and_not_taken_for_another_size(tmp_path):
     store = store_of(tmp_path, 3, SIZE)
     assert {"sfc", "pl", "truth"} <= {path.name for path in store.iterdir()}
     assert open_store(store, "sfc").sizes["step"] == 2
@@ -20,21 +20,18 @@ def test_a_store_of_all_variables_is_made_once(tmp_path):
     assert store_of(tmp_path, 3, SIZE) == store
     assert (store / "zarr.json").stat().st_mtime_ns == made
 
-
-def test_a_world_half_written_is_written_again(tmp_path):
-    (tmp_path / "world.partial").mkdir()
-    (tmp_path / "world.partial" / "output.sfc.20180101").write_bytes(b"GRIB")
-    assert store_of(tmp_path, 0, SIZE).exists()
-
-
-def test_a_world_of_another_size_is_not_taken_for_it(tmp_path):
-    store_of(tmp_path, 3, SIZE)
     with pytest.raises(
         FileError, match="is of 6x8 points, 2 years and 2 dates, not of 6x8, 2 and 3"
     ):
         store_of(tmp_path, 3, replace(SIZE, dates=3))
     with pytest.raises(FileError, match=r"not of 46x96, 10 and 40\. .*work in another folder"):
         store_of(tmp_path, 3)
+
+
+def test_a_world_half_written_is_written_again(tmp_path):
+    (tmp_path / "world.partial").mkdir()
+    (tmp_path / "world.partial" / "output.sfc.20180101").write_bytes(b"GRIB")
+    assert store_of(tmp_path, 0, SIZE).exists()
 
 
 def test_somebody_else_makes_it(tmp_path):

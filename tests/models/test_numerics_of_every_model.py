@@ -200,6 +200,8 @@ def started(name, case):
     """A network's module with its batches and the loss of its first step."""
     sizes, change = CASES[case]
     module = module_of(name, sizes.get("grid", GRID))
+    if module.method is None:
+        sizes = sizes | {"count": 1}
     batches = prepared(module, sizes, change)
     if module.method is not None:
         solve(module.method, batches)
