@@ -1,8 +1,8 @@
-"""Scores of probabilistic forecasts: from a forecast and the truth to numbers.
+"""Verification scores of probabilistic forecasts.
 
-Scores of points take numpy arrays, torch tensors, DataArrays and dask arrays and give back the
-same kind; `dim`, `weights` and `nan` make their mean. Diagrams and decompositions are Datasets,
-made of sums that add. `docs/scores.md` lists them all. The generic `crps`, `log_score`, `pit`,
+Scores take numpy arrays, torch tensors, DataArrays or dask arrays and return the same type;
+`dim`, `weights` and `nan` control the mean. Diagrams and decompositions are Datasets, computed
+from additive sums. `docs/scores.md` lists all scores. The generic `crps`, `log_score`, `pit`,
 `mean` and `variance` of families of distributions are in `ens10.metrics.families`, figures in
 `ens10.metrics.figures`.
 """

@@ -40,6 +40,11 @@ def pit_normal(mu: Any, sigma: Any, y: Any) -> Any:
         Values in [0, 1], NaN where an input is, as an array of the input's type; of tensors
         without gradient.
 
+    Examples:
+        >>> from ens10.metrics import pit_normal
+        >>> round(float(pit_normal(280.0, 1.0, 281.0)), 4)
+        0.8413
+
     Raises:
         ArgumentError: a negative sigma (on lazy arrays when computed), units or coordinates that
             differ.

@@ -207,6 +207,13 @@ def crps_quantiles(
         Scores in the unit of the quantiles, as an array of the input's type; tensors are
         differentiable, with finite gradients also where quantiles are equal.
 
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import crps_quantiles
+        >>> options = {"levels": [0.25, 0.75], "quantile_dim": 0, "rule": "mean"}
+        >>> float(crps_quantiles(np.array([1.0, 3.0]), 2.0, **options))
+        0.5
+
     Raises:
         ArgumentError: levels that do not ascend or do not fit the quantiles; arrays that do not
             match.

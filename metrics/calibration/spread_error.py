@@ -117,6 +117,13 @@ def spread_error_ratio(
     Returns:
         The ratio, as an array of the input's type.
 
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import spread_error_ratio
+        >>> y = np.array([1.0, -2.0, 2.0])
+        >>> float(spread_error_ratio(np.zeros(3), np.ones(3), y).round(4))  # spread 1, RMSE sqrt(3)
+        0.5774
+
     Raises:
         ArgumentError: fewer than two members; shapes, coordinates or units that differ.
     """

@@ -33,7 +33,7 @@ class Standard(NamedTuple):
 
 
 def standard(ops: Any, arguments: tuple[Any, ...]) -> Standard:
-    """From mu, sigma, lower, upper and y; distances are far, or 0, where sigma is 0."""
+    """Return the censored distribution in standard units, from mu, sigma, lower, upper and y."""
     mu, sigma, a, b, y = arguments
     inside = ops.minimum(ops.maximum(y, a), b)
     divisor = ops.where(sigma == 0, ops.full_like(sigma, 1.0), sigma)
@@ -45,7 +45,7 @@ def standard(ops: Any, arguments: tuple[Any, ...]) -> Standard:
 
 
 def crps(shape: Shape, ops: Any, *arguments: Any) -> Any:
-    """The CRPS: the integrals of F^2 below y and of (1 - F)^2 above it, each of them exact."""
+    """Return the CRPS: the integrals of F^2 below y and of (1 - F)^2 above it."""
     mu, sigma, a, b, _ = arguments
     s = standard(ops, arguments)
     scale = ops.where(sigma == 0, ops.full_like(sigma, 1.0), sigma)
@@ -57,7 +57,7 @@ def crps(shape: Shape, ops: Any, *arguments: Any) -> Any:
 
 
 def crps_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
-    """By mu, sigma, lower, upper and y."""
+    """Return the derivatives of the CRPS by mu, sigma, lower, upper and y."""
     s = standard(ops, arguments)
     by_z, by_l, by_u = _by_points(ops, shape, s)
     side, zero = ops.sign(s.outside), ops.full_like(by_z, 0.0)
@@ -79,12 +79,12 @@ def _by_scale(ops: Any, shape: Shape, s: Standard) -> Any:
 
 
 def cdf(shape: Shape, ops: Any, *arguments: Any) -> Any:
-    """P(Y <= y)."""
+    """Return P(Y <= y)."""
     return _stepped(ops, shape, arguments, upto=True)
 
 
 def cdf_below(shape: Shape, ops: Any, *arguments: Any) -> Any:
-    """P(Y < y)."""
+    """Return P(Y < y)."""
     return _stepped(ops, shape, arguments, upto=False)
 
 
@@ -101,7 +101,7 @@ def _stepped(ops: Any, shape: Shape, arguments: tuple[Any, ...], *, upto: bool) 
 
 
 def log_score(shape: Shape, ops: Any, *arguments: Any) -> Any:
-    """-log of the density at y between the bounds, of the probability on them; inf outside."""
+    """Return -log of the density between the bounds, or of the mass on them; inf outside."""
     sigma, a, b, y = arguments[1:]
     s = standard(ops, arguments)
     between = ops.log(sigma) - shape.log_density(ops, s.z)
@@ -111,9 +111,9 @@ def log_score(shape: Shape, ops: Any, *arguments: Any) -> Any:
 
 
 def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
-    """By mu, sigma, lower, upper and y.
+    """Return the derivatives of the log score by mu, sigma, lower, upper and y.
 
-    On a bound those by the bound; that by y is 0 there, and all are outside the bounds.
+    On a bound the derivative by y is 0; outside the bounds all are 0.
     """
     sigma, a, b, y = arguments[1:]
     s = standard(ops, arguments)
@@ -153,7 +153,7 @@ def variance_normal(shape: Shape, ops: Any, *arguments: Any) -> Any:
 
 
 def kernels(shape: Shape, variance: Function) -> dict[str, Kernel]:
-    """The closed forms of a shape's censored distributions of mu, sigma, lower and upper.
+    """Return the closed forms of a shape's censored distributions.
 
     Args:
         shape: the standard distribution.
@@ -173,6 +173,6 @@ def kernels(shape: Shape, variance: Function) -> dict[str, Kernel]:
 
 
 def quantile(standard_quantile: Function, ops: Any, *arguments: Any) -> Any:
-    """The quantile, from mu, sigma, lower, upper and p: moved between the bounds."""
+    """Return the quantile, from mu, sigma, lower, upper and p, clipped to the bounds."""
     mu, sigma, a, b, p = arguments
     return ops.minimum(ops.maximum(mu + sigma * standard_quantile(ops, p), a), b)

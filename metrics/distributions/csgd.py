@@ -35,14 +35,14 @@ _FEW = 0.01  # a shape below which the integral of (1 - F)^2 is of smaller order
 
 
 def _points(scale: Any, shift: Any, y: Any) -> tuple[Any, Any, Any]:
-    """Where y and 0 lie as values of G, and their distance: exact, however far off they are."""
+    """Return y and 0 as values of G over the scale, and their exact difference."""
     d = reduced(y, scale)
     c = np.minimum(shift / scale, 1e300)
     return c + d, c, d
 
 
 def _upper_square(k: Any, c: Any) -> Any:
-    """The integral of (1 - F)^2 above c, of which all terms vanish with 1 - F.
+    """Return the integral of (1 - F)^2 above c, without cancellation where 1 - F is small.
 
     At small shapes they are of order k, and the integral of order k^2: there it is that of
     Gamma(k, x)^2, by parts.
@@ -65,7 +65,7 @@ def _upper_square(k: Any, c: Any) -> Any:
 
 
 def _upper_between(k: Any, c: Any, x: Any, d: Any) -> Any:
-    """The integral of 1 - F from c to x: by quadrature where they are close."""
+    """Return the integral of 1 - F from c to x; by quadrature where they are close."""
     close = d <= np.minimum(0.5, 0.5 * c)
     gap = np.where(close, d, 0.0)
     near: Any = 0.0
@@ -82,7 +82,7 @@ def _upper_between(k: Any, c: Any, x: Any, d: Any) -> Any:
 
 
 def _value(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
-    """The integrals of F^2 between 0 and y and of (1 - F)^2 above it, each without cancellation.
+    """Return the CRPS: integrals of F^2 between 0 and y and of (1 - F)^2 above y.
 
     Where the censored part is most of the probability, or the shape is below 1, the first is that
     of 1 - 2 (1 - F) + (1 - F)^2; else a difference of (x - k) F^2 + 2 k F (F - F') less half the
@@ -131,7 +131,7 @@ def _partials(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> tuple[Any, .
 
 
 def _step_by_shape(k: Any, x: Any, change: Any) -> Any:
-    """The derivative of k times `step` by k."""
+    """Return the derivative of k times `step` by k."""
     positive = x > 0
     log = log_less_digamma(k, np.where(positive, x, 1.0))
     return np.where(positive, change * (1 + k * log), 0.0)

@@ -29,7 +29,7 @@ _ZETAS = (math.pi**2 / 6, 1.2020569031595942, math.pi**4 / 90)  # of 2, 3, 4
 
 
 def _exponent(z: Any, shape: Any) -> Any:
-    """-log t: 0 or more of it is inf at and beyond the end of the support."""
+    """Return -log t, which is infinite at and beyond the end of the support."""
     near = np.abs(shape) < 1e-200  # log1p keeps the digits of all others
     safe = np.where(near, 1.0, shape)
     inside = shape * z > -1
@@ -47,7 +47,7 @@ def _z(mu: Any, sigma: Any, y: Any) -> Any:
 
 
 def _parts(t: Any, xi: Any) -> tuple[Any, Any]:
-    """The CRPS less z (2 F - 1) at given t, and its derivative by the shape, far from shape 0.
+    """Return the CRPS less z (2 F - 1) at t, and its derivative by the shape, away from shape 0.
 
     It is 2 E[X; S < t] - E[X] - (E max(X, X') - E[X]) of X = (S^-shape - 1) / shape with an
     exponential S. Gamma functions that overflow are taken by their logarithms.
@@ -111,7 +111,7 @@ def _rest(exponent: Any, t: Any, xi: Any) -> tuple[Any, Any]:
 
 
 def _interpolated(values: Any, x: Any) -> tuple[Any, Any]:
-    """The polynomial through values at the nodes, and its slope."""
+    """Return the polynomial through values at the nodes, and its slope."""
     value, slope = np.zeros_like(x), np.zeros_like(x)
     for i, node in enumerate(_NODES):
         others = np.delete(_NODES, i)
@@ -152,7 +152,7 @@ def _cdf(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
 
 
 def _missing(*arrays: Any) -> Any:
-    """Where one of them is NaN, which the exponent does not show."""
+    """Return True where an argument is NaN, which the exponent does not propagate."""
     return np.any([np.isnan(array) for array in arrays], axis=0)
 
 
@@ -189,7 +189,7 @@ def _log_score_partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> t
 
 
 def _moments(shape: Any) -> tuple[Any, Any]:
-    """Mean and variance of the standard distribution, by their limits near shape 0."""
+    """Return mean and variance of the standard distribution, by their limits near shape 0."""
     near = np.abs(shape) < 1e-5
     safe = np.where(near, 1e-5, shape)
     first = np.expm1(special.gammaln(1 - np.where(safe >= 1, 0.5, safe))) / safe

@@ -1,7 +1,7 @@
-"""Standard distributions (location 0, scale 1, symmetric) of which bounded ones are made.
+"""Standard distributions (location 0, scale 1, symmetric) from which bounded families are built.
 
-Each gives its functions in forms that neither cancel nor overflow where a bound is far from 0,
-so that everything else can be written once for the normal and the logistic.
+Each provides its functions in forms that neither cancel nor overflow where a bound is far from 0,
+so that everything else is written once for the normal and the logistic distribution.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -23,7 +23,7 @@ class Window(NamedTuple):
         lower: may be -inf.
         upper: may be inf.
         d: z - lower, computed without cancellation.
-        w: upper - lower, likewise.
+        w: upper - lower, computed without cancellation.
     """
 
     z: Any
@@ -34,13 +34,13 @@ class Window(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What is to know of a standard variable Z within a window, its distribution function G.
+    """Distribution function G, densities and moments of a standard variable Z within a window.
 
     Args:
         r: the point that the moments are about, near the mass of Z.
-        to_z: z - r, computed without cancellation.
-        to_lower: lower - r, likewise.
-        to_upper: upper - r, likewise.
+        to_z: z - r, computed without cancellation like the next two.
+        to_lower: lower - r.
+        to_upper: upper - r.
         level: log density of Z at r.
         cdf: G(z).
         below: E[(Z - r); Z <= z].
@@ -66,7 +66,7 @@ class Parts(NamedTuple):
 
 
 class Shape(Protocol):
-    """A standard distribution: F, f, and what follows from them."""
+    """A standard distribution: distribution function F, density f and functions of them."""
 
     def cdf(self, ops: Any, x: Any, /) -> Any:
         """F(x)."""
@@ -96,32 +96,32 @@ class Shape(Protocol):
         """The integral of F^2 up to x, less x where that is positive; relatively exact below 0."""
 
     def central(self, ops: Any, window: Window, /) -> Parts:
-        """The parts of a window that 0 lies in, and that is not narrow."""
+        """Return the `Parts` of a window that contains 0 and is not narrow."""
 
     def tail(self, ops: Any, window: Window, /) -> Parts:
-        """The parts of a window above 0 that is not narrow."""
+        """Return the `Parts` of a window above 0 that is not narrow."""
 
     def far_slope(self, ops: Any, r: Any, k: Any, /) -> tuple[Any, Any]:
-        """The derivative by mu of a score in a tail, and where its exact form cancels.
+        """Return the derivative by mu of a score in a tail, and where its exact form cancels.
 
-        There the distribution is an exponential one but for 1 / r^2, and k is the derivative by
-        the scale that the score would have if the bounds were at 0.
+        There the distribution is exponential up to terms in 1 / r^2; k is the derivative by the
+        scale of the score with bounds at 0.
         """
 
     def is_narrow(self, ops: Any, middle: Any, h: Any, /) -> Any:
-        """Whether `TERMS` coefficients are enough for a window of half width h."""
+        """Return True if `TERMS` coefficients are enough for a window of half width h."""
 
     def taylor(self, ops: Any, middle: Any, h: Any, /) -> list[Any]:
-        """Coefficients of f(middle + h t) / f(middle) in powers of t."""
+        """Return the coefficients of f(middle + h t) / f(middle) in powers of t."""
 
 
 def times(ops: Any, factor: Any, x: Any) -> Any:
-    """The product, and 0 where the factor has vanished and x is infinite."""
+    """Return factor * x, and 0 where the factor is 0 and x is infinite."""
     return ops.where(factor == 0, factor, factor * x)
 
 
 def narrow(ops: Any, shape: Shape, window: Window, middle: Any, h: Any) -> Parts:
-    """The parts, from the Taylor series of the density about the middle of the window.
+    """Return the `Parts`, from the Taylor series of the density about the middle of the window.
 
     Args:
         ops: numpy or torch.
@@ -163,10 +163,10 @@ def narrow(ops: Any, shape: Shape, window: Window, middle: Any, h: Any) -> Parts
 def square_between(
     ops: Any, shape: Shape, ends: tuple[Any, Any], scaled: tuple[Any, Any], scale: Any
 ) -> Any:
-    """The integral of F((x - mu) / scale)^2 over x between two ends.
+    """Return the integral of F((x - mu) / scale)^2 over x between two ends.
 
-    A difference of `Shape.square_integral` cancels where the ends are close together; there it is
-    a quadrature, in which nothing is subtracted. What is linear stays in the unit of x.
+    A difference of `Shape.square_integral` cancels where the ends are close; there a quadrature is
+    used. Linear terms stay in the unit of x.
 
     Args:
         ops: numpy or torch.

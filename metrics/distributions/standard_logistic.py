@@ -61,13 +61,13 @@ def square_part(ops: Any, x: Any) -> Any:
 
 
 def square_integral(ops: Any, x: Any) -> Any:
-    """See `Shape.square_integral`: log(1 + v) - v / (1 + v) of v = exp(x) cancels for small v."""
+    """Return the integral of F^2 up to x, less x if x > 0; a series for small exp(x)."""
     v = ops.exp(-ops.abs(x))
     return ops.where(x < 0, v * v * rest_over(ops, v), ops.log1p(v) + v / (1 + v) - 1)
 
 
 def central(ops: Any, window: Window) -> Parts:
-    """See `Shape.central`."""
+    """Return the `Parts` of a window that contains 0 and is not narrow."""
     z, lo, hi = window.z, window.lower, window.upper
     up_l, up_u, down_l, down_u = (ops.expit(x) for x in (lo, hi, -lo, -hi))
     p = up_u - up_l
@@ -92,7 +92,10 @@ def central(ops: Any, window: Window) -> Parts:
 
 
 def tail(ops: Any, window: Window) -> Parts:
-    """See `Shape.tail`; q and e are P(X > z | X > lower) and P(X > upper | X > lower)."""
+    """Return the `Parts` of a window above 0 that is not narrow.
+
+    q and e are P(X > z | X > lower) and P(X > upper | X > lower).
+    """
     lo, hi, d, w = window.lower, window.upper, window.d, window.w
     c = ops.exp(-lo)
     v_d, v_w = ops.exp(-d), ops.exp(-w)
@@ -118,12 +121,12 @@ def tail(ops: Any, window: Window) -> Parts:
 
 
 def far_slope(ops: Any, r: Any, _k: Any) -> tuple[Any, Any]:
-    """See `Shape.far_slope`: the rate of the exponential is 1 but for exp(-r)."""
+    """Return the derivative by mu of a tail score; the exponential rate is 1 - O(exp(-r))."""
     return ops.full_like(r, 0.0), r > 50
 
 
 def is_narrow(_ops: Any, _middle: Any, h: Any) -> Any:
-    """See `Shape.is_narrow`."""
+    """Return True if the Taylor series suffices for a window of half width h."""
     return h < 0.3
 
 

@@ -64,7 +64,7 @@ def square_part(ops: Any, x: Any) -> Any:
 
 
 def square_integral(ops: Any, x: Any) -> Any:
-    """See `Shape.square_integral`: by Mills' ratio, as its terms vanish together far below 0."""
+    """Return the integral of Phi^2 up to x, less x if x > 0; by Mills' ratio far below 0."""
     t = ops.minimum(ops.abs(x), _BEYOND)
     ratio, density = _mills(ops, t), partial_mean(ops, t)
     tail = 2 * ratio - t * ratio * ratio - _mills(ops, t / SQRT_HALF) / SQRT_HALF
@@ -73,7 +73,7 @@ def square_integral(ops: Any, x: Any) -> Any:
 
 
 def central(ops: Any, window: Window) -> Parts:
-    """See `Shape.central`."""
+    """Return the `Parts` of a window that contains 0 and is not narrow."""
     z, lo, hi = window.z, window.lower, window.upper
     p = ops.ndtr(hi) - ops.ndtr(lo)
     at_l, at_u = partial_mean(ops, lo) / p, partial_mean(ops, hi) / p
@@ -95,7 +95,10 @@ def central(ops: Any, window: Window) -> Parts:
 
 
 def tail(ops: Any, window: Window) -> Parts:
-    """See `Shape.tail`; q and e are P(X > z | X > lower) and P(X > upper | X > lower)."""
+    """Return the `Parts` of a window above 0 that is not narrow.
+
+    q and e are P(X > z | X > lower) and P(X > upper | X > lower).
+    """
     z, lo, hi, d, w = window.z, window.lower, window.upper, window.d, window.w
     first = 1 / _mills(ops, lo)
     at_u = ops.exp(-0.5 * w * (hi + lo)) * first
@@ -122,12 +125,12 @@ def tail(ops: Any, window: Window) -> Parts:
 
 
 def far_slope(ops: Any, r: Any, k: Any) -> tuple[Any, Any]:
-    """See `Shape.far_slope`: the rate of the exponential is r, which mu lowers."""
+    """Return the derivative by mu of a tail score; the exponential rate is r."""
     return k / ops.maximum(r, 1.0), r > 1e4
 
 
 def is_narrow(ops: Any, middle: Any, h: Any) -> Any:
-    """See `Shape.is_narrow`."""
+    """Return True if the Taylor series suffices for a window of half width h."""
     return (h * ops.abs(middle) < 0.3) & (h < 0.2)
 
 
@@ -156,7 +159,7 @@ def _k(ops: Any, x: Any) -> Any:
 
 
 def _near_or_far(ops: Any, x: Any, near: Any, series: list[float]) -> Any:
-    """The series in t = 1 / x^2, times x t, where x is large."""
+    """Return `near`, or where x is large the series in t = 1 / x^2, times x t."""
     safe = ops.maximum(x, _FAR)
     t = 1 / safe / safe
     total = ops.full_like(x, series[-1])

@@ -32,7 +32,7 @@ _ROOT_HALF = math.sqrt(0.5)
 
 
 def _size(ops: Any, df: Any, z: Any) -> tuple[Any, Any, Any]:
-    """Where |z| / sqrt(df) is so large that its square may overflow; its logarithm and square."""
+    """Return where (z / sqrt(df))^2 may overflow, and its logarithm and square elsewhere."""
     w = ops.where(1 / df == 0, ops.full_like(z, 0.0), ops.abs(z) / ops.sqrt(df))
     far = w > _FAR
     log_w = ops.log(ops.where(far, w, ops.full_like(w, 1.0)))
@@ -41,7 +41,7 @@ def _size(ops: Any, df: Any, z: Any) -> tuple[Any, Any, Any]:
 
 
 def _twice_energy(ops: Any, df: Any, z: Any) -> Any:
-    """Df log(1 + z^2 / df), which is z^2 at infinite df: log1p(q) / q does not cancel there."""
+    """Return df log(1 + z^2 / df), which is z^2 at infinite df, without cancellation."""
     far, log_w, q = _size(ops, df, z)
     finite = ops.where(far, df, ops.full_like(df, 1.0))
     safe = ops.where(far, ops.full_like(z, 0.0), z)
@@ -52,9 +52,9 @@ def _twice_energy(ops: Any, df: Any, z: Any) -> Any:
 
 
 def _at_centre(df: Any) -> tuple[Any, Any]:
-    """The density and the CRPS at 0, of the standard distribution; df above 1/2.
+    """Return the density and the CRPS at 0 of the standard distribution; df above 1/2.
 
-    With r(x) = log Gamma(x + 1/2) / Gamma(x) the score is 2 C (1 - exp d) / (1 - u),
+    With r(x) = log(Gamma(x + 1/2) / Gamma(x)) the score is 2 C (1 - exp d) / (1 - u),
     d = r(df / 2) - r(df - 1/2); near df = 1, where both vanish, d / (1 - u) is a mean slope of r.
     """
     u = 1 / df
@@ -71,7 +71,7 @@ def _at_centre(df: Any) -> tuple[Any, Any]:
 
 
 def _rest(df: Any, z: Any) -> Any:
-    """The CRPS at z less z (2 F(z) - 1), of the standard distribution; df above 1/2.
+    """Return the CRPS at z less z (2 F(z) - 1) of the standard distribution; df above 1/2.
 
     It is the score at 0 less 2 n C (1 - (1 + z^2 / n)^(-(n - 1) / 2)) / (n - 1), a form without
     poles: at n = 1 it is C log(1 + z^2), at n = inf it is 2 (f(0) - f(z)).
@@ -87,7 +87,7 @@ def _rest(df: Any, z: Any) -> Any:
 
 
 def _below(df: Any, z: Any) -> Any:
-    """F(z) of the standard distribution."""
+    """Return F(z) of the standard distribution."""
     return np.where(np.isinf(df), special.ndtr(z), special.stdtr(np.minimum(df, 1e300), z))
 
 
@@ -116,7 +116,7 @@ def _partials(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...
 
 
 def _by_df(df: Any, z: Any) -> Any:
-    """The derivative of the standard CRPS: differences of fourth order; the limit far out.
+    """Return the derivative of the standard CRPS by df, by fourth-order differences.
 
     Steps are of log(df - 1/2), and of 1 / df where that changes the score more; the distance |z|
     is left out of the score, so that it does not hide the change.

@@ -35,7 +35,7 @@ class Standard:
 
 
 def standard(ops: Any, shape: Shape, arguments: tuple[Any, ...]) -> Standard:
-    """From mu, sigma, lower, upper and y."""
+    """Return the truncated distribution in standard units, from mu, sigma, lower, upper and y."""
     mu, sigma, a, b, y = arguments
     inside = ops.minimum(ops.maximum(y, a), b)
     scale = ops.where(sigma == 0, ops.full_like(sigma, TINY), sigma)
@@ -54,7 +54,7 @@ def standard(ops: Any, shape: Shape, arguments: tuple[Any, ...]) -> Standard:
 
 
 def parts_of(ops: Any, shape: Shape, window: Window) -> Parts:
-    """By series where the window is narrow, in closed form elsewhere."""
+    """Return the `Parts` of a window: by series where it is narrow, else in closed form."""
     parts = shape.central(ops, window)
     middle, h = window.lower + 0.5 * window.w, 0.5 * window.w
     small = shape.is_narrow(ops, middle, h)
@@ -73,7 +73,7 @@ def _chosen(ops: Any, where: Any, those: Parts, others: Parts) -> Parts:
 
 
 def crps(shape: Shape, ops: Any, *arguments: Any) -> Any:
-    """The CRPS; the distance to the nearest value of the support at sigma = 0."""
+    """Return the CRPS; at sigma = 0 the distance to the value of the support nearest to mu."""
     mu, sigma, a, b, y = arguments
     s = standard(ops, shape, arguments)
     p = s.parts
@@ -84,7 +84,7 @@ def crps(shape: Shape, ops: Any, *arguments: Any) -> Any:
 
 
 def crps_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
-    """By mu, sigma, lower, upper and y."""
+    """Return the derivatives of the CRPS by mu, sigma, lower, upper and y."""
     s = standard(ops, shape, arguments)
     p, dz = s.parts, s.parts.to_z
     below = dz * p.cdf - p.below  # E(z - Z)+
@@ -111,7 +111,7 @@ def _by_location_and_scale(
 
 
 def cdf(shape: Shape, ops: Any, *arguments: Any) -> Any:
-    """G(y); where sigma is 0 it is 0, 1/2 or 1."""
+    """Return G(y); where sigma is 0 it is 0, 1/2 or 1."""
     mu, sigma, a, b, y = arguments
     s = standard(ops, shape, arguments)
     g = ops.where(s.flip, 1 - s.parts.cdf, s.parts.cdf)
@@ -120,7 +120,7 @@ def cdf(shape: Shape, ops: Any, *arguments: Any) -> Any:
 
 
 def log_score(shape: Shape, ops: Any, *arguments: Any) -> Any:
-    """-log g(y), inf outside the bounds."""
+    """Return -log g(y), inf outside the bounds."""
     s = standard(ops, shape, arguments)
     level = s.parts.level + shape.log_ratio(ops, s.parts.r, s.parts.to_z)
     score = ops.log(s.scale) - level
@@ -128,7 +128,7 @@ def log_score(shape: Shape, ops: Any, *arguments: Any) -> Any:
 
 
 def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
-    """By mu, sigma, lower, upper and y; 0 where y is outside the bounds."""
+    """Return the derivatives by mu, sigma, lower, upper and y; 0 where y is out of bounds."""
     s = standard(ops, shape, arguments)
     p = s.parts
     by_z = shape.slope(ops, s.window.z)
@@ -167,7 +167,7 @@ def _swapped(ops: Any, s: Standard, by_l: Any, by_u: Any) -> tuple[Any, Any]:
 
 
 def kernels(shape: Shape, variance: Function) -> dict[str, Kernel]:
-    """The closed forms of a shape's truncated distributions of mu, sigma, lower and upper.
+    """Return the closed forms of a shape's truncated distributions.
 
     Args:
         shape: the standard distribution.
@@ -186,7 +186,7 @@ def kernels(shape: Shape, variance: Function) -> dict[str, Kernel]:
 
 
 def quantile(standard_cdf: Function, standard_quantile: Function, ops: Any, *arguments: Any) -> Any:
-    """The quantile, from mu, sigma, lower, upper and p; between the bounds."""
+    """Return the quantile, from mu, sigma, lower, upper and p; between the bounds."""
     mu, sigma, a, b, p = arguments
 
     def level(bound: Any) -> Any:

@@ -24,8 +24,9 @@ def brier_decomposition(sums: xr.Dataset, *, bias_corrected: bool = False) -> xr
 
     The corrected terms (Ferro and Fricker 2012, doi:10.1002/qj.1924; Broecker 2012,
     doi:10.1007/s00382-011-1191-1) remove what the sampling error of the observed frequencies of
-    n_k points adds to reliability and resolution: the weighted sum over the bins of their
-    estimated variance o_k (1 - o_k) / (n_k - 1). Bins of one point are not corrected.
+    n_k points adds to reliability and resolution: the mean over the bins, weighted by n_k, of the
+    estimated variance o_k (1 - o_k) / (n_k - 1). That of the base rate is added to resolution and
+    uncertainty. Bins of one point are not corrected.
     With weights n_k is the effective number (sum w)^2 / sum w^2. Points are taken to be
     independent: neighbours on a grid are not, so there the correction is too small.
 

@@ -278,6 +278,11 @@ def logarithmic_score(
     Returns:
         Scores of 0 or more, as an array of the input's type.
 
+    Examples:
+        >>> from ens10.metrics import logarithmic_score
+        >>> float(logarithmic_score(0.25, 1, base=2))  # bits
+        2.0
+
     Raises:
         ArgumentError: probabilities outside [0, 1], events other than 0 and 1, a clip outside
             [0, 0.5), a base of 1 or less; shapes or coordinates that do not match.

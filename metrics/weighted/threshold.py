@@ -58,6 +58,13 @@ def twcrps_ensemble(
     Returns:
         The scores in the unit of `members` (of v with `chaining`), as an array of the input's type.
 
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import twcrps_ensemble
+        >>> members = np.array([1.0, 3.0])
+        >>> float(twcrps_ensemble(members, 2.0, estimator="plain", member_dim=0, lower=2.0))
+        0.25
+
     Raises:
         UnknownNameError: an unknown estimator or NaN policy.
         ArgumentError: thresholds together with `chaining`, or the lower above the upper (on lazy
