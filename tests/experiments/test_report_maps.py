@@ -159,7 +159,9 @@ def test_bars_are_as_high_as_their_frequencies():
 
 def test_pictures_are_parts_of_a_page(folders):
     svg = curves(read_run(folders["unet"]), (0.5, 0.8))
-    assert " id=" not in svg
+    drawn = map_picture(field([[0.0, 1.0]], [0.0], [0.0, 1.0]), Scale("no", 1.0), "x")
+    assert "<image" in drawn
+    assert " id=" not in svg + drawn
     assert not re.findall("font|#[0-9a-f]{6}|<g|<defs|<metadata|clip", svg)
     assert '<text style="text-anchor: end"' in svg
     assert svg == curves(read_run(folders["unet"]), (0.5, 0.8))
