@@ -159,7 +159,13 @@ _BY_PARAM = {v.param_id: v for v in VARIABLES.values()}
 
 
 def variable(name: str) -> Variable:
-    """The variable called `name`, which may be a GRIB short name such as `2t`.
+    """Return the variable called `name`, which may be a GRIB short name such as `2t`.
+
+    Examples:
+        >>> from ens10.catalog import variable
+        >>> t2m = variable("2t")
+        >>> t2m.name, t2m.units, t2m.valid_range
+        ('t2m', 'K', (170.0, 340.0))
 
     Raises:
         UnknownNameError: no such variable in ENS-10.
@@ -171,16 +177,22 @@ def variable(name: str) -> Variable:
 
 
 def variable_of_param(param_id: int) -> Variable | None:
-    """The ENS-10 variable with this ECMWF parameter number, or None."""
+    """Return the ENS-10 variable with this ECMWF parameter number, or None."""
     return _BY_PARAM.get(param_id)
 
 
 def names_of_kind(kind: Kind) -> tuple[str, ...]:
-    """Names of the variables of one kind, in the catalogue's order."""
+    """Name of the variables of one kind, in the catalogue's order."""
     return tuple(v.name for v in VARIABLES.values() if v.kind == kind)
 
 
 def month_days() -> tuple[str, ...]:
-    """The 105 start dates as MMDD: every Monday and Thursday of 2018."""
+    """Return the 105 start dates as MMDD: every Monday and Thursday of 2018.
+
+    Examples:
+        >>> from ens10.catalog import month_days
+        >>> len(month_days()), month_days()[:3]
+        (105, ('0101', '0104', '0108'))
+    """
     days = (date(MODEL_YEAR, 1, 1) + timedelta(days=i) for i in range(365))
     return tuple(f"{d:%m%d}" for d in days if d.weekday() in (0, 3))

@@ -15,7 +15,7 @@ _CANONICAL = re.compile(r"(?P<name>.+)_(?P<level>\d+(\.\d+)?)")
 
 
 def channel_names(dataset: xr.Dataset) -> list[str]:
-    """The channels that a dataset of forecasts or truth holds.
+    """Return the channels of a dataset of forecasts or truth.
 
     Surface variables come first, then levels; each in the catalogue's order, variables that it
     does not have last. The order does not depend on how the dataset was stored.
@@ -36,7 +36,12 @@ def channel_names(dataset: xr.Dataset) -> list[str]:
 
 
 def resolve(channel: str, known: list[str], argument: str = "channel") -> str:
-    """The canonical name of a channel among `known`.
+    """Return the canonical name of a channel among `known`, e.g. `z_500` for `z500`.
+
+    Examples:
+        >>> from ens10.channels import resolve
+        >>> resolve("z500", ["t2m", "z_500"])
+        'z_500'
 
     Raises:
         UnknownNameError: none of them is meant.
@@ -55,7 +60,7 @@ def resolve(channel: str, known: list[str], argument: str = "channel") -> str:
 
 
 def step_number(step: float | str) -> float:
-    """A lead time as it stands in names: an integer if it is whole, such as 48, else as 2.5.
+    """Return a lead time as a number for names: an integer if it is whole (48), else a float.
 
     Args:
         step: a number, or the text behind `@` in a channel such as `t2m@2.5`.
@@ -68,19 +73,25 @@ def step_number(step: float | str) -> float:
 
 
 def split(channel: str) -> tuple[str, int | None]:
-    """Variable and level (whole hPa) of a canonical channel name; None at the surface."""
+    """Split a canonical channel name into variable and level (whole hPa; None at the surface).
+
+    Examples:
+        >>> from ens10.channels import split
+        >>> split("z_500"), split("t2m")
+        (('z', 500), ('t2m', None))
+    """
     name, _, level = channel.rpartition("_")
     return (name, int(float(level))) if name and level.isdigit() else (channel, None)
 
 
 def split_exactly(channel: str) -> tuple[str, float | None]:
-    """Like `split`, with levels that are no whole hPa as well (`z_0.5`)."""
+    """Split a channel name, also one whose level is not a whole number of hPa (`z_0.5`)."""
     match = _CANONICAL.fullmatch(channel)
     return (match["name"], float(match["level"])) if match else (channel, None)
 
 
 def field_of(dataset: xr.Dataset, channel: str, argument: str = "channel") -> xr.DataArray:
-    """The field of one channel, without a level dimension.
+    """Return the field of one channel, without a level dimension.
 
     Raises:
         UnknownNameError: the dataset lacks the channel; the message lists those it has.
@@ -94,7 +105,7 @@ def field_of(dataset: xr.Dataset, channel: str, argument: str = "channel") -> xr
 
 
 def attributes_of(channel: str) -> Mapping[str, Any]:
-    """CF attributes of a channel, empty for variables that ENS-10 does not have."""
+    """Return CF attributes of a channel, empty for variables that ENS-10 does not have."""
     name, level = (channel, None) if channel in VARIABLES else split(channel)
     if name not in VARIABLES:
         return {}

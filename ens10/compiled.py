@@ -47,7 +47,7 @@ def _found() -> bool:
 
 
 def _own_temporary_folder() -> Path | None:
-    """A folder that nobody else can write, since what lies in it is run; None if there is none."""
+    """Return a folder that only this user can write, since its content is executed; or None."""
     if os.name != "posix":
         return None
     with suppress(OSError):

@@ -165,19 +165,19 @@ class LostProcessError(Ens10Error, ConnectionError):
 
 
 def listing(items: Sequence[str]) -> str:
-    """The items in one line, cut after twenty with the number left out."""
+    """Join items in one line, at most twenty, with the number of the others."""
     left = len(items) - _MOST_LISTED
     return ", ".join(items[:_MOST_LISTED]) + (f", and {left} more" if left > 0 else "")
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """'; did you mean X?' for the known name nearest to `name`, or an empty string."""
+    """Return '; did you mean X?' for the known name nearest to `name`, or ""."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _restore(kind: type[Ens10Error], message: str, attributes: dict[str, Any]) -> Ens10Error:
-    """An error as it was pickled (by a worker process)."""
+    """Rebuild an error that was pickled (by a worker process)."""
     error = kind.__new__(kind)
     Exception.__init__(error, message)
     error.__dict__.update(attributes)

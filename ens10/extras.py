@@ -36,7 +36,7 @@ class MissingExtraError(Ens10Error, ModuleNotFoundError):
 
 @contextmanager
 def telling_extras(what: str, *besides: str) -> Iterator[None]:
-    """Names the extra to install where a package of one is not found.
+    """Convert an ImportError to an error that names the extra to install.
 
     Libraries may say that in words of their own, as fsspec does, with the first error as cause.
 

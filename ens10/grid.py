@@ -23,7 +23,7 @@ def area_weights(
     latitude: npt.ArrayLike, weighting: Weighting = "cell"
 ) -> npt.NDArray[np.float64]: ...
 def area_weights(latitude: Any, weighting: Weighting = "cell") -> Any:
-    """Weights of the rows of a grid, normalised to mean 1.
+    """Return the area weights of a grid's rows, normalised to mean 1.
 
     "cell" is the exact area of each row's cells, sin(north edge) - sin(south edge), with edges
     half-way between rows and cut at the poles (so a row on a pole has a half cell); "cos" is
@@ -35,6 +35,11 @@ def area_weights(latitude: Any, weighting: Weighting = "cell") -> Any:
 
     Returns:
         Shape (H,), float64, mean 1; of a DataArray a DataArray, as scores of DataArrays take it.
+
+    Examples:
+        >>> from ens10.grid import area_weights
+        >>> area_weights([90, 45, 0, -45, -90]).round(3).tolist()
+        [0.19, 1.353, 1.913, 1.353, 0.19]
 
     Raises:
         UnknownNameError: another weighting.
@@ -102,7 +107,7 @@ def grid_shape(grid: str | Sequence[int], argument: str = "grid") -> tuple[int, 
 
 
 def location_features(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """The three coordinates of each grid point on the unit sphere.
+    """Return the coordinates of each grid point on the unit sphere.
 
     Args:
         latitude: shape (H,), degrees north.
@@ -118,7 +123,7 @@ def location_features(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> npt.
 
 
 def is_global(longitude: npt.ArrayLike) -> bool:
-    """Whether the columns go once round the Earth, so that the last one borders the first."""
+    """Return True if the columns go once round the Earth: the last borders the first."""
     lon = np.asarray(longitude, dtype=np.float64)
     if lon.size < 2:
         return False

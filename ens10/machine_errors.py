@@ -55,7 +55,7 @@ def machine_error(error: BaseException) -> Ens10Error | None:
 
 @contextmanager
 def writing_netcdf(path: Path) -> Iterator[None]:
-    """Report in one line that netCDF could not be written: its library does not always say why.
+    """Report a failed netCDF write in one line: its library does not always say why.
 
     Args:
         path: the file, by the name that the user knows.
@@ -79,7 +79,7 @@ def writing_netcdf(path: Path) -> Iterator[None]:
 
 
 def check_memory_limit(command: str) -> None:
-    """Refuse to start where `ulimit -v` is too low to load the libraries of a command.
+    """Reject a `ulimit -v` that is too low to load the libraries of a command.
 
     There they end the process without a word, by a segmentation fault or an abort.
 
@@ -104,7 +104,7 @@ def _no_memory(more: str = "") -> ResourceError:
 
 
 def _causes(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
-    """An error and its causes; and whether it was being handled when the next one was raised.
+    """Rebuild an error that was pickled (by a worker process).
 
     A refusal that was being handled need not be the cause: many are expected.
     """
@@ -119,7 +119,7 @@ def _causes(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
 
 
 def _refused(error: OSError) -> Ens10Error | None:
-    """What a file or its folder refuses."""
+    """Return the error of a file or folder that the system refused to access, or None."""
     given = error.filename  # a number where a file was opened by its descriptor
     path = os.fsdecode(given) if isinstance(given, str | bytes | os.PathLike) else ""
     if error.errno in FULL:
@@ -139,7 +139,7 @@ def _full(path: str) -> FileError:
 
 
 def _lacking(error: BaseException) -> Ens10Error | None:
-    """What the machine has too little of."""
+    """Return the error of a lack of memory, files or threads, or None."""
     number = error.errno if isinstance(error, OSError) else None
     words = str(error).lower() if isinstance(error, OSError | RuntimeError | ImportError) else ""
     if isinstance(error, RuntimeError) and any(word in words for word in _NO_SPACE):
@@ -157,13 +157,13 @@ def _lacking(error: BaseException) -> Ens10Error | None:
 
 
 def _limit(name: str, unit: int, suffix: str) -> str:
-    """A limit of this process in brackets; "" if it has none."""
+    """Format a limit of this process in brackets; "" if it has none."""
     soft = _soft_limit(name)
     return "" if soft is None else f" (the limit is {soft // unit}{suffix})"
 
 
 def _soft_limit(name: str) -> int | None:
-    """A limit of this process; None if it has none."""
+    """Return a limit of this process; None if it has none."""
     try:
         import resource
     except ImportError:  # not a POSIX system

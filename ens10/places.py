@@ -20,12 +20,12 @@ def is_url(path: Path | str) -> bool:
 
 
 def for_zarr(path: Path | str) -> Path | str:
-    """A store's place for zarr: a local one as a Path, since `::` in a text chains URLs."""
+    """Return a store's location for zarr: local ones as Path, since `::` in text chains URLs."""
     return str(path) if is_url(path) else Path(path)
 
 
 def for_xarray(path: Path | str, *, read_only: bool = True) -> Any:
-    """A store's place for xarray, which makes text of a Path: a local one is opened by zarr."""
+    """Return a store's location for xarray, which would convert a Path to text."""
     if is_url(path):
         return str(path)
     from zarr.storage import LocalStore
@@ -34,7 +34,7 @@ def for_xarray(path: Path | str, *, read_only: bool = True) -> Any:
 
 
 def check_names(arguments: Iterable[str]) -> None:
-    """Refuse names that libraries cannot take, before anything is written; and a missing folder.
+    """Reject names that libraries cannot handle, and a missing current folder.
 
     JSON, YAML, netCDF and GRIB libraries take text, which bytes that are not UTF-8 are not; and the
     netCDF library takes a backslash for a separator of folders.
@@ -59,7 +59,7 @@ def check_names(arguments: Iterable[str]) -> None:
 
 
 def _fault(name: str) -> str:
-    """What is wrong with a name; "" for nothing."""
+    """Return what is wrong with a name; "" for nothing."""
     if any("\ud800" <= character <= "\udfff" for character in name):
         return "is not UTF-8"
     if "\\" in name and os.sep == "/":
@@ -68,5 +68,5 @@ def _fault(name: str) -> str:
 
 
 def _shown(name: str) -> str:
-    """A name in which bytes that are not UTF-8 are written out."""
+    """Return a name with bytes that are not UTF-8 as escapes."""
     return name.encode("utf-8", "backslashreplace").decode()

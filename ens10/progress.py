@@ -12,7 +12,7 @@ _SHORT = 0.5  # seconds; a rate over less says little
 
 
 def track(items: Iterable[T], what: str, total: int, shown: bool = True) -> Iterator[T]:
-    """The items, with a bar that shows the share done, the rate and the time left.
+    """Yield the items, with a bar that shows the share done, the rate and the time left.
 
     Args:
         items: what is worked through.
@@ -30,7 +30,7 @@ def track(items: Iterable[T], what: str, total: int, shown: bool = True) -> Iter
 def bar(
     what: str, total: int, shown: bool = True, *, done: int = 0, in_bytes: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error that shows the share done, the rate and the time left.
+    """Show a bar on standard error with the share done, the rate and the time left.
 
     Args:
         what: a word or two before the bar.

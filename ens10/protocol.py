@@ -200,6 +200,12 @@ def protocol_of(protocol: str | Path | Mapping[str, Any] | Protocol) -> Protocol
     Args:
         protocol: "clean" or "paper", a path that ends with .yaml, fields by name, or a `Protocol`.
 
+    Examples:
+        >>> from ens10.protocol import protocol_of
+        >>> paper = protocol_of("paper")
+        >>> paper.test, paper.val, paper.weighting
+        (2, 'test', 'none')
+
     Raises:
         UnknownNameError: no such protocol, field or choice.
         ArgumentError: an invalid value; the message names the field.

@@ -223,6 +223,12 @@ def date_places(times: npt.NDArray[np.datetime64], selected: Sequence[str]) -> l
         times: shape (time,).
         selected: ISO dates, years or months, or FIRST:LAST, both included.
 
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.selection import date_places
+        >>> date_places(np.array(["2016-01-04", "2016-01-07", "2017-01-02"], "M8[s]"), ["2016"])
+        [0, 1]
+
     Raises:
         ArgumentError: a text that is not a date.
         UnknownNameError: no start date matches.

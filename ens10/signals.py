@@ -50,7 +50,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def ending(number: int, line: str = "") -> Terminated | Interrupted:
-    """The exception that ends a process as a signal asks.
+    """Return the exception that ends a process as a signal asks.
 
     Args:
         number: of the signal, SIGTERM or SIGINT.
@@ -87,7 +87,7 @@ def reported(error: BaseException) -> int | None:
 
 
 def end_process(status: int) -> NoReturn:
-    """End this process at once, after its command was ended and that was reported.
+    """End this process at once, after the end of its command was reported.
 
     Exit functions are run and streams are flushed. What is left out is the interpreter's taking
     apart of its modules: that takes seconds where many libraries are loaded, and where memory is
@@ -117,7 +117,7 @@ class Stop:
         self._arrived = -math.inf
 
     def handle(self, number: int, frame: FrameType | None = None) -> None:  # noqa: ARG002
-        """Note a signal, or raise its exception; one that follows at once is the same request.
+        """Defer a signal or raise its exception; ignore one that follows at once.
 
         Ctrl-C reaches all processes of a terminal, and those that started others pass it on.
         """
@@ -147,7 +147,7 @@ class Stop:
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Within it, SIGTERM and SIGINT raise `Terminated` and `Interrupted`, or are deferred."""
+    """Raise `Terminated` or `Interrupted` on SIGTERM or SIGINT in the block, or defer them."""
     stop = Stop()
     before = stop.install()
     try:

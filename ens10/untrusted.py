@@ -81,7 +81,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def check_depth(folder: Path, depth: int) -> None:
-    """Refuse folders so deep that walking through them ends in another error.
+    """Reject folders nested too deeply for later walks through them.
 
     Raises:
         FileError: more than 100 levels.
@@ -92,7 +92,7 @@ def check_depth(folder: Path, depth: int) -> None:
 
 
 def check_regular(path: Path) -> None:
-    """Refuse what would block or never end when it is read: pipes, sockets and devices.
+    """Reject pipes, sockets and devices, reading which could block or never end.
 
     Raises:
         FileError: the path exists and is neither a regular file nor a folder.

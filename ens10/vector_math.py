@@ -21,7 +21,7 @@ INLINED: Any = {"fastmath": {"contract"}, "error_model": "numpy"}  # of function
 
 @numba.njit(**FUSED)
 def horner(coefficients, x):  # type: ignore[no-untyped-def]
-    """Value of a polynomial; its coefficients are a tuple, that of the highest power first."""
+    """Evaluate a polynomial, coefficients as a tuple from the highest power down."""
     total = coefficients[0]
     for c in coefficients[1:]:
         total = total * x + c
@@ -29,7 +29,7 @@ def horner(coefficients, x):  # type: ignore[no-untyped-def]
 
 
 def exp(x: Any) -> Any:
-    """Exponential of a float32 in [-87, 88] or a float64 in [-708, 709], to some rounding errors.
+    """Return exp of a float32 in [-87, 88] or float64 in [-708, 709], to some ulp.
 
     exp(x) = 2^n exp(r) with |r| <= log(2) / 2, by the Taylor series of exp(r). Added to a number so
     large that it has no binary places, x / log(2) is rounded: the last bits of the sum are the

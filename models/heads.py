@@ -42,6 +42,14 @@ class ResidualNormalHead(Head):
         floor: smallest s, in units of the target, e.g. 0.001 K. Choose a smaller one for a target
             whose spread is itself that small, such as precipitation in m.
 
+    Examples:
+        >>> import torch
+        >>> from ens10.models import ResidualNormalHead
+        >>> raw = {"raw_mean": torch.full((1, 1, 1), 280.0), "raw_std": torch.full((1, 1, 1), 2.0)}
+        >>> forecast = ResidualNormalHead()(torch.ones(1, 2, 1, 1), raw)  # o0 = o1 = 1
+        >>> forecast.mu.item(), round(forecast.sigma.item(), 3)
+        (282.0, 5.437)
+
     Raises:
         ArgumentError: a floor that is not positive.
     """

@@ -30,6 +30,14 @@ class FamilyHead(Head):
         df: degrees of freedom of "student_t", above 2.
         floor: smallest s, e.g. 0.001 K.
 
+    Examples:
+        >>> import torch
+        >>> from ens10.models import FamilyHead
+        >>> raw = {"raw_mean": torch.full((1, 1, 1), 280.0), "raw_std": torch.full((1, 1, 1), 2.0)}
+        >>> forecast = FamilyHead("logistic")(torch.zeros(1, 2, 1, 1), raw)
+        >>> forecast.mu.item(), round(forecast.sigma.item(), 3)  # 2 sqrt(3) / pi
+        (280.0, 1.103)
+
     Raises:
         UnknownNameError: another family.
         ArgumentError: bounds that are missing, in the wrong order, or given for an unbounded

@@ -51,6 +51,15 @@ class MembersNormalHead(Head):
     Args:
         floor: smallest sigma and smallest s, in units of the target, e.g. 0.001 K.
 
+    Examples:
+        >>> import torch
+        >>> from ens10.models import MembersNormalHead
+        >>> members = torch.tensor([279.0, 280.0, 281.0]).reshape(1, 3, 1, 1)
+        >>> batch = {"members": members, "raw_std": torch.ones(1, 1, 1)}
+        >>> forecast = MembersNormalHead()(torch.zeros(1, 3, 1, 1, 1), batch)
+        >>> forecast.mu.item(), forecast.sigma.item()
+        (280.0, 1.0)
+
     Raises:
         ArgumentError: a floor that is not positive.
     """

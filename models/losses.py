@@ -33,7 +33,16 @@ class Loss(nn.Module):
 
 
 class CRPSLoss(Loss):
-    """The CRPS of the forecast itself, in the target's units."""
+    """The CRPS of the forecast itself, in the target's units.
+
+    Examples:
+        >>> import torch
+        >>> from ens10.metrics.distributions.normal import Normal
+        >>> from ens10.models import CRPSLoss
+        >>> forecast = Normal(torch.full((1, 1, 1), 280.0), torch.ones(1, 1, 1))
+        >>> round(CRPSLoss()(forecast, torch.full((1, 1, 1), 280.0)).item(), 4)
+        0.2337
+    """
 
     def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
         """Return the CRPS at each point, (N, H, W)."""

@@ -33,7 +33,7 @@ class Packing:
     typesize: int
 
     def __call__(self, data: bytearray) -> bytes:
-        """The chunk as a blosc frame. With one thread: several would leave its order to chance."""
+        """Return the chunk as a blosc frame, by one thread: several would make the order random."""
         import numcodecs.blosc as blosc
 
         blosc.set_nthreads(1)
@@ -85,7 +85,7 @@ class Part:
 
 
 def chunk_path(array: str, place: Sequence[int], inner: int) -> str:
-    """A chunk's path in the store, of an array whose last dimensions are whole in each chunk."""
+    """Return the path of a chunk in the store; the array's inner dimensions have one chunk."""
     return "/".join([array, "c", *map(str, place), *["0"] * inner])
 
 
@@ -96,7 +96,7 @@ def create(
     codec: Codec,
     ensembles: Sequence[int],
 ) -> None:
-    """Creates all groups and arrays of a store, and writes their coordinates.
+    """Create all groups and arrays of a store, and write their coordinates.
 
     Args:
         path: folder to write.
@@ -147,7 +147,7 @@ def _attributes(name: str, field: xr.DataArray) -> Mapping[str, Any]:
 
 
 def suffixes(members: int, ensembles: Sequence[int]) -> tuple[tuple[str, int], ...]:
-    """Suffix of the statistics' names, and members, of the whole ensemble and its parts."""
+    """Return name suffix and size of the whole ensemble and of each smaller one."""
     return ("", members), *((f"_first{k}", k) for k in sorted(set(ensembles)))
 
 
@@ -192,7 +192,7 @@ def form_of(
     any_values: bool = False,
     places: bool = True,
 ) -> Form:
-    """What the units need to know about the store; see `Form` for the options."""
+    """Return what the work units need to know about the store; see `Form` for the options."""
     sizes = forecasts.sizes
     return Form(
         members=sizes["number"],
@@ -207,7 +207,7 @@ def form_of(
 
 
 def _packing(path: Path, forecasts: xr.Dataset) -> Packing | None:
-    """How chunks are compressed, from the metadata of any forecast array."""
+    """Return the compression of chunks from the metadata of any forecast array."""
     name, field = next(iter(forecasts.data_vars.items()))
     kind = "pl" if "level" in field.dims else "sfc"
     codecs = parse_json((path / kind / str(name) / "zarr.json").read_text())["codecs"]
@@ -230,7 +230,7 @@ class Chunks:
 
     @classmethod
     def of(cls, forecasts: xr.Dataset) -> "Chunks":
-        """Those of forecasts."""
+        """List the chunks of a forecast dataset."""
         channels = {_pick(forecasts, name): n for n, name in enumerate(channel_names(forecasts))}
         each: list[tuple[str, int | None, int | None, str]] = []
         for name, field in forecasts.data_vars.items():
@@ -241,7 +241,7 @@ class Chunks:
         return cls(tuple(each))
 
     def at(self, place: tuple[int, int]) -> tuple[Part, ...]:
-        """The chunks of one date and step."""
+        """Return the chunks of one date and step."""
         return tuple(
             Part(
                 name,
@@ -254,6 +254,6 @@ class Chunks:
 
 
 def _pick(dataset: xr.Dataset, channel: str) -> tuple[str, int | None]:
-    """Variable and place among the dataset's levels of a channel."""
+    """Return a channel's variable, and the index of its level in the dataset."""
     name, level = (channel, None) if channel in dataset.data_vars else split_exactly(channel)
     return name, None if level is None else dataset["level"].to_numpy().tolist().index(level)

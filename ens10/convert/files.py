@@ -63,16 +63,16 @@ class Folder:
         return self.path / _SCRATCH / self.token
 
     def entry(self, unit: str) -> Path:
-        """The file that says that a unit is done."""
+        """Return the path of the entry that marks a unit as complete."""
         return self.path / _UNITS / f"{unit}.json"
 
     def done(self) -> set[str]:
-        """The names of the units that are done."""
+        """Return the names of the complete units."""
         units = self.path / _UNITS
         return {path.stem for path in units.iterdir()}
 
     def rows(self, unit: str) -> list[Row]:
-        """What a unit that is done has written."""
+        """Return the manifest rows of a complete unit."""
         rows: list[Row] = parse_json(self.entry(unit).read_bytes())
         return rows
 
@@ -93,7 +93,7 @@ class Writer:
 
     @contextmanager
     def unit(self, name: str) -> Iterator[None]:
-        """What is put in here belongs to a unit, which is not done if an error is raised."""
+        """Collect the files of a unit; it stays incomplete if an error is raised."""
         self._units[name] = _Written()
         try:
             yield
@@ -102,7 +102,7 @@ class Writer:
             raise
 
     def put(self, path: str, data: Bytes, about: Row | None = None, codec: Any = None) -> None:
-        """Writes one file of the store.
+        """Write one file of the store.
 
         Args:
             path: relative to the store.
@@ -158,12 +158,12 @@ def _packed(content: Octets, codec: Any) -> Octets:
 
 @cache
 def _writers() -> ThreadPoolExecutor:
-    """The threads of this process that write."""
+    """Return the pool of writer threads of this process."""
     return ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
 
 
 def place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> None:
-    """Writes files under temporary names, syncs them, and gives them their own names.
+    """Write files under temporary names, sync them, and rename them.
 
     Args:
         scratch: folder for the temporary files, on the same file system.
@@ -222,7 +222,7 @@ def _rename(temporary: Path, root: Path, path: str) -> None:
 
 
 def _make_parents(root: Path, folder: Path) -> None:
-    """Makes the folders below the root, which must be there: a worker may outlive its store."""
+    """Make the folders below the root, which must exist: a worker may outlive its store."""
     if folder == root:
         raise FileNotFoundError(errno.ENOENT, "the store has gone", str(root))
     for _ in range(2):
@@ -237,7 +237,7 @@ def _make_parents(root: Path, folder: Path) -> None:
 
 @contextmanager
 def locked(partial: Path, store: Path) -> Iterator[None]:
-    """Holds a store that is being written against all other processes; makes it if need be.
+    """Lock a store that is being written against other processes; create it if needed.
 
     The kernel lets go of the lock when the process ends, however it ends.
 

@@ -21,7 +21,7 @@ _SINGLE = 4  # a kind of the kernels: packed, and single precision gives the sam
 def ensemble_moments(
     members: npt.NDArray[np.float32], axis: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Mean and unbiased (n - 1) standard deviation over the member axis, NaN where any is NaN.
+    """Return mean and standard deviation (n - 1) over members, NaN where any member is NaN.
 
     A single member has deviation 0.
     """
@@ -66,7 +66,7 @@ class Chunk:
                 self._kinds[n] = _SINGLE
 
     def ranges(self) -> list[Range]:
-        """The range of each field."""
+        """Return the range of each field."""
         return [self._range(n) for n in range(len(self.records))]
 
     def _range(self, n: int) -> Range:
@@ -88,13 +88,13 @@ class Chunk:
 
     @staticmethod
     def of_floats(values: npt.NDArray[np.float32]) -> Range:
-        """The range of a field of plain numbers."""
+        """Return the range of a field of plain numbers."""
         return Range(*_float_range(values.reshape(-1)))
 
     def moments(
         self, mean: npt.NDArray[np.float32], spread: npt.NDArray[np.float32], members: int
     ) -> None:
-        """Writes what `ensemble_moments` gives for the first members, bit for bit.
+        """Write mean and deviation of the first members, bit for bit as `ensemble_moments`.
 
         Args:
             mean: shape (points,).
@@ -194,7 +194,7 @@ def _unpack(codes, floats, kind, begin, gap, numbers, start, out):  # type: igno
 
 @numba.njit(**OPTIONS)
 def add_date(values, count, total, square):  # type: ignore[no-untyped-def]
-    """Adds one date's values to count, sum and sum of squares, all flat; NaN is left out."""
+    """Add one date's values to count, sum and sum of squares, all flat; NaN is skipped."""
     for i in range(values.size):
         if np.isfinite(values[i]):
             value = np.float64(values[i])

@@ -75,12 +75,12 @@ def described(source: Source | None) -> Plan | None:
 
 
 def _name(path: Path) -> str:
-    """The name of what a path leads to; of a loop of links, which leads nowhere, its own."""
+    """Return the name of a path's target; for a loop of links the path's own name."""
     return Path(os.path.realpath(path)).name
 
 
 def size_of(source: Source) -> int:
-    """Bytes of a source, 0 where it is not made of local files."""
+    """Return the bytes of a source, 0 if it does not consist of local files."""
     about = described(source) if not isinstance(source, xr.Dataset) else {}
     if not about or "files" not in about:
         return about["zarr"][1] if about and "zarr" in about else 0
@@ -121,7 +121,7 @@ def differences(old: Plan, new: Plan) -> list[str]:
 
 
 def _kept(key: str, value: Any) -> str:
-    """Whether a store has truth or a climate, and of what."""
+    """Describe truth or climate of a plan in words."""
     if value is None:
         return f"without --{key}"
     if key != "climate":

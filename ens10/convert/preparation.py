@@ -142,7 +142,7 @@ def prepare(
 
 
 def _is_there(store: Path, plan: Plan, force: bool) -> bool:
-    """Whether the store is complete and what is asked for.
+    """Return True if the store exists, is complete and has the same plan.
 
     Raises:
         FileError: it is another store that is not to be replaced, or no store.
@@ -211,7 +211,7 @@ class Engine:
         ensembles: Sequence[int],
         climate: Any,
     ) -> None:
-        """Do all remaining work, and give the store its name."""
+        """Execute all remaining work, and give the store its final name."""
         path = self.folder.store
         begun = self._begun()
         if begun and (path / NAME).exists():
@@ -390,7 +390,7 @@ def complete(folder: Folder, plan: Plan) -> None:
 
 
 def publish(folder: Folder, store: Path) -> None:
-    """Gives a store that is complete its name, in the place of an older one if there is any."""
+    """Rename a complete store to its final name, and replace an older one."""
     replaced = store.with_name(store.name + ".replaced")
     if store.exists() and any(store.iterdir()):
         store.rename(replaced)
@@ -400,7 +400,7 @@ def publish(folder: Folder, store: Path) -> None:
 
 
 def sweep(store: Path) -> None:
-    """Removes what is left of a run that was killed after the store had got its name."""
+    """Remove what a killed run left after the store had its final name."""
     shutil.rmtree(store.with_name(store.name + ".replaced"), ignore_errors=True)
     partial = store.with_name(store.name + ".partial")
     if not partial.is_dir():
@@ -413,7 +413,7 @@ def sweep(store: Path) -> None:
 
 
 def clear(path: Path) -> None:
-    """Empties a folder, which stays and stays locked."""
+    """Empty a folder, which stays and stays locked."""
     for inside in path.iterdir():
         if inside.is_dir() and not inside.is_symlink():
             shutil.rmtree(inside)
@@ -422,7 +422,7 @@ def clear(path: Path) -> None:
 
 
 def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:
-    """Puts the entries of all units together, with those of all other files of the store."""
+    """Write the manifest from the entries of all units and all other files of the store."""
     units = sorted(folder.done())
     lines = [f'"{unit}":'.encode() + folder.entry(unit).read_bytes() for unit in units]
     known = {row[0] for unit in units for row in folder.rows(unit)}

@@ -47,7 +47,7 @@ class DatasetFields:
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[int], Sequence[Field]]]:
-        """Reads the whole unit at once, since one chunk may hold several fields."""
+        """Read the whole unit at once, since one chunk may hold several fields."""
         held = self.dataset.compute(scheduler="synchronous")
         values = {
             name: field.to_numpy().astype(np.float32, copy=False)
@@ -61,11 +61,11 @@ class DatasetFields:
         yield read
 
     def origin(self, part: int) -> str:  # noqa: ARG002
-        """Not known: a dataset does not tell its bytes."""
+        """Return "": the bytes of a dataset's fields are not known."""
         return ""
 
     def place(self, part: int, member: int) -> str:
-        """Source, date, step, level and member."""
+        """Return source, date, step, level and member, for messages."""
         name, level = self.picks[part]
         number = self.dataset["number"].to_numpy()[member]
         pressure = "" if level is None else f", {self.dataset['level'].to_numpy()[level]:g} hPa"
@@ -76,13 +76,13 @@ class Fields(Protocol):
     """The fields of one date and step."""
 
     def opened(self) -> AbstractContextManager[Callable[[int], Sequence[Field]]]:
-        """Opens what is needed to read; gives a function from a part's place to its members."""
+        """Open the files, and yield a function from a part's index to its members."""
 
     def origin(self, part: int) -> str:
-        """Where the members of a part are kept, for the manifest."""
+        """Return where the members of a part are stored, for the manifest."""
 
     def place(self, part: int, member: int) -> str:
-        """Where one member is kept, for messages."""
+        """Return where one member is stored, for messages."""
 
 
 class Forecasts(Protocol):
@@ -95,13 +95,13 @@ class Forecasts(Protocol):
     template: xr.Dataset
 
     def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> Fields:
-        """What a worker needs to read one date and step."""
+        """Return the fields of one date and step, for a worker to read."""
 
     def width(self, place: tuple[int, int], parts: Sequence[Part]) -> int:
-        """Bytes of the values of all fields of one date and step, at the most."""
+        """Return the maximum number of bytes of all fields of one date and step."""
 
     def at(self, times: Any) -> "Forecasts":
-        """The forecasts of some start dates."""
+        """Return the forecasts of some start dates."""
 
 
 class DatasetForecasts:
@@ -119,7 +119,7 @@ class DatasetForecasts:
         self.template, self._label = template, label
 
     def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> DatasetFields:
-        """What a worker needs to read one date and step."""
+        """Return the fields of one date and step, for a worker to read."""
         i, j = place
         lazy = self.template.isel(time=i, step=j)
         where = f"{self._label}: {str(lazy['time'].to_numpy())[:13]}, step {lazy['step'].item()}"
@@ -128,12 +128,12 @@ class DatasetForecasts:
         return DatasetFields(culled, tuple((p.variable, p.level) for p in parts), where)
 
     def width(self, place: tuple[int, int], parts: Sequence[Part]) -> int:  # noqa: ARG002
-        """Bytes of the values of all fields of one date and step, at the most."""
+        """Return the maximum number of bytes of all fields of one date and step."""
         sizes = self.template.sizes
         return len(parts) * sizes["number"] * sizes["latitude"] * sizes["longitude"] * 4
 
     def at(self, times: Any) -> "DatasetForecasts":
-        """The forecasts of some start dates."""
+        """Return the forecasts of some start dates."""
         return DatasetForecasts(self.template.sel(time=times), self._label)
 
 
@@ -145,7 +145,7 @@ def open_forecasts(
     workers: int = 1,
     progress: bool = False,
 ) -> Forecasts:
-    """Forecasts with all dimensions, and the part that is wanted.
+    """Open the selected part of the forecasts, with all dimensions.
 
     GRIB files alone, under their own names, are read message by message, their integers as they are
     packed; all else is read through a lazy dataset.
@@ -182,7 +182,7 @@ def _of_dataset(dataset: xr.Dataset, label: str, selection: Selection) -> Foreca
 
 
 def _with_all_dims(dataset: xr.Dataset) -> xr.Dataset:
-    """The dataset with members and steps, even if there is but one of each."""
+    """Return the dataset with members and steps as dimensions, also if there is only one."""
     for dim in ("number", "step"):
         if dim not in dataset.dims:
             dataset = dataset.expand_dims({dim: [0]})
@@ -227,7 +227,7 @@ class Inputs:
     truth_names: Names | None = None
 
     def names_of_truth(self) -> Names | None:
-        """The mapping under which the truth is opened; None if there is no truth.
+        """Return the mapping to open the truth with; None if there is no truth.
 
         Raises:
             ArgumentError: a mapping of the truth alone, and nothing that it is of.
@@ -247,7 +247,7 @@ class Inputs:
         return found
 
     def names_of_forecasts(self) -> Names:
-        """The mapping under which the forecasts are opened; its `truth` is what they are not."""
+        """Return the mapping to open the forecasts with, without the names of truth."""
         if self.truth is not None:  # whose names do not concern the forecasts
             return replace(self.names, truth={})
         own = self.names_of_truth()
@@ -255,7 +255,7 @@ class Inputs:
 
 
 def _open_truth(inputs: Inputs, names: Names, missing: Missing) -> xr.Dataset:
-    """The truth, kept apart or among the forecasts' variables."""
+    """Open the truth, from its own source or from the forecasts' variables."""
     held = inputs.src if inputs.truth is None else inputs.truth
     if isinstance(held, xr.Dataset):
         return tidy(held, names, "truth", optional_dimensions=True)
@@ -269,7 +269,7 @@ def paired_with(
     workers: int = 1,
     progress: bool = False,
 ) -> tuple[Forecasts, xr.Dataset | None]:
-    """Forecasts, and the truth of their valid dates if there is any, on the same start dates."""
+    """Open forecasts and, if there is any, the truth of their valid dates."""
     names = inputs.names_of_forecasts()
     forecasts = open_forecasts(inputs.src, names, selection, missing, workers, progress)
     of_truth = inputs.names_of_truth()
@@ -297,7 +297,7 @@ class PackedFields:
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[int], Sequence[Field]]]:
-        """Opens each file once."""
+        """Open each file once."""
         with ExitStack() as files:
             opened: dict[Path, BinaryIO] = {}
 
@@ -311,14 +311,14 @@ class PackedFields:
             yield lambda part: [one(message) for message in self.messages[part]]
 
     def origin(self, part: int) -> str:
-        """FILE:BYTE+LENGTH of each member, with the file's number; a dash for none."""
+        """Return FILE:BYTE+LENGTH of each member, with the file's number; a dash for none."""
         return " ".join(
             "-" if m is None else f"{self.files[m.path]}:{m.offset}+{m.length}"
             for m in self.messages[part]
         )
 
     def place(self, part: int, member: int) -> str:
-        """File and byte of one member."""
+        """Return file and byte of one member."""
         message = self.messages[part][member]
         return "no message" if message is None else message.place
 
@@ -343,7 +343,7 @@ class GribForecasts:
         self._fields, self._numbers, self._times = fields, numbers, times
 
     def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> PackedFields:
-        """What a worker needs to read one date and step."""
+        """Return the fields of one date and step, for a worker to read."""
         messages = tuple(self._messages(place, part) for part in parts)
         used = {m.path for members in messages for m in members if m is not None}
         return PackedFields(messages, {path: self._numbers[path] for path in used})
@@ -359,12 +359,12 @@ class GribForecasts:
         return tuple(self._fields.messages(part.variable, i, j, own.index(level)))
 
     def width(self, place: tuple[int, int], parts: Sequence[Part]) -> int:
-        """Bytes of the values of all fields of one date and step, at the most."""
+        """Return the maximum number of bytes of all fields of one date and step."""
         each = [_bytes(m) for part in parts for m in self._messages(place, part) if m is not None]
         return sum(each) * self.template.sizes["latitude"] * self.template.sizes["longitude"]
 
     def at(self, times: Any) -> "GribForecasts":
-        """The forecasts of some start dates."""
+        """Return the forecasts of some start dates."""
         places = self.template.indexes["time"].get_indexer(times.to_numpy()).tolist()
         kept = self.template.isel(time=places)
         return GribForecasts(
@@ -373,14 +373,14 @@ class GribForecasts:
 
 
 def _bytes(message: Message) -> int:
-    """Bytes of a value that is kept as it is packed, or as float32 where that cannot be."""
+    """Return the bytes of a value as packed in GRIB, or as float32 if it cannot stay packed."""
     return 2 if message.packing == "grid_simple" and message.bits <= 16 else 4
 
 
 def open_gribs(
     files: Sequence[Path], selection: Selection, missing: Missing, workers: int, progress: bool
 ) -> GribFields:
-    """The selected fields of GRIB files, which are searched for messages by several processes.
+    """Index GRIB files in several processes, and return the selected fields.
 
     Raises:
         FileError: a file is damaged, or they do not fit together.
@@ -400,7 +400,7 @@ def open_gribs(
 
 
 def matches(fields: GribFields, dataset: xr.Dataset) -> bool:
-    """Whether a dataset has the fields' own names, and their coordinates in their order."""
+    """Return True if a dataset has the fields' own names and coordinates, in their order."""
     if not set(map(str, dataset.data_vars)) <= set(fields.levels):
         return False  # recognised under another name, and converted perhaps
     own = fields.coordinates()

@@ -77,7 +77,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return not (self.damaged or self.missing or self.extra or self.differing)
 
 
@@ -92,7 +92,7 @@ def verify(
     workers: int | None = None,
     progress: bool = False,
 ) -> Verification:
-    """Reads every file of a store again, and decodes some fields from the source again.
+    """Check every file of a store against its checksum, and some fields against the source.
 
     Args:
         store: a store that `prepare` made.
@@ -144,7 +144,7 @@ def _wrong(found: Verification) -> set[str]:
 
 
 def _checked(store: Path, manifest: Manifest, threads: int, progress: bool) -> Verification:
-    """Every file of the manifest against its size and checksum, and no others."""
+    """Check every file of the manifest against size and checksum, and list extra files."""
     rows = [row for _, row in manifest.rows()]
     known = {row[0] for row in rows}
     found = Verification(chunks=len(rows), extra=[p for p in files_of(store) if p not in known])
@@ -173,7 +173,7 @@ _kept = threading.local()
 
 
 def _check(store: Path, rows: Iterable[Row]) -> list[tuple[str, int, str]]:
-    """Path, bytes read, and what is wrong, of each file."""
+    """Return the path, bytes read and fault ("" for none) of each file."""
     return [(row[0], *_check_file(store / row[0], row[1], row[2])) for row in rows]
 
 
@@ -228,7 +228,7 @@ class Sample:
 
 
 def samples(manifest: Manifest, source: Path, count: int, random: Random) -> list[Sample]:
-    """Fields chosen at random, among those whose messages the manifest knows."""
+    """Choose random fields among those whose messages the manifest lists."""
     rows = [row for _, row in manifest.rows() if len(row) > _ORIGIN and row[_ORIGIN]]
     names = [name for name, _ in manifest.plan["source"].get("files", [])]
     chosen = []
@@ -247,7 +247,7 @@ def samples(manifest: Manifest, source: Path, count: int, random: Random) -> lis
 
 
 def decoded(sample: Sample) -> npt.NDArray[np.float32]:
-    """What ecCodes makes of a message, in the store's layout.
+    """Decode a message by ecCodes, in the store's layout.
 
     Raises:
         DamagedFileError: the message is not where the manifest says.
@@ -258,7 +258,7 @@ def decoded(sample: Sample) -> npt.NDArray[np.float32]:
 
 
 def _message(sample: Sample) -> Message:
-    """The index entry of one message, from a scan of its bytes alone."""
+    """Index one message by scanning its bytes alone."""
     with sample.file.open("rb") as file:
         file.seek(sample.offset)
         content = file.read(sample.length)
@@ -282,7 +282,7 @@ def _message(sample: Sample) -> Message:
 def _check_sample(
     store: Path, found: Verification, chosen: Sequence[Sample], progress: bool
 ) -> None:
-    """Compares fields of the store with what ecCodes makes of their messages."""
+    """Compare fields of the store with their messages as ecCodes decodes them."""
     wrong = _wrong(found)
     for one in track(chosen, "decode", len(chosen), progress):
         if one.path in wrong or f"{one.array}/zarr.json" in wrong:
@@ -313,7 +313,7 @@ def repair_units(
     workers: int | None,
     progress: bool,
 ) -> list[str]:
-    """Replaces the files that are wrong by what the source gives.
+    """Replace damaged or missing files by those made from the source.
 
     Args:
         store: the store.
@@ -366,7 +366,7 @@ def repair_units(
 def _climate(
     store: Path, options: dict[str, Any] | None, wrong: set[str], progress: bool
 ) -> list[str]:
-    """Makes chunks of the model climate anew, from the members, which are whole by now."""
+    """Recompute chunks of the model climate from the members, which are complete by now."""
     lost = sorted(path for path in wrong if path.startswith(_CLIMATE))
     if not lost or options is None:
         return []
@@ -385,7 +385,7 @@ def _climate(
 
 
 def _copy_climate(store: Path, folder: Folder, manifest: Manifest, wrong: set[str]) -> None:
-    """Copies the metadata of the climate, which the metadata at the top repeats."""
+    """Copy the metadata of the climate, which the consolidated metadata repeat."""
     for _, (path, *_) in manifest.rows():
         whole = path.startswith(_CLIMATE) and path.endswith("zarr.json") and path not in wrong
         if whole and (store / path).exists():
@@ -395,7 +395,7 @@ def _copy_climate(store: Path, folder: Folder, manifest: Manifest, wrong: set[st
 
 @contextmanager
 def _workshop(store: Path) -> Iterator[Folder]:
-    """A folder beside the store for the new files, locked against `prepare`."""
+    """Create a folder beside the store for the new files, locked against `prepare`."""
     path = store.with_name(store.name + ".partial")
     if path.exists() and any(path.iterdir()):
         raise FileError(path, "a store that was begun is in the way", "Finish or remove it first")
@@ -415,7 +415,7 @@ def _sources(
     source: Path | str | None,
     truth: Path | str | None,
 ) -> tuple[Forecasts, xr.Dataset | None]:
-    """What the store was made from, opened as it was then."""
+    """Open the sources of the store with the recorded options."""
     options = plan["options"]
     src = located(store, plan["source"], source)
     if src is None:
@@ -432,7 +432,7 @@ def _sources(
 
 
 def _within(src: Path, about: dict[str, Any]) -> Path | None:
-    """The truth in a folder inside that of the forecasts."""
+    """Return the truth's folder if it lies inside that of the forecasts."""
     return located(src / "store", about, None) if src.is_dir() else None
 
 
@@ -444,7 +444,7 @@ def _work(folder: Folder, makers: Sequence[Planned], workers: int, progress: boo
 
 
 def _take_over(store: Path, folder: Folder, manifest: Manifest, wrong: set[str]) -> list[str]:
-    """Puts new files in the place of those that are wrong, if they are what was written then."""
+    """Replace damaged files by new ones whose checksums equal the recorded ones."""
     rows = {row[0]: row for _, row in manifest.rows()}
     taken = []
     for path in sorted(wrong):

@@ -43,7 +43,7 @@ class ForecastUnit:
     fields: Fields
 
     def write(self, writer: Writer) -> None:
-        """Reads each field once."""
+        """Read each field once, and write its chunks."""
         form = self.form
         shape = (len(form.ensembles), 2, form.channels, form.rows * form.columns)
         moments = np.empty(shape, np.float32)
@@ -76,12 +76,12 @@ class ForecastUnit:
 
 @cache
 def _beside() -> ThreadPoolExecutor:
-    """A thread that computes moments while the next messages are read."""
+    """Return a pool of one thread that computes moments while messages are read."""
     return ThreadPoolExecutor(1, thread_name_prefix="moments")
 
 
 def _check(name: str, low: float, high: float, where: Callable[[], str]) -> None:
-    """Refuses impossible values; the place is put in words only then."""
+    """Reject impossible values; the message's place is computed only then."""
     try:
         check_range(name, low, high, "")
     except FileError:
@@ -93,7 +93,7 @@ def _check(name: str, low: float, high: float, where: Callable[[], str]) -> None
 
 
 def _whole(ranges: Sequence[Range]) -> Row:
-    """Minimum, maximum and gaps of several fields, as JSON holds them."""
+    """Return minimum, maximum and number of gaps of several fields, for JSON."""
     lows = [r.minimum for r in ranges if r.minimum == r.minimum]
     highs = [r.maximum for r in ranges if r.maximum == r.maximum]
     gaps = sum(r.gaps for r in ranges)
@@ -101,7 +101,7 @@ def _whole(ranges: Sequence[Range]) -> Row:
 
 
 def _short(value: float) -> float | None:
-    """A float32 number in as few digits as tell it from all others."""
+    """Return a float32 number with the fewest digits that identify it."""
     return float(str(np.float32(value))) if np.isfinite(value) else None
 
 
@@ -124,7 +124,7 @@ class TruthUnit:
     any_values: bool = False
 
     def write(self, writer: Writer) -> None:
-        """Reads each field once."""
+        """Read each field once, and write its chunks."""
         held = self.dataset.compute(scheduler="synchronous")
         for name, field in held.data_vars.items():
             values = np.ascontiguousarray(field.to_numpy(), dtype="<f4")
@@ -157,7 +157,7 @@ class SumsUnit:
     shape: tuple[int, int, int]
 
     def write(self, writer: Writer) -> None:
-        """Adds up in the dates' order, so that the sums depend on the data alone."""
+        """Sum over the dates in order, so that the sums depend on the data alone."""
         points = int(np.prod(self.shape))
         for kind in self.kinds:
             sums = np.zeros(points, "<i8"), np.zeros(points), np.zeros(points)
@@ -201,7 +201,7 @@ class Planned:
 def planned_units(
     forecasts: Forecasts, form: Form, truth: xr.Dataset | None, where: str
 ) -> list[Planned]:
-    """The units of forecasts and truth, in the order of the dates."""
+    """Return the work units of forecasts and truth, in the order of the dates."""
     sizes = forecasts.template.sizes
     points = form.rows * form.columns
     moments = 2 * len(form.ensembles) * form.channels * points * _FLOAT_BYTES
@@ -242,7 +242,7 @@ def _truth(truth: xr.Dataset, date: int, size: int, where: str, any_values: bool
 
 
 def planned_sums(root: Path, forecasts: xr.Dataset, form: Form) -> list[Planned]:
-    """The units of sums, one for each block of valid years and step."""
+    """Return the work units of sums, one for each block of valid years and step."""
     years, block_of = blocks(forecasts["valid_time"].to_numpy())
     shape = (form.channels, form.rows, form.columns)
     kinds = tuple(f"{kind}{suffix}" for suffix, _ in form.ensembles for kind in ("mean", "std"))
@@ -256,7 +256,7 @@ def planned_sums(root: Path, forecasts: xr.Dataset, form: Form) -> list[Planned]
 
 
 def axes_of(forecasts: xr.Dataset, truth: xr.Dataset | None) -> Plan:
-    """What the store's arrays span, as JSON holds it."""
+    """Return the axes of the store's arrays, for JSON."""
     axes: Plan = {"forecasts": _axes(forecasts)}
     if truth is not None:
         axes["truth"] = _axes(truth)

@@ -39,14 +39,14 @@ class Unit(Protocol):
         """Of its entry; no two units share it."""
 
     def write(self, writer: Writer) -> None:
-        """Hands its files to the writer."""
+        """Pass its files to the writer."""
 
 
 Group = tuple[Unit, ...]
 
 
 def work(folder: Folder, group: Group) -> list[str]:
-    """Does some units, but for those that are done; the names of all.
+    """Execute the incomplete units of a group; return the names of all.
 
     Small units are done several at a time, since the disk takes them in at the price of one; those
     that were whole before an error are done all the same.
@@ -60,7 +60,7 @@ def work(folder: Folder, group: Group) -> list[str]:
 
 
 def workers_for(size: int, workers: int | None) -> int:
-    """The number of processes for a source of so many bytes.
+    """Return the number of processes for a source of `size` bytes.
 
     Raises:
         ArgumentError: fewer than one was asked for.
@@ -73,7 +73,7 @@ def workers_for(size: int, workers: int | None) -> int:
 
 
 def grouped(units: Iterable[tuple[int, Unit]]) -> Iterator[Group]:
-    """Units in groups of a few megabytes, large ones by themselves, in their order.
+    """Group units to a few megabytes, large ones by themselves, in their order.
 
     Args:
         units: bytes that each writes, and the unit.
@@ -93,7 +93,7 @@ def grouped(units: Iterable[tuple[int, Unit]]) -> Iterator[Group]:
 def work_on(
     folder: Folder, groups: Iterable[Group], workers: int, scheduler: str | None, done: Done
 ) -> None:
-    """Does all units.
+    """Execute all units.
 
     Args:
         folder: of the store.
@@ -151,7 +151,7 @@ def _batch_in_processes(folder: Folder, batch: list[Group], workers: int, done: 
 
 @contextmanager
 def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this one, however it ends."""
+    """Start a pool of processes that end with this process, however it ends."""
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
     try:
@@ -161,7 +161,7 @@ def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when the one that started it does, even by SIGKILL.
+    """End this process when its parent ends, even by SIGKILL.
 
     Ctrl-C reaches both: it is for the one that started it alone, which ends the work in order.
     """
@@ -177,7 +177,7 @@ def _end_with_parent() -> None:
 
 
 def died(path: Path) -> FileError:
-    """The error of worker processes that end without telling why."""
+    """Return the error for worker processes that ended without a report."""
     return FileError(
         path,
         "worker processes ended without a word, again and again (out of memory, or a script that "
@@ -187,7 +187,7 @@ def died(path: Path) -> FileError:
 
 
 def cluster_library() -> Any:
-    """The module `distributed`.
+    """Import `distributed`.
 
     Raises:
         ArgumentError: it is not installed.
@@ -212,7 +212,7 @@ def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, done: D
             return client.submit(work, folder, group, key=key, pure=False)
 
         def ahead() -> int:
-            """Groups to have in hand: two for each thread, while workers come and go."""
+            """Return the number of groups to submit ahead: two for each thread."""
             return 2 * max(int(sum(client.ncores().values())), 1)
 
         running = distributed.as_completed(

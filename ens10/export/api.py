@@ -37,7 +37,7 @@ def export(
     force: bool = False,
     progress: bool = False,
 ) -> Path:
-    """Writes a part of a store as one file, field by field, whatever its size.
+    """Write a part of a store as one file, field by field, for any size.
 
     A netCDF file follows CF-1.11 and holds the store's float32 values. A GRIB file is of edition 1;
     fields that were packed in GRIB keep their very integers (a packing that only edition 2 can
@@ -118,7 +118,7 @@ def _holds_predictions(store: Path | str) -> bool:
 
 
 def _selected(dataset: xr.Dataset, chosen: Selection) -> xr.Dataset:
-    """The part that is asked for, with the places in the store of what is left."""
+    """Return the selected part, with the positions in the store of what remains."""
     for argument, dim in (("steps", "step"), ("members", "number"), ("dates", "time")):
         wanted = getattr(chosen, argument) is not None
         if wanted and dim not in dataset.dims:
@@ -140,7 +140,7 @@ def _selected(dataset: xr.Dataset, chosen: Selection) -> xr.Dataset:
 
 
 def _check_space(to: Path, dataset: xr.Dataset, grib: bool) -> None:
-    """Refuses what the disk has no room for; GRIB packs most fields in half of float32."""
+    """Reject a file too large for the disk; GRIB needs half of float32 for most fields."""
     if not to.parent.is_dir():
         raise FileError(to.parent, "no such folder", "Make it first")
     size = sum(field.nbytes for field in dataset.data_vars.values())

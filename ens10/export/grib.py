@@ -45,7 +45,7 @@ class Cell:
 
 
 def check_for_grib(dataset: xr.Dataset, kind: str) -> None:
-    """Refuses what GRIB edition 1 cannot tell.
+    """Reject data that GRIB edition 1 cannot describe.
 
     Raises:
         ArgumentError: statistics, predictions, steps that are no hours, levels in parts of
@@ -72,7 +72,7 @@ def check_for_grib(dataset: xr.Dataset, kind: str) -> None:
 
 
 def cells_of(dataset: xr.Dataset) -> Iterator[Cell]:
-    """Everything that the dataset holds, by date and step, then variable and level."""
+    """Yield all fields' cells by date and step, then variable and level."""
     held = [part for field in dataset.data_vars.values() for part in _parts(field)]
     valid = dataset["valid_time"].transpose("time", "step").to_numpy()
     steps = dataset["step"].to_numpy().tolist()
@@ -84,7 +84,7 @@ def cells_of(dataset: xr.Dataset) -> Iterator[Cell]:
 
 
 def _parts(field: xr.DataArray) -> list[tuple[Variable, str, float, dict[str, int]]]:
-    """A variable on each level that it has."""
+    """Return a variable on each of its levels."""
     variable, name = variable_of(field), str(field.name)
     if "level" not in field.dims:
         return [(variable, name, 0, {})]
@@ -100,7 +100,7 @@ def _parts(field: xr.DataArray) -> list[tuple[Variable, str, float, dict[str, in
 def write_grib(
     path: Path, store: Path | str, dataset: xr.Dataset, kind: str, progress: bool
 ) -> None:
-    """Writes every field of a dataset as a message, by date, step, variable, level and member.
+    """Write every field as a message, by date, step, variable, level and member.
 
     Args:
         path: the file; what is there is replaced.
@@ -138,7 +138,7 @@ def _write_forecasts(
 
 
 def _write_truth(file: BinaryIO, cells: Iterable[Cell], dataset: xr.Dataset) -> None:
-    """Analyses at the valid times; two forecasts of one time share one, which must be the same."""
+    """Write one analysis per valid time; truth of several starts must agree."""
     messages = Messages(grid_of(dataset), 0)
     written: dict[tuple[str, float, np.datetime64], Cell] = {}
     for cell in cells:
@@ -174,7 +174,7 @@ class _Chunks:
         }
 
     def fields(self, cell: Cell) -> list[Field]:
-        """The members of a cell as the store keeps them."""
+        """Return the members of a cell as the store packs them."""
         array = self._store / ("pl" if "level" in cell.where else "sfc") / cell.name
         if cell.name not in self._forms:
             self._forms[cell.name] = Form.read((array / "zarr.json").read_text())

@@ -43,7 +43,7 @@ class Simple:
 
 
 def field_of_record(record: Any, values: npt.NDArray[np.uint8], shape: tuple[int, int]) -> Field:
-    """A field of a packed16 chunk as it is kept."""
+    """Return a field of a packed16 chunk without unpacking its codes."""
     kind = int(record["kind"])
     if kind == MISSING:
         return None
@@ -59,7 +59,7 @@ def field_of_record(record: Any, values: npt.NDArray[np.uint8], shape: tuple[int
 
 
 def kept_packing(field: Packed) -> Simple | None:
-    """The packing that a field came with; None if edition 1 cannot express it."""
+    """Return the packing of a field in its GRIB source; None if edition 1 cannot express it."""
     mantissa, exponent = np.frexp(field.scale)
     decimal = _exponent_of_ten(field.decimal)
     binary = int(exponent) - 1
@@ -78,7 +78,7 @@ def kept_packing(field: Packed) -> Simple | None:
 
 
 def exact_packing(field: npt.NDArray[np.float32]) -> Simple | None:
-    """A packing of at most 24 bits that gives these values bit for bit; None if there is none.
+    """Return a packing of at most 24 bits that keeps the values bit for bit, or None.
 
     All values are multiples of the lowest bit that is set in any of them; the reference is the
     greatest IBM number not above the smallest value.
@@ -106,7 +106,7 @@ def exact_packing(field: npt.NDArray[np.float32]) -> Simple | None:
 
 
 def _lowest_bit(values: npt.NDArray[np.float64]) -> int:
-    """The exponent of the lowest bit that is set in any of the values, not all of them 0."""
+    """Return the exponent of the lowest bit set in any of the values, which are not all 0."""
     fraction, exponent = np.frexp(values[values != 0])
     whole = np.abs(fraction * 2.0**53).astype(np.uint64)
     lowest = (whole & (~whole + np.uint64(1))).astype(np.float64)
@@ -121,7 +121,7 @@ def _exponent_of_ten(decimal: float) -> int | None:
 
 
 def to_ibm(value: float) -> int | None:
-    """A number as IBM's 32 bits, None if these do not hold it exactly."""
+    """Return a number as 32-bit IBM float, None if that is not exact."""
     if value == 0:
         return 0
     exponent = 64
@@ -137,7 +137,7 @@ def to_ibm(value: float) -> int | None:
 
 
 def ibm_below(value: float) -> float | None:
-    """The greatest IBM number that is not above a value; None out of IBM's range."""
+    """Return the greatest IBM number not above a value; None out of range."""
     if to_ibm(value) is not None:
         return value
     _, exponent = np.frexp(value)
@@ -147,7 +147,7 @@ def ibm_below(value: float) -> float | None:
 
 
 def data_section(simple: Simple) -> bytes:
-    """The binary data section (4), padded to an even number of bytes."""
+    """Return the binary data section (4), padded to an even number of bytes."""
     data = _bit_stream(simple.codes, simple.bits) if simple.bits else b""
     used = simple.codes.size * simple.bits if simple.bits else 0
     size = 11 + len(data)
@@ -177,7 +177,7 @@ def _bit_stream(codes: npt.NDArray[np.unsignedinteger], bits: int) -> bytes:
 
 
 def bitmap_section(present: npt.NDArray[np.bool_]) -> bytes:
-    """The bitmap section (3), padded to an even number of bytes."""
+    """Return the bitmap section (3), padded to an even number of bytes."""
     data = np.packbits(present).tobytes()
     padding = len(data) % 2
     spare = 8 * (len(data) + padding) - present.size
@@ -186,7 +186,7 @@ def bitmap_section(present: npt.NDArray[np.bool_]) -> bytes:
 
 
 def signed(value: int) -> bytes:
-    """A number as GRIB's two bytes of sign and magnitude."""
+    """Return a number in GRIB's two bytes of sign and magnitude."""
     return (abs(value) | (_SIGN if value < 0 else 0)).to_bytes(2, "big")
 
 
@@ -234,7 +234,7 @@ class Messages:
         self._heads: dict[tuple[str, str, float, int], tuple[bytes, bytes]] = {}
 
     def message(self, field: Field, label: Label) -> bytes:
-        """A message that ecCodes decodes to the field's very values.
+        """Return a message that ecCodes decodes to exactly the field's values.
 
         Raises:
             ArgumentError: edition 1 cannot hold the field or what is said about it.
@@ -251,7 +251,7 @@ class Messages:
         return made
 
     def _sections(self, label: Label) -> tuple[bytes, bytes]:
-        """The product and grid sections, made by ecCodes once for each variable, level, step."""
+        """Return product and grid section, made by ecCodes once per variable, level and step."""
         kinds = ("pf", "cf") if self._members else ("fc", "an")
         kind = kinds[0 if (label.number if self._members else label.step) else 1]
         key = (kind, label.variable.name, label.level, label.step)
@@ -289,7 +289,7 @@ class Messages:
 
 
 def _packings(field: Field, values: npt.NDArray[np.float32]) -> Iterator[Simple]:
-    """The simple packings that may hold a field, the one that it came with first."""
+    """Yield simple packings that may hold a field exactly, its source's packing first."""
     own = kept_packing(field) if isinstance(field, Packed) else None
     if own is not None:
         yield own
@@ -299,7 +299,7 @@ def _packings(field: Field, values: npt.NDArray[np.float32]) -> Iterator[Simple]
 
 
 def _assembled(product: bytes, grid: bytes, simple: Simple) -> bytes:
-    """The message of a packed field."""
+    """Return the message of a packed field."""
     about = bytearray(product)
     about[_FLAGS] = 128 | (_HAS_BITMAP if simple.present is not None else 0)
     about[_DECIMAL : _DECIMAL + 2] = signed(simple.decimal)
@@ -312,7 +312,7 @@ def _assembled(product: bytes, grid: bytes, simple: Simple) -> bytes:
 
 
 def _as_ieee(message: bytes, values: npt.NDArray[np.float32]) -> bytes:
-    """A message with its field as IEEE numbers of 32 bits, by ecCodes."""
+    """Return a message with its field as 32-bit IEEE numbers, by ecCodes."""
     gaps = np.isnan(values)
     handle = eccodes.codes_new_from_message(message)
     try:
@@ -341,7 +341,7 @@ def _decoded(message: bytes, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
 
 
 def variable_of(field: xr.DataArray) -> Variable:
-    """What GRIB calls a field: by the catalogue, or by its attribute `paramId`.
+    """Return the GRIB variable of a field, by the catalogue or its attribute `paramId`.
 
     Raises:
         ArgumentError: neither knows it.
@@ -361,7 +361,7 @@ def variable_of(field: xr.DataArray) -> Variable:
 
 
 def grid_of(dataset: xr.Dataset) -> LatLonGrid:
-    """The grid as GRIB edition 1 can tell it, in thousandths of a degree.
+    """Return the grid as GRIB edition 1 can express it, in thousandths of a degree.
 
     Raises:
         ArgumentError: it is not regular, or needs more digits.

@@ -40,7 +40,7 @@ _COORDINATES: Mapping[str, dict[str, Any]] = {
 
 
 def write_netcdf(path: Path, dataset: xr.Dataset, compression: int, progress: bool) -> None:
-    """Writes a lazy dataset as netCDF-4, one chunk in memory at a time.
+    """Write a lazy dataset as netCDF-4, one chunk in memory at a time.
 
     Args:
         path: the file; what is there is replaced.
@@ -70,7 +70,7 @@ def write_netcdf(path: Path, dataset: xr.Dataset, compression: int, progress: bo
 
 
 def _places(field: xr.DataArray) -> list[tuple[tuple[str, int], ...]]:
-    """Where each chunk lies along the dimensions that a chunk does not hold whole."""
+    """Return the position of each chunk along the dimensions that are split into chunks."""
     outer = [str(dim) for dim in field.dims if dim not in _WHOLE]
     each = product(*(range(field.sizes[dim]) for dim in outer))
     return [tuple(zip(outer, place, strict=True)) for place in each]
@@ -94,7 +94,7 @@ def _write_coordinate(file: Any, name: str, coordinate: xr.DataArray) -> None:
 def _create(
     file: Any, name: str, field: xr.DataArray, coordinates: list[str], compression: int
 ) -> Any:
-    """An empty variable, chunked as the store is, without a pass that fills it first."""
+    """Create an empty variable with the store's chunks, without filling it first."""
     gap = np.nan if np.issubdtype(field.dtype, np.floating) else None
     chunks = [field.sizes[d] if d in _WHOLE else 1 for d in field.dims]
     variable = file.createVariable(
@@ -119,7 +119,7 @@ def _create(
 
 
 def _attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
-    """Attributes as netCDF holds them: no truth values, no empty lists, no nested ones."""
+    """Return attributes that netCDF can hold: no booleans, no empty or nested lists."""
     plain: dict[str, Any] = {}
     for key, value in attributes.items():
         if key in ("coordinates", "_FillValue") or value is None:

@@ -18,7 +18,7 @@ _GAP = 1e30  # the mark of gaps on encoding: ecCodes aborts on larger ones if al
 
 
 def decode(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
-    """The values of one message, missing ones NaN.
+    """Return the values of one message, NaN where missing.
 
     Args:
         message: an entry of the index.
@@ -37,7 +37,7 @@ def decode(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
 
 
 def read_message(message: Message, file: BinaryIO) -> tuple[bytes, Spans]:
-    """The bytes of one message, and where its sections lie in them.
+    """Return the bytes of one message, and the spans of its sections.
 
     Args:
         message: an entry of the index.
@@ -60,7 +60,7 @@ def read_message(message: Message, file: BinaryIO) -> tuple[bytes, Spans]:
 def unpack_as_double(
     message: Message, raw: bytes
 ) -> tuple[npt.NDArray[np.float64], Packing | None]:
-    """The values of one message, missing ones NaN, and how they are packed.
+    """Return the values of one message, NaN where missing, and their packing.
 
     Args:
         message: an entry of the index.
@@ -119,7 +119,7 @@ class Encoder:
         number: int = 0,
         level: int = 0,
     ) -> bytes:
-        """One message.
+        """Return one encoded message.
 
         Args:
             values: shape (rows, columns), north to south, NaN where missing.
@@ -145,7 +145,7 @@ class Encoder:
         return bytes(eccodes.codes_get_message(self._handle))
 
     def _set(self, keys: dict[str, str | int | float]) -> None:
-        """Sets only what changed: each call into ecCodes costs as much as packing a small field."""
+        """Set only keys that changed: a call of ecCodes costs as much as packing a small field."""
         for key, value in keys.items():
             if self._current.get(key) != value:
                 eccodes.codes_set(self._handle, key, value)

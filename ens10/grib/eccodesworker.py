@@ -54,7 +54,7 @@ Packing = tuple[float, int, int, int]
 
 
 def serve() -> None:
-    """Answers the requests of the process that started this one, until that ends."""
+    """Answer requests of the parent process until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that started this
     connection, shared = Connection(int(sys.argv[1])), int(sys.argv[2])
     sys.path[:] = sys.argv[3:]
@@ -79,7 +79,7 @@ def serve() -> None:
 
 
 def _address_space() -> int:
-    """Bytes of address space in use; 0 where the system does not say."""
+    """Return the bytes of address space in use; 0 where the system does not say."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except (OSError, ValueError):

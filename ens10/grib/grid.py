@@ -35,12 +35,12 @@ class LatLonGrid:
     spacing: float
 
     def latitude(self) -> npt.NDArray[np.float64]:
-        """Shape (rows,), degrees north, falling."""
+        """Return shape (rows,), degrees north, falling."""
         rows: npt.NDArray[np.float64] = np.linspace(self.north, self.south, self.rows)
         return rows.round(_DIGITS)
 
     def longitude(self) -> npt.NDArray[np.float64]:
-        """Shape (columns,), degrees east, rising."""
+        """Return shape (columns,), degrees east, rising."""
         columns = np.arange(self.columns, dtype=np.float64)
         return (self.west + self.spacing * columns).round(_DIGITS)
 
@@ -69,7 +69,7 @@ class Scan:
     roll: int = 0
 
     def orient(self, values: npt.NDArray[Any], grid: LatLonGrid) -> npt.NDArray[Any]:
-        """Values of a message, shape (rows * columns,), as the grid's field (rows, columns)."""
+        """Reorder a message's values, shape (rows * columns,), to the grid's (rows, columns)."""
         shape = (grid.rows, grid.columns)
         field = values.reshape(shape[::-1]).T if self.by_column else values.reshape(shape)
         field = field[:: -1 if self.northward else 1, :: -1 if self.westward else 1]
@@ -84,7 +84,7 @@ def from_header(
     by_column: bool = False,
     westward: bool = False,
 ) -> tuple[LatLonGrid, Scan]:
-    """Grid and scan from the corners that a header gives.
+    """Return grid and scan from the corners in a header.
 
     Args:
         shape: rows and columns.
@@ -109,7 +109,7 @@ def from_header(
 
 
 def _spacing(west: float, east: float, columns: int) -> float:
-    """Degrees between columns; exact for round grids, whose corners the header has rounded."""
+    """Return degrees between columns; exact for global grids, whose corners are rounded."""
     if columns == 1:
         return 0.0
     span = (east - west) % 360.0 or 360.0  # 360: both 0 and 360 degrees are columns

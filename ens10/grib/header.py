@@ -34,7 +34,7 @@ class Header(NamedTuple):
 
 
 def ask_eccodes(path: Path, offset: int, raw: bytes) -> Header:
-    """The header of a message.
+    """Return the header of a message, read by ecCodes.
 
     Args:
         path: of the file, for errors.
@@ -54,7 +54,7 @@ def ask_eccodes(path: Path, offset: int, raw: bytes) -> Header:
 
 
 def seconds(year: int, month: int, day: int, hour: int, minute: int, second: int = 0) -> int:
-    """Seconds since 1970.
+    """Return seconds since 1970.
 
     Raises:
         ValueError: no such date.
@@ -89,7 +89,7 @@ def _meaning(keys: Keys, path: Path, offset: int) -> Meaning:
 
 
 def _get(keys: Keys, key: str) -> Any:
-    """The value of a key, or None where this message has none."""
+    """Return the value of a key, or None if this message does not have it."""
     value = keys.get(key)
     if isinstance(value, EccodesError):
         raise value
@@ -146,7 +146,7 @@ def _grid(keys: Keys, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
 
 
 def _contradiction(keys: Keys, grid: LatLonGrid, latitudes: tuple[float, float]) -> str | None:
-    """Where the flags and increments of a grid do not fit its corners, as after a flipped bit."""
+    """Describe how a grid's flags and increments contradict its corners; None if they agree."""
     northward = int(_get(keys, "jScansPositively"))
     if grid.rows > 1 and (latitudes[0] < latitudes[1]) != bool(northward):
         first, last = latitudes
@@ -185,7 +185,7 @@ _interned: dict[Meaning, Meaning] = {}
 
 
 def describe(message: Framed) -> Header:
-    """The header of one framed message.
+    """Return the header of one framed message.
 
     Raises:
         FileError: a grid that is not supported, or several fields in one message.
@@ -207,7 +207,7 @@ def describe(message: Framed) -> Header:
 
 
 def _learn(message: Framed, key: bytes, time: int | None, number: int | None) -> Header:
-    """Asks ecCodes, and remembers the answer if the octets read directly agree with it."""
+    """Read a header by ecCodes; cache it if the octets read directly agree with it."""
     raw = message.view[message.offset : message.end]
     found = ask_eccodes(message.path, message.offset, raw)
     meaning = _interned.setdefault(found.meaning, found.meaning)

@@ -37,7 +37,7 @@ class GribFile:
         return self._size
 
     def __getitem__(self, span: slice) -> bytes:
-        """The bytes of a span, which is cut at the end of the file.
+        """Return the end of the message that begins at `offset`, and its edition.
 
         Raises:
             DamagedFileError: the file has become shorter since it was opened.
@@ -56,7 +56,7 @@ class GribFile:
         return self._held[: end - begin]
 
     def find(self, pattern: bytes, begin: int) -> int:
-        """The first place of a pattern from a byte on, -1 if there is none."""
+        """Return the first position of a pattern at or after a byte, -1 if there is none."""
         while begin < self._size:
             found = self._read(begin, begin + _SEARCHED).find(pattern)
             if found >= 0:
@@ -89,13 +89,13 @@ _SHORTEST = 24  # bytes; no message with a product section is shorter
 
 
 def is_grib(path: Path) -> bool:
-    """Whether the file begins with a GRIB message."""
+    """Return True if the file begins with a GRIB message."""
     with path.open("rb") as file:
         return file.read(4) == MAGIC
 
 
 def scan(path: Path) -> MessageList:
-    """Every message of one file, in the file's order.
+    """Return every message of one file, in the file's order.
 
     Raises:
         FileError: the file is empty, is no GRIB file, uses a grid that is not supported, or holds
@@ -111,7 +111,7 @@ def scan(path: Path) -> MessageList:
 
 
 def survey(path: Path) -> tuple[MessageList, list[FileError]]:
-    """The whole messages of one file and every error that `scan` would raise, in the file's order.
+    """Return the intact messages of one file, and every error that `scan` would raise.
 
     After damage to the framing it looks for the next message.
 
@@ -150,7 +150,7 @@ def _scan(path: Path, report: Callable[[FileError], None]) -> MessageList:
 
 
 def _frames(view: GribFile, report: Callable[[FileError], None]) -> Iterator[Framed]:
-    """Each message from GRIB to 7777; padding between messages is skipped."""
+    """Yield each message from GRIB to 7777; padding between messages is skipped."""
     offset, size, number = 0, len(view), 0
     while offset >= 0:
         number += 1
@@ -173,7 +173,7 @@ def _frames(view: GribFile, report: Callable[[FileError], None]) -> Iterator[Fra
 
 
 def _frame(view: GribFile, offset: int, head: bytes) -> tuple[int, int]:
-    """The byte after the message that begins at `offset`, and its edition."""
+    """Return the end of the message that begins at `offset`, and its edition."""
     length, edition = _length(view, offset, head)
     if length < _SHORTEST:
         reason = f"the message gives its length as {length} bytes"

@@ -61,7 +61,7 @@ class _Worker:
             )
 
     def ask(self, what: str, path: Path, raw: bytes, memory: int) -> dict[str, Any]:
-        """The answer to a request; values are in the shared file.
+        """Return the answer to a request; values are in the shared file.
 
         Raises:
             EccodesError: ecCodes ended on the message, or takes too long.
@@ -86,7 +86,7 @@ class _Worker:
         return answer
 
     def values(self, size: int) -> npt.NDArray[np.float64]:
-        """The values of the last answer, shape (size,)."""
+        """Return the values of the last answer, shape (size,)."""
         self._shared.seek(0)
         values = np.empty(size, np.float64)
         if self._shared.readinto(values) != values.nbytes:
@@ -95,25 +95,25 @@ class _Worker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can answer another request."""
+        """True if it can answer another request."""
         return self._process.poll() is None
 
     def end(self) -> None:
-        """Ends the process."""
+        """End the process."""
         self._connection.close()
         self._shared.close()
         self._process.kill()
         self._process.wait()
 
     def leave(self) -> None:
-        """Leaves the process to the one that this one is a fork of."""
+        """Close the connection in a forked process; the process belongs to its parent."""
         self._connection.close()
         self._shared.close()
         self._process.returncode = 0
 
 
 def _memory_file() -> Any:
-    """A file without a name, in memory where the system has such files."""
+    """Create an unnamed file, in memory if the system has such files."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("ens10"), "r+b", buffering=0)
     return tempfile.TemporaryFile(buffering=0)
@@ -123,7 +123,7 @@ _idle: list[_Worker] = []
 
 
 def keys_of(path: Path, raw: bytes) -> dict[str, Any]:
-    """What ecCodes reads from the header of a message.
+    """Return the header keys of a message, read by ecCodes.
 
     Args:
         path: of the file, for errors.
@@ -146,7 +146,7 @@ def keys_of(path: Path, raw: bytes) -> dict[str, Any]:
 def values_of(
     path: Path, raw: bytes, points: int
 ) -> tuple[npt.NDArray[np.float64], Packing | None]:
-    """The values of a message as ecCodes unpacks them.
+    """Return the values of a message, unpacked by ecCodes.
 
     Args:
         path: of the file, for errors.
@@ -181,7 +181,7 @@ def _check(answer: dict[str, Any]) -> None:
 
 @contextmanager
 def _worker() -> Iterator[_Worker]:
-    """A process that nobody else uses meanwhile; it is kept unless an error is raised."""
+    """Yield an idle ecCodes process; it is kept unless an error is raised."""
     worker = _free()
     try:
         yield worker

@@ -177,7 +177,7 @@ class MessageList(Sequence[Message]):
 
     @classmethod
     def joined(cls, lists: Iterable["MessageList"]) -> Self:
-        """The messages of several lists, in their order."""
+        """Concatenate several lists."""
         paths: list[Path] = []
         ids: dict[Meaning, int] = {}
         parts = []
@@ -191,7 +191,7 @@ class MessageList(Sequence[Message]):
         return cls(paths, np.concatenate(parts or [np.empty(0, RECORD)]), list(ids))
 
     def take(self, which: npt.NDArray[Any]) -> "MessageList":
-        """Some of the messages, by their numbers or by a mask, with their meanings alone."""
+        """Return some messages, selected by numbers or a mask, with only their meanings."""
         records = self.records[which]
         used = np.bincount(records["meaning"], minlength=len(self.meanings)) > 0
         records["meaning"] = (np.cumsum(used, dtype="<i4") - 1)[records["meaning"]]

@@ -24,7 +24,7 @@ _CODES = 65536
 def spread(
     bitmap: npt.NDArray[np.uint8], data: npt.NDArray[np.uint8], points: int
 ) -> tuple[npt.NDArray[np.uint16], int | None] | None:
-    """Codes of all points of a field.
+    """Return the codes of all points of a field.
 
     Args:
         bitmap: a bit for each point, 1 where it has a value, the highest bit of an octet first.
@@ -88,7 +88,7 @@ class _Simple(NamedTuple):
 
 
 def pack(message: Message, file: BinaryIO) -> Field:
-    """The values of one message as they should be kept in a packed16 chunk.
+    """Return the values of one message in the form for a packed16 chunk.
 
     Args:
         message: an entry of the index.
@@ -112,7 +112,7 @@ def pack(message: Message, file: BinaryIO) -> Field:
 
 
 def _simple1(raw: bytes, spans: Spans, message: Message) -> _Simple | None:
-    """Simple packing of an edition 1 message, None where it is anything else."""
+    """Return the simple packing of an edition 1 message, None for other packings."""
     mask, _ = spans.get(3, (None, 0))
     if mask is not None and raw[mask + 4 : mask + 6] != b"\0\0":
         return None  # a bitmap that the centre has defined once for all
@@ -129,7 +129,7 @@ def _simple1(raw: bytes, spans: Spans, message: Message) -> _Simple | None:
 
 
 def _fits(values: int, bitmap: int | None, end: int, message: Message) -> bool:
-    """Whether there are as many values as points, or fewer and a bitmap that ends early enough."""
+    """Return True if the number of values fits the points and the bitmap."""
     points = message.grid.rows * message.grid.columns
     if bitmap is None:
         return values == points
@@ -137,7 +137,7 @@ def _fits(values: int, bitmap: int | None, end: int, message: Message) -> bool:
 
 
 def _simple2(raw: bytes, spans: Spans, message: Message) -> _Simple | None:
-    """Simple packing of an edition 2 message, None where it is anything else."""
+    """Return the simple packing of an edition 2 message, None for other packings."""
     template = struct.unpack_from(">H", raw, spans[5][0] + 9)
     mask, end = spans[6]
     if template != (0,) or raw[mask + 5] not in (0, _NO_BITMAP):
@@ -151,7 +151,7 @@ def _simple2(raw: bytes, spans: Spans, message: Message) -> _Simple | None:
 
 
 def _codes(raw: bytes, simple: _Simple, message: Message) -> Packed | None:
-    """The codes as the message has them; None where its bitmap leaves no code for gaps."""
+    """Return the message's codes; None if its bitmap leaves no free code for gaps."""
     grid, gap = message.grid, None
     if simple.bitmap is None:
         codes: npt.NDArray[np.uint16] = np.frombuffer(raw, ">u2", simple.values, simple.data)
@@ -175,7 +175,7 @@ def _codes(raw: bytes, simple: _Simple, message: Message) -> Packed | None:
 
 
 def _is_verified(packed: Packed, simple: _Simple, message: Message, file: BinaryIO) -> bool:
-    """Whether the codes mean what ecCodes reads, asked once for each way of packing."""
+    """Return True if the codes decode to ecCodes' values; checked once per kind of packing."""
     last = 65535.0 * packed.scale + packed.reference
     if not max(abs(packed.reference), abs(last)) * abs(packed.decimal) <= _FLOAT_MAX:
         return False
@@ -187,7 +187,7 @@ def _is_verified(packed: Packed, simple: _Simple, message: Message, file: Binary
 
 
 def _through_eccodes(raw: bytes, message: Message) -> Field:
-    """The values as ecCodes gives them, packed where that loses nothing."""
+    """Return the values as ecCodes decodes them, packed if that is exact."""
     field, packing = unpack_as_double(message, raw)
     values = np.ascontiguousarray(field, dtype=np.float32)
     gaps = np.isnan(values)
@@ -206,7 +206,7 @@ def _repacked(
     packing: tuple[float, int, int, int],
     gaps: npt.NDArray[np.bool_],
 ) -> Packed | None:
-    """Codes found again from the values; None where there are none of 16 bits, or none is free."""
+    """Recompute codes from the values; None if 16 bits are not exact or none is free for gaps."""
     reference, binary, exponent, bits = packing
     scale, decimal = power(2, binary), power(10, -exponent)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -225,7 +225,7 @@ def _repacked(
 
 
 def unpack(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
-    """What `decode` gives, bit for bit; without ecCodes for the packing that most files have.
+    """Return the result of `decode`, bit for bit, without ecCodes for the usual packing.
 
     Args:
         message: an entry of the index.
@@ -243,7 +243,7 @@ def unpack(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
 
 
 def to_float32(field: Field, shape: tuple[int, int] | None = None) -> npt.NDArray[np.float32]:
-    """A field as values, shape (rows, columns), NaN where missing.
+    """Return a field as float32 values, shape (rows, columns), NaN where missing.
 
     Args:
         field: from `pack`.
@@ -261,13 +261,13 @@ def to_float32(field: Field, shape: tuple[int, int] | None = None) -> npt.NDArra
 
 
 def same_bits(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> bool:
-    """Whether two fields are equal bit for bit; any NaN equals any other."""
+    """Return True if two fields are equal bit for bit; any NaN equals any other."""
     same = (one.view(np.uint32) == other.view(np.uint32)) | (np.isnan(one) & np.isnan(other))
     return one.shape == other.shape and bool(same.all())
 
 
 def power(base: int, exponent: int) -> float:
-    """A power in the steps of ecCodes: 10^-3 is 1 / 10 / 10 / 10, which is no rounded 0.001."""
+    """Return a power rounded as in ecCodes: 10^-3 is 1 / 10 / 10 / 10, not the nearest 0.001."""
     result = 1.0
     for _ in range(abs(exponent)):
         result = result / base if exponent < 0 else result * base
@@ -275,7 +275,7 @@ def power(base: int, exponent: int) -> float:
 
 
 def ibm_float(octets: int) -> float:
-    """A 32-bit IBM floating point number, exactly."""
+    """Return the exact value of a 32-bit IBM floating point number."""
     sign, exponent, mantissa = octets >> 31, octets >> 24 & 127, octets & 0xFFFFFF
     if exponent == 0 and mantissa <= 1:
         return 0.0  # as ecCodes has it
@@ -284,5 +284,5 @@ def ibm_float(octets: int) -> float:
 
 
 def _signed(octets: int) -> int:
-    """GRIB's 16-bit integers: a sign and a magnitude."""
+    """Return the value of GRIB's 16-bit integers of sign and magnitude."""
     return -(octets & 0x7FFF) if octets & 0x8000 else octets

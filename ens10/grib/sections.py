@@ -64,7 +64,7 @@ class Framed(NamedTuple):
     number: int | None = None
 
     def octets(self, begin: int, size: int) -> bytes:
-        """Bytes of the message, or of what follows it."""
+        """Return bytes of the message, or of what follows it."""
         first = begin - self.offset
         if first + size <= len(self.head):
             return self.head[first : first + size]
@@ -72,11 +72,11 @@ class Framed(NamedTuple):
         return content
 
     def section(self, span: tuple[int, int]) -> bytes:
-        """The bytes of a section."""
+        """Return the bytes of a section."""
         return self.octets(span[0], span[1] - span[0])
 
     def wrong(self, section: int, at: int, what: str) -> NoReturn:
-        """Refuses the message.
+        """Raise the error of a damaged message.
 
         Args:
             section: number of the section.
@@ -93,7 +93,7 @@ class Framed(NamedTuple):
 
 
 def sections(message: Framed) -> Spans:
-    """Where the sections of a message lie.
+    """Return the spans of a message's sections, after checking them.
 
     Args:
         message: it begins with GRIB, ends with 7777, and has its length.
@@ -112,7 +112,7 @@ def sections(message: Framed) -> Spans:
 
 
 def spans_of(message: Framed) -> Spans:
-    """What `sections` returns, of which only the lengths are checked.
+    """Return the spans of the sections, checking only their lengths.
 
     Raises:
         DamagedFileError: the lengths do not fit the message's.
@@ -122,7 +122,7 @@ def spans_of(message: Framed) -> Spans:
 
 
 def check(message: Framed, spans: Spans) -> None:
-    """Checks what `spans_of` does not.
+    """Check counts, packing and scale factors, which `spans_of` does not.
 
     Raises:
         DamagedFileError: as for `sections`.
@@ -131,7 +131,7 @@ def check(message: Framed, spans: Spans) -> None:
 
 
 def long_length(view: Any, offset: int, length: int) -> int:
-    """The length of an edition 1 message whose three octets of it have the highest bit set.
+    """Return the length of a large edition 1 message (over 8 MB).
 
     ECMWF's convention for messages of more than 8 MB: if section 4 gives a length below 120, the
     message's is in units of 120 octets, from which that is subtracted.
@@ -200,7 +200,7 @@ def _check1(message: Framed, spans: Spans) -> None:
 
 
 def _points1(message: Framed, span: tuple[int, int]) -> int | None:
-    """Ni * Nj; None for grids that are not regular in latitude and longitude."""
+    """Return Ni * Nj; None for grids that are not regular in latitude and longitude."""
     begin, end = span
     grid = message.octets(begin, 28)
     if grid[4] == _NO_LIST and grid[3]:
@@ -288,7 +288,7 @@ def _check_product2(message: Framed, begin: int, end: int) -> None:
 
 
 def _check_values2(message: Framed, spans: Spans, points: int) -> None:
-    """Compares sections 5 to 7 with each other and with the number of points."""
+    """Compare sections 5 to 7 with each other and with the number of points."""
     begin, end = spans[5]
     packing = message.octets(begin, 35)
     values, template = int.from_bytes(packing[5:9], "big"), int.from_bytes(packing[9:11], "big")
@@ -310,7 +310,7 @@ def _check_values2(message: Framed, spans: Spans, points: int) -> None:
 
 
 def _bits2(message: Framed, begin: int, packing: bytes, template: int) -> int:
-    """Bits per value; 0 for constant fields and packings that are not known here."""
+    """Return the bits per value; 0 for constant fields and packings unknown here."""
     if template == _IEEE:
         if packing[11] not in _IEEE_BITS:
             message.wrong(5, begin + 11, f"octet 12: the precision {packing[11]} is not supported")
@@ -343,7 +343,7 @@ def _check_scale(
     at_decimal: int,
     decimal: bytes,
 ) -> None:
-    """Refuses scale factors that no value can have: the octets' highest bit is their sign."""
+    """Reject scale factors beyond double precision; the octets' highest bit is their sign."""
     power = int.from_bytes(binary, "big") & 0x7FFF
     if power > _MOST_BINARY:
         message.wrong(of_binary, at_binary, f"the binary scale factor is {power} or its negative")
@@ -353,7 +353,7 @@ def _check_scale(
 
 
 def _check_size(message: Framed, points: int) -> None:
-    """Refuses more points than a constant or compressed field of so many bytes may have."""
+    """Reject more points than a constant or compressed field of this size may have."""
     size = message.end - message.offset
     if points > max(MOST_POINTS, _POINTS_OF_A_BYTE * size):
         section = 2 if message.edition == 1 else 3

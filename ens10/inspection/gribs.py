@@ -34,7 +34,7 @@ _SCANS: tuple[tuple[str, Callable[[Meaning], bool]], ...] = (
 
 
 def is_lagged(held: npt.NDArray[np.bool_]) -> bool:
-    """Whether the members of starts belong together rather than the fields of one start.
+    """Return True for a lagged ensemble, whose starts have members of their own.
 
     Starts of a lagged ensemble have members of their own: the sets of members of any two starts
     are the same or share none.
@@ -49,7 +49,7 @@ def is_lagged(held: npt.NDArray[np.bool_]) -> bool:
 
 
 def notes_of(group: MessageList, lagged: bool) -> Iterator[str]:
-    """What there is to know about the messages of one row.
+    """Yield notes on the messages of one row.
 
     Args:
         group: the messages.
@@ -100,7 +100,7 @@ def _day(date: str) -> str:
 
 
 def _orientation(group: MessageList) -> Iterator[str]:
-    """Messages that are scanned in another way than this package lays fields out."""
+    """Yield a note if messages are scanned in another order than this package's layout."""
     ids = group.records["meaning"]
     for words, holds in _SCANS:
         so = np.array([holds(meaning) for meaning in group.meanings])[ids]
@@ -126,7 +126,7 @@ _FEW = 0.1  # share of the fields of the other levels below which a level is a s
 
 
 def grib_rows(messages: MessageList, source: str, values: bool, progress: bool) -> list[Row]:
-    """One row for each variable, level and grid, and one for what does not go together.
+    """Return one row for each variable, level and grid, and one for inconsistencies.
 
     Args:
         messages: of all files.
@@ -191,14 +191,14 @@ class _Files:
         self._file: BinaryIO | None = None
 
     def of(self, path: Path) -> BinaryIO:
-        """The open file of a path."""
+        """Return the open file of a path."""
         if self._file is None or path != self._path:
             self.close()
             self._path, self._file = path, path.open("rb")
         return self._file
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -230,7 +230,7 @@ def _row(key: _Key, group: MessageList, moments: Moments, most: int) -> Row:
 
 
 def _stranger(key: _Key, group: MessageList, most: int) -> Iterator[str]:
-    """What is odd about a row as a whole: a level that hardly any message has, or none can have."""
+    """Describe implausible levels: in few messages only, or impossible values."""
     name, first = key[0], group[0]
     if len(group) < _FEW * most:
         yield (
@@ -264,7 +264,7 @@ class _Cube:
         self.gaps = np.argwhere(~held & _expected(held) if self.lagged else ~held)
 
     def problems(self) -> Iterator[str]:
-        """What lacks, and what is there more than once."""
+        """Yield descriptions of missing and duplicate fields."""
         if len(self.gaps):
             paths = {self.group.paths[n] for n in np.unique(self.group.records["file"])}
             where = f"in {paths.pop()}" if len(paths) == 1 else f"in {len(paths)} files"
@@ -275,7 +275,7 @@ class _Cube:
         yield from self._twice()
 
     def _gap_words(self) -> list[str]:
-        """One description for each start and step with gaps."""
+        """Return one description for each start and step with gaps."""
         found: dict[tuple[int, int], list[int]] = defaultdict(list)
         for time, step, number in self.gaps.tolist():
             found[time, step].append(self.numbers[number])
@@ -298,7 +298,7 @@ class _Cube:
 
 
 def _expected(held: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """The places of a lagged ensemble: the steps and members that each start has."""
+    """Return the expected fields of a lagged ensemble: each start's own steps and members."""
     steps: npt.NDArray[np.bool_] = np.asarray(held.any(axis=2))
     numbers: npt.NDArray[np.bool_] = np.asarray(held.any(axis=1))
     both: npt.NDArray[np.bool_] = steps[:, :, None] & numbers[:, None, :]
@@ -306,7 +306,7 @@ def _expected(held: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Such as "1-3, 7" for 1, 2, 3, 7."""
+    """Format numbers as ranges: "1-3, 7" for 1, 2, 3, 7."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:
@@ -317,7 +317,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _difference(one: Message, other: Message) -> str:
-    """What tells two messages of one field apart."""
+    """Describe the difference between two messages of one field."""
     if one.data_type != other.data_type:
         return f"dataType {one.data_type} and {other.data_type}"
     try:

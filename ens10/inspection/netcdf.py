@@ -26,18 +26,18 @@ _LONGITUDES = ("longitude", "lon")
 
 
 def is_netcdf(file: Path) -> bool:
-    """Whether the file begins as netCDF does, or is said to be netCDF."""
+    """Return True if the file's signature or suffix is that of netCDF."""
     with file.open("rb") as opened:
         return opened.read(4) in _MAGICS or file.suffix in _SUFFIXES
 
 
 def is_zarr(path: Path) -> bool:
-    """Whether the folder is a Zarr hierarchy."""
+    """Return True if the folder is a Zarr hierarchy."""
     return any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zmetadata"))
 
 
 def netcdf_rows(file: Path, values: bool, progress: bool) -> list[Row]:
-    """One row for each variable and level of a netCDF file.
+    """Return one row for each variable and level of a netCDF file.
 
     Raises:
         FileError: the file is cut short, or cannot be read.
@@ -47,7 +47,7 @@ def netcdf_rows(file: Path, values: bool, progress: bool) -> list[Row]:
 
 
 def zarr_rows(path: Path, values: bool, progress: bool) -> list[Row]:
-    """One row for each variable and level of what xarray opens.
+    """Return one row for each variable and level of what xarray opens.
 
     Raises:
         FileError: it cannot be read.
@@ -65,7 +65,7 @@ def zarr_rows(path: Path, values: bool, progress: bool) -> list[Row]:
 
 
 def _raw(path: Path) -> xr.Dataset:
-    """What is at the path, as it is."""
+    """Open the dataset at the path without changes."""
     try:
         if path.is_dir():
             with warnings.catch_warnings():
@@ -81,7 +81,7 @@ def _raw(path: Path) -> xr.Dataset:
 
 
 def _orientation(raw: xr.Dataset) -> Iterator[str]:
-    """How the grid lies in the file, where it lies in another way than in this package."""
+    """Yield notes if the grid in the file is not in this package's orientation."""
     for name in _LATITUDES:
         if name in raw.coords and raw[name].ndim == 1 and raw[name].size > 1:
             latitude = raw[name].to_numpy()
@@ -97,7 +97,7 @@ def _orientation(raw: xr.Dataset) -> Iterator[str]:
 def _variable_rows(
     variable: xr.DataArray, values: bool, path: Path, notes: list[str], progress: bool
 ) -> list[Row]:
-    """The rows of one variable, read once for all its levels."""
+    """Return the rows of one variable, read once for all its levels."""
     name = str(variable.name)
     levels = variable["level"].to_numpy().tolist() if "level" in variable.dims else [None]
     moments = [Moments(name) for _ in levels]
@@ -111,13 +111,13 @@ def _variable_rows(
 
 
 def _where(part: xr.DataArray, outer: list[str], place: tuple[int, ...]) -> str:
-    """Such as "time 2016-01-04T00 step 48 (index 0, 2)"."""
+    """Format a position, such as "time 2016-01-04T00 step 48 (index 0, 2)"."""
     words = [f"{dim} {str(part[dim].to_numpy())[:13]}" for dim in outer]
     return " ".join(words) + f" (index {', '.join(map(str, place))})" if words else ""
 
 
 def _add(part: xr.DataArray, moments: list[Moments], where: str) -> None:
-    """Counts the fields of one date and step: each level, each member."""
+    """Add the fields of one date and step: each level, each member."""
     try:
         fields = part.to_numpy().astype(np.float32, copy=False)
     except (OSError, RuntimeError, ValueError) as error:
@@ -168,7 +168,7 @@ def _row(variable: xr.DataArray, level: Any, moments: Moments, notes: list[str])
 
 
 def grid_in_words(latitude: Any, longitude: Any) -> str:
-    """Such as "361 x 720, 90 to -90 N, 0 to 359.5 E"."""
+    """Format a grid, such as "361 x 720, 90 to -90 N, 0 to 359.5 E"."""
     return (
         f"{len(latitude)} x {len(longitude)}, {latitude[0]:g} to {latitude[-1]:g} N, "
         f"{longitude[0]:g} to {longitude[-1]:g} E"
@@ -176,7 +176,7 @@ def grid_in_words(latitude: Any, longitude: Any) -> str:
 
 
 def _raw_rows(raw: xr.Dataset, values: bool, path: Path, why: str) -> list[Row]:
-    """The variables of a dataset whose dimensions are not known, as they are."""
+    """Return rows of the variables of a dataset with unknown dimensions."""
     rows = []
     remedy = names.why_no_grid(raw) or (
         f"to prepare it, map them with {NAMES_OPTION} FILE, or as truth with {TRUTH_OPTION} FILE"

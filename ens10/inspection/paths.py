@@ -19,7 +19,7 @@ _SEARCHED = 1 << 26  # bytes of a file that are searched for a first message
 
 
 def inspect_path(path: Path | str, *, values: bool = True, progress: bool = False) -> list[Row]:
-    """Describes what is at a path, one row for each variable and level.
+    """Describe what is at a path, one row for each variable and level.
 
     What is damaged gets a row that says why and where, and does not stop the others.
 
@@ -83,7 +83,7 @@ def _file_rows(path: Path, files: Sequence[Path], values: bool, progress: bool) 
 
 
 def _damage(file: Path, errors: Sequence[FileError]) -> list[Row]:
-    """One row for all that is wrong with the messages of a file."""
+    """Return one row for all damaged messages of a file."""
     if len(errors) < 2:
         return [Row(file.name, status=str(error)) for error in errors]
     told = [str(error).removeprefix(f"{file}: ") for error in errors]
@@ -99,7 +99,7 @@ def _is_meant_as_data(file: Path) -> bool:
 
 
 def _what_it_is(file: Path) -> tuple[str, str]:
-    """Why a file is no data file, and what to do."""
+    """Return why a file is not a data file, and what to do."""
     if not file.stat().st_size:
         return "the file is empty", "Fetch or write it again"
     with file.open("rb") as opened:

@@ -32,7 +32,7 @@ class Few(Generic[T]):
         self._count = 0
 
     def add(self, thing: T, times: int = 1) -> None:
-        """Counts one more, or several that are told as one."""
+        """Count one more item, or several that are reported as one."""
         self._count += times
         if len(self.first) < _MOST:
             self.first.append(thing)
@@ -96,7 +96,7 @@ class Moments:
         self.wrong: Few[FileError] = Few()
 
     def add(self, values: npt.NDArray[np.float32], where: str) -> None:
-        """Counts one field.
+        """Add the values of one field.
 
         Args:
             values: of any shape.
@@ -116,21 +116,21 @@ class Moments:
             self.odd.add(error)
 
     def into(self, row: Row) -> Row:
-        """The row with the numbers."""
+        """Return the row with the statistics filled in."""
         if self.minimum <= self.maximum:
             row.minimum, row.maximum = self.minimum, self.maximum
             row.mean = self.total / self.count if self.count else np.nan
         return row
 
     def problems(self) -> list[str]:
-        """What is wrong with the values: not to be read, or not possible."""
+        """Return descriptions of unreadable and impossible values."""
         found = [first_of(self.wrong)] if self.wrong else []
         return [*found, first_of(self.odd)] if self.odd else found
 
 
 @numba.njit(**OPTIONS)
 def _sweep(values):  # type: ignore[no-untyped-def]
-    """Values that are there, finite ones, their sum, minimum and maximum of all."""
+    """Return the number of values, of finite ones, their sum, and minimum and maximum of all."""
     held, finite, total = 0, 0, 0.0
     low, high = np.inf, -np.inf
     for value in values:
@@ -145,25 +145,25 @@ def _sweep(values):  # type: ignore[no-untyped-def]
 
 
 def first_of(errors: Few[FileError]) -> str:
-    """The first error in full, and how many others there are."""
+    """Format the first error in full, and the number of others."""
     more = len(errors) - 1
     return str(errors.first[0]) + (f" (And {more} more like it.)" if more else "")
 
 
 def few(places: Sequence[str] | Few[str]) -> str:
-    """The first places, and how many others there are."""
+    """Format the first places, and the number of others."""
     first = places.first if isinstance(places, Few) else places[:_MOST]
     more = len(places) - len(first)
     return "; ".join(first) + (f"; and {more} more" if more > 0 else "")
 
 
 def counted(n: int, what: str) -> str:
-    """Such as "1 field" and "2 fields"."""
+    """Format a count, such as "1 field" and "2 fields"."""
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def status_of(problems: Sequence[str]) -> str:
-    """The problems in one line, "ok" if there are none."""
+    """Join problems to one line; "ok" if there are none."""
     return " ".join(p if p.endswith((".", ")")) else f"{p}." for p in problems) or "ok"
 
 
@@ -227,7 +227,7 @@ class Listed:
                 yield File("/".join([name, "c", *map(str, place)]))
 
     def _in_manifest(self) -> Iterator[File]:
-        """Line by line: the manifest of half a million chunks is long."""
+        """Read files from the manifest line by line: it may have half a million chunks."""
         path = self._store / NAME
         offset, check, ended = 0, 0, False
         with path.open("rb") as lines:
@@ -255,7 +255,7 @@ class Listed:
 
 
 def _rows(line: bytes) -> list[File]:
-    """The files of one unit."""
+    """Return the files of one unit."""
     rows = parse_json(b"{" + line.rstrip(b"\n,") + b"}")
     files = [File(path, size, crc) for (unit,) in [rows.values()] for path, size, crc, *_ in unit]
     strange = [file.path for file in files if not is_inner(file.path)]
@@ -269,7 +269,7 @@ def _chunks(size: int, part: int) -> int:
 
 
 def _forms(store: Path) -> Iterator[tuple[str, Form]]:
-    """The arrays in the groups of a store whose description can be read."""
+    """Yield the arrays in the groups of a store whose metadata can be read."""
     for metadata in sorted(store.glob("*/*/zarr.json")):
         if str(metadata.parent.relative_to(store)) == NAME.partition("/c/")[0]:
             continue
@@ -283,12 +283,12 @@ def _forms(store: Path) -> Iterator[tuple[str, Form]]:
 
 
 def is_partial(path: Path) -> bool:
-    """Whether a folder holds a store that is not complete."""
+    """Return True if a folder holds a store that is not complete."""
     return path.name.endswith(".partial") and (path / "units").is_dir()
 
 
 def partial_rows(path: Path) -> list[Row]:
-    """One row that tells how far the store has come."""
+    """Return one row with the progress of a partial store."""
     done = [entry.name for entry in (path / "units").iterdir() if entry.suffix == ".json"]
     told = []
     for kind, total in _planned(path).items():
@@ -300,7 +300,7 @@ def partial_rows(path: Path) -> list[Row]:
 
 
 def _planned(path: Path) -> dict[str, int]:
-    """Units by kind, from the plan; none if there is no plan yet."""
+    """Return the number of units by kind from the plan; empty without a plan."""
     try:
         axes: Any = parse_json((path / _PLAN).read_bytes())["axes"]
         planned = {"forecast": len(axes["forecasts"]["time"]) * len(axes["forecasts"]["step"])}

@@ -24,7 +24,7 @@ _LONG = 500  # chunks from which a progress bar is worth it
 
 
 def is_store(path: Path) -> bool:
-    """Whether a folder holds a store of ens10, however damaged."""
+    """Return True if a folder holds a store of ens10, however damaged."""
     if (path / NAME).exists():
         return True
     try:
@@ -34,7 +34,7 @@ def is_store(path: Path) -> bool:
 
 
 def store_rows(path: Path, values: bool, progress: bool) -> list[Row]:
-    """One row for each variable and level, and one for whatever else is damaged.
+    """Return one row for each variable and level, and one for whatever else is damaged.
 
     Raises:
         FileError: a store of a newer version.
@@ -55,7 +55,7 @@ def store_rows(path: Path, values: bool, progress: bool) -> list[Row]:
 
 
 def _opened(path: Path) -> tuple[list[str], bool]:
-    """The parts of a store that can be opened, and whether all of its chunks were written."""
+    """Return the store's parts that can be opened; and True if all chunks were written."""
     try:
         return store_kinds(path), is_strict(path)
     except FileError:
@@ -77,7 +77,7 @@ class _Found:
     damaged: Few[str] = field(default_factory=Few)
 
     def problems(self) -> list[str]:
-        """Missing and damaged chunks, and values that cannot be."""
+        """Return descriptions of missing and damaged chunks and of impossible values."""
         told = [
             f"{counted(len(places), 'file')} {what}: {few(places)}; {MEND[0].lower()}{MEND[1:]}"
             for what, places in (("missing", self.missing), ("damaged", self.damaged))
@@ -102,7 +102,7 @@ class _Files:
         self._buffer = np.empty(0, np.float32)
 
     def add(self, file: File) -> None:
-        """Looks at one file, and remembers what is wrong with it."""
+        """Check one file, and record its faults."""
         array, place = file.array, file.place
         form = self._form(array)
         level = place[form.dims.index("level")] if place and form and "level" in form.dims else 0
@@ -168,14 +168,14 @@ class _Files:
         return self._forms[array]
 
     def others(self) -> Iterator[str]:
-        """What is wrong with files of arrays whose values are not shown."""
+        """Yield faults of files whose values are not shown in the table."""
         for (array, _), found in self.found.items():
             if not _is_shown(array, self._forms[array]):
                 yield from found.problems()
 
 
 def _is_shown(array: str, form: Form | None) -> bool:
-    """Whether the values of an array are shown."""
+    """Return True if the values of an array are shown."""
     return form is not None and form.is_field and array.split("/")[0] in _KINDS
 
 
@@ -195,7 +195,7 @@ def _kind_rows(path: Path, kind: StoreKind, files: _Files) -> list[Row]:
 
 
 def _is_meant(variable: xr.DataArray, level: int) -> bool:
-    """Whether a variable has a level at all: the axis holds those of all variables."""
+    """Return True if a variable has a level; the axis holds the levels of all variables."""
     own = variable.attrs.get("levels_hpa")
     if "level" not in variable.dims or own is None:
         return True
@@ -226,5 +226,5 @@ def _row(variable: xr.DataArray, level: int, found: _Found, kind: str) -> Row:
 
 
 def _fields_in(variable: xr.DataArray) -> int:
-    """Fields in one chunk."""
+    """Return the number of fields in one chunk."""
     return int(variable.sizes.get("number", 1))

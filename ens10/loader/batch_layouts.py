@@ -59,7 +59,7 @@ class Kind(ABC):
         return 1
 
     def rows(self, samples: Samples) -> slice:
-        """The rows of the grid that this kind can ever need.
+        """Return the rows of the grid that this layout may need.
 
         Raises:
             ArgumentError: it needs rows that the grid does not have.
@@ -68,18 +68,18 @@ class Kind(ABC):
 
     @abstractmethod
     def arrays(self, content: Content, dates: int) -> Specification:
-        """Shape and type of each array of a buffer for this number of dates."""
+        """Return shape and type of each array of a buffer for `dates` dates."""
 
     @abstractmethod
     def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
-        """Does a job, and returns the bytes read; called by several threads at once."""
+        """Fill the arrays for a job, and return the bytes read; thread-safe."""
 
     def count(self, dates: int, points: int) -> int:  # noqa: ARG002
-        """Number of batches that a buffer of this number of dates (and grid points) gives."""
+        """Return the number of batches from a buffer of `dates` dates of `points` grid points."""
         return 1
 
     def batches(self, job: Job, arrays: Arrays, points: int) -> Iterator[Batch]:  # noqa: ARG002
-        """The batches of a filled buffer, as views of it."""
+        """Yield the batches of a filled buffer, as views of it."""
         count = len(job.dates) * self.per_date
         yield cast("Batch", {key: values[:count] for key, values in arrays.items()})
 
@@ -89,11 +89,11 @@ class Fields(Kind):
     """Full fields: arrays (N, C, H, W), or (N, M, C, H, W) with `features="members"`."""
 
     def arrays(self, content: Content, dates: int) -> Specification:
-        """Shape and type of each array of a buffer for this number of dates."""
+        """Return shape and type of each array of a buffer for `dates` dates."""
         return specification(content.shapes(length(self.rows(content.samples))), dates)
 
     def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
-        """Reads each date into its place."""
+        """Read each date into its place."""
         rows, count = self.rows(content.samples), 0
         for n, date in enumerate(job.dates.tolist()):
             one = {key: values[n] for key, values in arrays.items() if key != "dates"}
@@ -104,7 +104,7 @@ class Fields(Kind):
         return count
 
     def read(self, date: int, content: Content, out: Arrays, rows: slice) -> int:
-        """Reads one date, and returns the bytes read."""
+        """Read one date, and return the bytes read."""
         return content.read(date, out, rows)
 
 
@@ -121,7 +121,7 @@ class Slabs(Fields):
     last: int | None = None
 
     def rows(self, samples: Samples) -> slice:
-        """The rows of the slab."""
+        """Return the rows of the slab."""
         height = len(samples.latitude)
         last = height if self.last is None else self.last
         if not 0 <= self.first < last <= height:
@@ -143,7 +143,7 @@ class Scratch:
         return type(self), ()
 
     def arrays(self, shapes: Shapes) -> Arrays:
-        """Float32 arrays of these shapes, with whatever they held before."""
+        """Return float32 arrays of these shapes, with undefined content."""
         if getattr(self._kept, "shapes", None) != shapes:
             layout = Layout({key: (shape, np.float32) for key, shape in shapes.items()})
             self._kept.arrays = layout.views(np.empty(layout.size, np.uint8))
@@ -153,18 +153,18 @@ class Scratch:
 
 
 def specification(shapes: Shapes, count: int) -> Specification:
-    """Float32 arrays of `count` elements of these shapes, and their dates."""
+    """Specify float32 arrays of `count` elements of these shapes, and their dates."""
     wanted: Specification = {key: ((count, *shape), "f4") for key, shape in shapes.items()}
     return wanted | {"dates": ((count,), "i8")}
 
 
 def seconds(samples: Samples, dates: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Valid dates in seconds since 1970."""
+    """Return valid dates in seconds since 1970."""
     return samples.valid_time[dates].astype("datetime64[s]").astype(np.int64)
 
 
 def length(rows: slice) -> int:
-    """Number of rows."""
+    """Return the number of rows."""
     return int(rows.stop - rows.start)
 
 
@@ -190,7 +190,7 @@ class Patches(Kind):
         return self.number
 
     def rows(self, samples: Samples) -> slice:
-        """All rows, if a patch fits into them."""
+        """Return all rows, if a patch fits into them."""
         height, width = len(samples.latitude), len(samples.longitude)
         fits = 1 <= self.size[0] <= height and 1 <= self.size[1] <= width
         if not fits or self.number < 1:
@@ -203,7 +203,7 @@ class Patches(Kind):
         return slice(0, height)
 
     def arrays(self, content: Content, dates: int) -> Specification:
-        """Shape and type of each array, with `rows` and `columns` of each patch's corner."""
+        """Return shape and type of each array."""
         height, width = self.size
         shapes = {key: (*s[:-1], width) for key, s in content.shapes(height).items()}
         count = dates * self.number
@@ -211,7 +211,7 @@ class Patches(Kind):
         return specification(shapes, count) | corners
 
     def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
-        """Cuts the patches of each date."""
+        """Cut the patches of each date."""
         count, place = 0, 0
         held = self._scratch.arrays(content.shapes(self.size[0]))
         for date, repeated in zip(job.dates.tolist(), job.repeated.tolist(), strict=True):
@@ -227,7 +227,7 @@ class Patches(Kind):
         return count
 
     def corners(self, samples: Samples, date: int, seed: tuple[int, int]) -> list[tuple[int, int]]:
-        """First row and column of each patch of a date."""
+        """Return the first row and column of each patch of a date."""
         height, width = len(samples.latitude), len(samples.longitude)
         rng = np.random.default_rng([*seed, date])
         around = width if is_global(samples.longitude) else width - self.size[1] + 1
@@ -236,7 +236,7 @@ class Patches(Kind):
 
 
 def _cut(values: npt.NDArray[Any], column: int, out: npt.NDArray[Any]) -> None:
-    """Columns from `column` on, going round where they reach the last."""
+    """Copy columns from `column` on, wrapping around at the last."""
     width = out.shape[-1]
     first = min(width, values.shape[-1] - column)
     out[..., :first] = values[..., column : column + first]
@@ -260,13 +260,13 @@ class Points(Kind):
     _scratch: Scratch = field(default_factory=Scratch, init=False, repr=False, compare=False)
 
     def rows(self, samples: Samples) -> slice:
-        """All rows."""
+        """Return all rows."""
         if self.size < 1:
             raise ArgumentError("kind", f"{self.size} points are no batch", "Give at least one")
         return super().rows(samples)
 
     def arrays(self, content: Content, dates: int) -> Specification:
-        """Shape and type of each array, for all points of the dates."""
+        """Return shape and type of each array."""
         shapes = content.shapes(length(self.rows(content.samples)))
         points = dates * _grid_points(content.samples)
         held: Specification = {key: ((points, *s[:-2]), "f4") for key, s in shapes.items()}
@@ -274,7 +274,7 @@ class Points(Kind):
         return held | located | {"dates": ((points,), "i8")}
 
     def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
-        """Reads the dates and turns them into points, each at its shuffled place."""
+        """Read the dates, and write each point to its shuffled position."""
         samples, rows = content.samples, self.rows(content.samples)
         grid, count = _grid_points(samples), 0
         places = self.places(job, grid)
@@ -296,18 +296,18 @@ class Points(Kind):
         return count
 
     def places(self, job: Job, grid: int) -> npt.NDArray[np.int64]:
-        """The place of each point of each date in the order of the batches."""
+        """Return the position of each point of each date in the order of the batches."""
         points = len(job.dates) * grid
         if not self.shuffle:
             return np.arange(points)
         return np.random.default_rng([*job.seed, *job.dates.tolist()]).permutation(points)
 
     def count(self, dates: int, points: int) -> int:
-        """Number of batches that the points of these dates give."""
+        """Return the number of batches from the points of these dates."""
         return -(-dates * points // self.size)
 
     def batches(self, job: Job, arrays: Arrays, points: int) -> Iterator[Batch]:
-        """The points of the dates, `size` at a time."""
+        """Yield the points of the dates, `size` at a time."""
         held = len(job.dates) * points
         for first in range(0, held, self.size):
             mine = slice(first, min(first + self.size, held))
@@ -319,7 +319,7 @@ def _grid_points(samples: Samples) -> int:
 
 
 def kind_of(kind: KindName | Kind) -> Kind:
-    """A kind by its name, or itself.
+    """Return the batch layout of a name, or the layout itself.
 
     Raises:
         UnknownNameError: no such kind, or one of unknown features.

@@ -47,7 +47,7 @@ def open_samples(
     truth: xr.Dataset | xr.DataArray | None = None,
     ensemble: int | None = None,
 ) -> Samples:
-    """Samples of a store's path, or of any lazy dataset.
+    """Open samples from a store's path, or from any lazy dataset with its truth.
 
     Args:
         data: path of a store, a lazy dataset, or samples, which are given back as they are.
@@ -219,15 +219,15 @@ class Batches:
         return self._position.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch, and with it the order, of the next iteration."""
+        """Choose the epoch, and with it the order, of the next iteration."""
         self._position.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, int]:
-        """How far the iteration has come: the batches that the consumer was given count."""
+        """Return the position: the number of batches the consumer has received."""
         return self._position.state_dict()
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Makes the next iteration go on where another one was, with the same batches to come.
+        """Resume at a saved position, with the same following batches.
 
         Raises:
             ArgumentError: in mid-epoch of other dates, batch sizes, seeds or numbers of ranks.
@@ -262,7 +262,7 @@ class Batches:
                 skipped = 0
 
     def batch(self, positions: npt.NDArray[np.int64]) -> Batch:
-        """The batch of the dates at these positions of `samples`, in memory of its own."""
+        """Return the batch of the dates at these positions of `samples`, in its own memory."""
         positions = np.asarray(positions, np.int64)
         layout = Layout(self.kind.arrays(self.content, len(positions)))
         block = np.empty(layout.size, np.uint8)
@@ -271,7 +271,7 @@ class Batches:
         return cast("Batch", layout.views(block))
 
     def whole(self) -> "Batches":
-        """The same dates with all points of the grid, where these batches have a share's part.
+        """Return batches of the same dates on the whole grid, if these hold only a part of it.
 
         They have counters, buffers and a position of their own, and no cache.
         """
@@ -285,7 +285,7 @@ class Batches:
         return other
 
     def free(self) -> None:
-        """Lets go of the buffers; the next iteration makes new ones."""
+        """Free the buffers; the next iteration makes new ones."""
         self._slots = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -299,7 +299,7 @@ class Batches:
         return len(self.samples.latitude) * len(self.samples.longitude)
 
     def _count(self, dates: int) -> int:
-        """Number of batches that so many dates give."""
+        """Return the number of batches from `dates` dates."""
         whole, rest = divmod(dates, self._batch_size)
         last = self.kind.count(rest, self._points) if rest else 0
         return whole * self.kind.count(self._batch_size, self._points) + last
@@ -315,14 +315,14 @@ class Batches:
         return self._slots
 
     def _deviation_factor(self) -> float:
-        """From the standard deviation with n - 1, as stored, to the protocol's."""
+        """Return the factor from the stored standard deviation (n - 1) to the protocol's."""
         count = self.samples.members
         biased = not self.protocol.unbiased and count > 1
         return float(((count - 1) / count) ** 0.5) if biased else 1.0
 
 
 def _splits(protocol: Protocol, samples: Samples) -> Splits:
-    """The dates of each split; those of forecasts without truth are all of the test split."""
+    """Return the dates of each split; forecasts without truth all belong to the test split."""
     if samples.has_truth:
         return split_dates(protocol, samples.time, samples.valid_time)
     none = np.empty(0, np.int64)

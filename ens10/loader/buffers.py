@@ -31,7 +31,7 @@ _ALIGNMENT = 64
 
 
 def plain_memory(size: int) -> Block:
-    """Ordinary memory of this many bytes.
+    """Allocate ordinary memory.
 
     It begins at a cache line: sums over a batch are rounded in an order that depends on where its
     numbers lie, and a training should give the same bits again.
@@ -59,7 +59,7 @@ class Layout:
         self.size = offset
 
     def views(self, block: Block) -> dict[str, npt.NDArray[Any]]:
-        """The arrays, as views of a block."""
+        """Return the arrays, as views of a block."""
         return {
             key: block[first:last].view(dtype).reshape(shape)
             for key, (first, last, dtype, shape) in self._places.items()
@@ -89,7 +89,7 @@ class Slots:
         self._lent: list[weakref.ref[Lease]] = []
 
     def take(self) -> Block:
-        """A block that nobody uses; a new one if there is none."""
+        """Return an unused block; a new one if there is none."""
         for queue in (self._spare, self._late):
             block = _first_block(queue)
             if block is not None:
@@ -117,13 +117,13 @@ class Slots:
         return np.asarray(lease), reference
 
     def collect(self, returned: "SimpleQueue[Any]") -> None:
-        """Keeps the blocks that came back to a queue, and those that come later."""
+        """Register a queue whose returned blocks are reused, now and later."""
         while (block := _first_block(returned)) is not None:
             self._spare.put(block)
         self._late = returned
 
     def free(self) -> None:
-        """Lets go of the blocks that are not in use."""
+        """Free the blocks that are not in use."""
         self._spare, self._late = SimpleQueue(), SimpleQueue()
 
 
@@ -161,7 +161,7 @@ class Ring(Generic[Job]):
         self._size = size if threads else 1  # nothing is read ahead without a thread
 
     def __iter__(self) -> Generator[tuple[Job, Block], None, None]:
-        """Yields each job with its buffer, or raises what the job raised."""
+        """Yield each job with its buffer, or raise the error of the job."""
         work = _Work(self._jobs, self._fill, self._slots, self._size)
         readers = [
             threading.Thread(target=_read, args=(work,), name=f"ens10 reader {n}", daemon=True)
@@ -191,7 +191,7 @@ class _Work:
             self._free.put(_NEW)
 
     def begin(self) -> tuple[int, Block] | None:
-        """A buffer, as soon as there is one, and the job for it; None when there is no more."""
+        """Wait for a free buffer; return it with the next job, or None when all are done."""
         item = self._free.get()
         if item is _STOP:
             return None
@@ -208,7 +208,7 @@ class _Work:
             return None
 
     def carry_out(self, number: int, block: Block) -> None:
-        """Does a job; an error is kept for the consumer."""
+        """Execute a job; store an error for the consumer."""
         try:
             self._fill(self._jobs[number], block)
         except BaseException as error:  # whatever it is, the consumer raises it
@@ -223,7 +223,7 @@ class _Work:
             self._changed.notify_all()
 
     def fill(self, number: int) -> Block:
-        """The buffer of a job, filled now."""
+        """Fill and return the buffer of a job in the calling thread."""
         try:
             item = self._free.get_nowait()
         except Empty:
@@ -233,7 +233,7 @@ class _Work:
         return block
 
     def wait(self, number: int) -> Block:
-        """The buffer of a job, when a reader has filled it."""
+        """Return the buffer of a job once a reader thread has filled it."""
         with self._changed:
             if self._begun <= number and self._all_lent():
                 self._buffers += 1
@@ -245,13 +245,13 @@ class _Work:
         return result
 
     def lend(self, block: Block) -> Block:
-        """The buffer as an array that gives it back when the last view of it is gone."""
+        """Return the buffer as an array; it is reused when the array's last view is gone."""
         array, reference = self._slots.lend(block, self._free)
         self._lent.append(reference)
         return array
 
     def stop(self, readers: Sequence[threading.Thread]) -> None:
-        """Ends the readers, after what they are doing, and keeps the buffers."""
+        """Stop the readers after their current jobs, and keep the buffers."""
         with self._changed:
             self._stopped = True
         for _ in readers:
@@ -271,7 +271,7 @@ class _Work:
 
 
 def _read(work: _Work) -> None:
-    """What a reader thread does; it knows nothing of the consumer, whose end ends it."""
+    """Run a reader thread, which ends when `stop` or the last job ends it."""
     while (begun := work.begin()) is not None:
         work.carry_out(*begun)
         del begun  # or the thread would keep the buffer while it waits for the next
@@ -315,11 +315,11 @@ class PinnedContent:
         return len(self._kept) * self._layout.size
 
     def shapes(self, rows: int) -> Shapes:
-        """Shapes of a date's arrays, with this number of rows."""
+        """Return the shapes of a date's arrays, with `rows` rows."""
         return self._content.shapes(rows)
 
     def read(self, i: int, out: Arrays, rows: slice) -> int:
-        """Writes the arrays of date `i`, and returns the bytes read from the data."""
+        """Write the arrays of date `i`, and return the bytes read from the data."""
         if i not in self._chosen:
             return self._content.read(i, out, rows)
         held, count = self._kept.get(i), 0
@@ -340,7 +340,7 @@ class PinnedContent:
 def dates_that_fit(
     cache: str | float, positions: Sequence[int], content: Content, rows: slice
 ) -> list[int]:
-    """The first of these dates that fit into the memory given.
+    """Return the first of these dates that fit into the cache.
 
     Args:
         cache: a size such as "2GB" or "500 MB", or a share of the dates from 0 to 1.

@@ -60,7 +60,7 @@ def parse_inputs(inputs: Sequence[str] | None, samples: Samples) -> list[Input]:
 
 
 def by_step(inputs: Iterable[Input]) -> dict[float, list[str]]:
-    """Channels of each step, in order."""
+    """Group channels by step, in order."""
     grouped: dict[float, list[str]] = {}
     for channel, step in inputs:
         grouped.setdefault(step, []).append(channel)
@@ -68,14 +68,14 @@ def by_step(inputs: Iterable[Input]) -> dict[float, list[str]]:
 
 
 def labels(inputs: Iterable[Input], target_step: float) -> list[str]:
-    """The inputs' names: the channel, with `@step` where it is not the target's."""
+    """Return the inputs' names: the channel, with `@step` if it is not the target's."""
     return [c if step == target_step else f"{c}@{step}" for c, step in inputs]
 
 
 def feature_statistics(
     samples: Samples, inputs: Sequence[Input], protocol: Protocol, splits: Splits, factor: float
 ) -> Normaliser:
-    """Mean and scale of every feature but the extras; masks are left as they are.
+    """Return mean and scale of every feature but the extras; masks are unchanged.
 
     They are of the dates that are valid in the years of the split, whatever dates are split by.
 
@@ -108,7 +108,7 @@ def feature_statistics(
 
 
 def masked_inputs(statistics: Normaliser, inputs: Sequence[Input], target_step: float) -> list[int]:
-    """Positions of the inputs that have a mask, if the statistics belong to these inputs.
+    """Return the indices of inputs that have a mask, after checking the statistics' features.
 
     Raises:
         ArgumentError: the statistics are those of other features.
@@ -126,7 +126,7 @@ def masked_inputs(statistics: Normaliser, inputs: Sequence[Input], target_step: 
 
 
 def day_of_year_cycle(date: np.datetime64) -> npt.NDArray[np.float32]:
-    """Sine and cosine of the day of the year, (2,)."""
+    """Return sine and cosine of the day of the year, (2,)."""
     day = (date - date.astype("datetime64[Y]")) / np.timedelta64(1, "D")
     angle = 2 * np.pi * float(day) / _DAYS
     return np.array([np.sin(angle), np.cos(angle)], dtype=np.float32)
@@ -195,7 +195,7 @@ def standardise(values: Floats, mean: Floats, scale: Floats, out: Floats) -> Non
 
 
 def pair(truth: Floats, raw_mean: Floats, row_weights: Floats, weights: Floats) -> None:
-    """Weights of a date's points, and 0 in place of truth where there is nothing to compare.
+    """Set the weights of a date's points, and truth to 0 where it or the forecast is missing.
 
     Args:
         truth: shape (H, W), changed in place.
@@ -207,7 +207,7 @@ def pair(truth: Floats, raw_mean: Floats, row_weights: Floats, weights: Floats) 
 
 
 def turn(source: Floats, first: int, places: npt.NDArray[np.int64], out: Floats) -> None:
-    """Writes the features of each point side by side, at the point's place.
+    """Write the features of each point contiguously, at the point's position.
 
     Args:
         source: shape (features, points), the fields of one date.
@@ -233,10 +233,10 @@ class Content(Interface):
     samples: Samples
 
     def shapes(self, rows: int) -> Shapes:
-        """Shapes of a date's arrays, with this number of rows."""
+        """Return the shapes of a date's arrays, with `rows` rows."""
 
     def read(self, i: int, out: Arrays, rows: slice) -> int:
-        """Writes the arrays of date `i`, and returns the bytes read."""
+        """Write the arrays of date `i`, and return the bytes read."""
 
 
 class DateContent:
@@ -289,7 +289,7 @@ class DateContent:
         return (*named, *(f"{named[n]}:mask" for n in self._masked), *extras)
 
     def shapes(self, rows: int) -> Shapes:
-        """Shapes of a date's arrays, with this number of rows."""
+        """Return the shapes of a date's arrays, with `rows` rows."""
         field = (rows, len(self.samples.longitude))
         members = (self.samples.members,)
         outer = members if self._features == "members" else ()
@@ -300,7 +300,7 @@ class DateContent:
         return shapes
 
     def read(self, i: int, out: Arrays, rows: slice) -> int:
-        """Writes the arrays of date `i`.
+        """Write the arrays of date `i`.
 
         Args:
             i: position of the date in `samples`.
@@ -378,14 +378,14 @@ class DateContent:
     def _move_input(
         self, features: Field, masks: int, n: int, rows: slice, values: Field, place: Field
     ) -> None:
-        """Mask and feature of input `n`, from its values."""
+        """Write mask and feature of input `n`, from its values."""
         if n in self._masked:
             mask = features[masks + self._masked.index(n)]
             np.isfinite(values, out=mask, casting="unsafe")
         self._standardise(n, rows, values, place)
 
     def _standardise(self, n: int, rows: slice, values: Field, place: Field) -> None:
-        """Feature `n` at its place, normalised if that is wanted."""
+        """Write feature `n` to its place, normalised if `normalise`."""
         statistics = self._normaliser
         if self._normalised:
             standardise(values, statistics.mean[n, rows], statistics.scale[n, rows], place)
@@ -405,7 +405,7 @@ class DateContent:
             place = last
 
     def _check_grid(self) -> None:
-        """Refuses statistics of another grid.
+        """Reject statistics of another grid.
 
         Raises:
             ArgumentError: they do not fit.

@@ -82,7 +82,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         self._batches: dict[tuple[str, Share, int], Batches] = {}
 
     def batches(self, split: Split, batch_size: int | None = None) -> Batches:
-        """The numpy batches of one split, made once; of this process's part of the grid.
+        """Return the numpy batches of one split and of this process's part of the grid, cached.
 
         Args:
             split: "train", "val" or "test".
@@ -140,25 +140,25 @@ class EnsembleDataModule(pl.LightningDataModule):
         return self._samples
 
     def setup(self, stage: str) -> None:
-        """Opens the store, so that a wrong path or name fails before anything is trained."""
+        """Open the store, so that a wrong path or name fails before anything is trained."""
         if stage == "predict" and not self._opened.has_truth:
             return  # the normalisation statistics come with the checkpoint, after this
         self.batches("train" if stage == "fit" else self.predict_split)
 
     def train_dataloader(self) -> TorchBatches:
-        """Training batches, shuffled anew each epoch."""
+        """Return training batches, shuffled anew each epoch."""
         return TorchBatches(self.batches("train"), self.trainer, self._pinned)
 
     def val_dataloader(self) -> TorchBatches | list[TorchBatches]:
-        """Validation batches; none if the protocol keeps no years for it."""
+        """Return validation batches; none if the protocol has no validation years."""
         return self._evaluation("val") if len(self.batches("val")) else []
 
     def test_dataloader(self) -> TorchBatches:
-        """Test batches."""
+        """Return test batches."""
         return self._evaluation("test")
 
     def predict_dataloader(self) -> TorchBatches:
-        """Dates of `predict_split`, one by one: rounding depends on the size of a batch."""
+        """Return dates of `predict_split`, one by one: rounding depends on the size of a batch."""
         return self._evaluation(self.predict_split, 1)
 
     def _evaluation(self, split: Split, batch_size: int | None = None) -> TorchBatches:
@@ -169,7 +169,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
     def state_dict(self) -> dict[str, Any]:
-        """The normalisation statistics with the features' names, for the checkpoint."""
+        """Return the normalisation statistics and feature names, for the checkpoint."""
         statistics = self._normaliser
         if statistics is None:
             return {}
@@ -182,7 +182,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes the statistics of the checkpoint; batches made before are made again."""
+        """Load the statistics of the checkpoint; existing batches are made again."""
         if state_dict:
             self._normaliser = normaliser_of(state_dict)
             self._trained = state_dict.get("trained", {})
@@ -215,7 +215,7 @@ class TrainingData:
 
     @classmethod
     def of(cls, batches: Batches) -> "TrainingData":
-        """Of the batches of the training split."""
+        """Return of the batches of the training split."""
         samples = batches.samples
         return cls(
             samples.target,
@@ -230,7 +230,7 @@ class TrainingData:
 
 
 def normaliser_of(state: Mapping[str, Any]) -> Normaliser:
-    """The normalisation statistics in the state of an `EnsembleDataModule`."""
+    """Return the normalisation statistics and feature names, for the checkpoint."""
     return Normaliser(
         tuple(state["channels"]),
         state["mean"].numpy(force=True).astype(np.float32),

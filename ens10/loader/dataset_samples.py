@@ -14,6 +14,7 @@ from ens10.loader.samples import (
     _NO_MOVES,
     Field,
     Moment,
+    Move,
     Moves,
     Samples,
     SumsOfYears,
@@ -22,7 +23,6 @@ from ens10.loader.samples import (
 from ens10.source.layout import FORECAST_DIMS, tidy
 from ens10.source.names import Names
 from ens10.source.pairing import pair_truth
-from ens10.store.chunks import Move
 
 # What lies behind a lazy array (HDF5, ecCodes, a user's function) need not bear several threads.
 _ONE_AT_A_TIME = threading.RLock()
@@ -58,7 +58,7 @@ class DatasetSamples(Samples):
         self._dataset = dataset.isel(number=slice(self.members))
 
     def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
-        """Computes the truth of date `i` into `out` (h, W); see `Samples.read_truth`."""
+        """Compute the truth of date `i` into `out` (h, W), NaN where missing."""
         if not self.has_truth:
             out[...] = np.nan
             return 0
@@ -74,7 +74,7 @@ class DatasetSamples(Samples):
         rows: slice = _ALL,
         moves: Moves = _NO_MOVES,
     ) -> int:
-        """Computes mean and standard deviation (n - 1), each (C, h, W); see `Samples`."""
+        """Compute ensemble mean and standard deviation (n - 1) of date `i`, each (C, h, W)."""
         unit = self._unit(i, step, rows)
         fields = [field_of(unit, channel) for channel in channels]
         wanted = xr.Dataset({str(n): field.variable for n, field in enumerate(fields)})
@@ -94,7 +94,7 @@ class DatasetSamples(Samples):
         rows: slice = _ALL,
         move: Move | None = None,
     ) -> int:
-        """Computes the members of one channel, (M, h, W); see `Samples`."""
+        """Compute the members of one channel of date `i`, (M, h, W)."""
         count = _compute(field_of(self._unit(i, step, rows), channel), out)
         move_in_place((move,), out)
         return count
@@ -102,7 +102,7 @@ class DatasetSamples(Samples):
     def sums(
         self, years: Iterable[int], step: float, channels: Sequence[str]
     ) -> dict[Moment, SumsOfYears]:
-        """Sums of ensemble mean and deviation, by one pass over the dates."""
+        """Return sums of ensemble mean and deviation, by one pass over the dates."""
         return self._sums_by_a_pass(years, step, channels)
 
     def _unit(self, i: int, step: float, rows: slice) -> xr.Dataset:
@@ -118,7 +118,7 @@ def _compute(field: xr.DataArray, out: Any) -> int:
 
 
 def _with_all_dims(dataset: xr.Dataset) -> xr.Dataset:
-    """Forecasts with steps and members, which a dataset with one of them may lack."""
+    """Return forecasts with the dimensions step and number, also if they have one of each."""
     for dim in ("step", "number"):
         if dim not in dataset.dims:
             dataset = dataset.expand_dims({dim: [0]})

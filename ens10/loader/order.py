@@ -33,7 +33,7 @@ Even = Literal["drop", "pad"]
 def order(
     count: int, *, seed: int, epoch: int, shuffle: bool, rank: int = 0, world: int = 1
 ) -> npt.NDArray[np.int64]:
-    """Positions that one rank visits in one epoch.
+    """Return the positions that one rank visits in one epoch.
 
     The ranks' positions are disjoint and together complete.
 
@@ -56,7 +56,7 @@ def order(
 
 
 def share(count: int, rank: int, world: int, even: Even | None) -> tuple[int, int]:
-    """How many dates of its order a rank visits, and how many it repeats besides.
+    """Return how many dates of its order a rank visits, and how many it repeats.
 
     Training in step needs as many batches on every rank. "drop" leaves out the last dates of the
     epoch's order, fewer than there are ranks and others in each epoch. "pad" lets some ranks
@@ -93,7 +93,7 @@ class Ranks:
     even: Even | None = None
 
     def count(self, dates: int) -> int:
-        """Number of dates that this rank visits of so many, repetitions included."""
+        """Return how many of `dates` dates this rank visits, including repetitions."""
         return sum(share(dates, self.rank, self.world, self.even))
 
 
@@ -141,7 +141,7 @@ class Epoch(Sequence[Job]):
     @overload
     def __getitem__(self, number: slice) -> list[Job]: ...
     def __getitem__(self, number: int | slice) -> Job | list[Job]:
-        """A job, or several."""
+        """Return a job, or several."""
         if isinstance(number, slice):
             return [self[n] for n in range(*number.indices(len(self)))]
         if not 0 <= number < len(self):
@@ -151,7 +151,7 @@ class Epoch(Sequence[Job]):
         return Job(number, self._visited[held], self._repeated[held], self._seed)
 
     def after(self, jobs: int) -> "Epoch":
-        """The same without its first jobs, in place."""
+        """Remove the first jobs in place."""
         self._first = jobs
         return self
 
@@ -168,7 +168,7 @@ class Place:
         self.epoch, self.batches = epoch, batches
 
     def advance(self) -> None:
-        """Counts a batch that is about to be given."""
+        """Count a batch that is about to be yielded."""
         self.batches += 1
 
 
@@ -190,19 +190,19 @@ class Position:
         self._next: Place | None = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch of the next iteration; a place loaded for another epoch is dropped."""
+        """Set the epoch of the next iteration; drop a position loaded for another epoch."""
         self.epoch = epoch
         if self._next is not None and self._next.epoch != epoch:
             self._next = None
 
     def begin(self) -> Place:
-        """The place where an iteration begins: the one that was loaded, once, or the start."""
+        """Return where an iteration begins: at a loaded position (used once), or at the start."""
         loaded, self._next = self._next, None
         self._now = loaded or Place(self.epoch, 0)
         return self._now
 
     def state_dict(self) -> dict[str, int]:
-        """The place as numbers."""
+        """Return the position as numbers."""
         place = self._next or self._now
         return {
             "epoch": place.epoch,
@@ -212,7 +212,7 @@ class Position:
         }
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Takes up a saved place.
+        """Load a saved position.
 
         Raises:
             ArgumentError: in mid-epoch of an order that is not this one.
@@ -275,12 +275,12 @@ class Share:
 
     @property
     def whole(self) -> bool:
-        """Whether the grid is not split."""
+        """True if the grid is not split."""
         return self.parts == 1
 
     @property
     def first(self) -> bool:
-        """Whether this is the first part: the process that writes what has no place on the grid."""
+        """True if this is the first part: the process that writes what has no place on the grid."""
         return (self.rows.start, self.columns.start) == (0, 0)
 
     @property
@@ -298,7 +298,7 @@ class Share:
         return rows, columns
 
     def kind(self, kind: Kind) -> Kind:
-        """What the batches of this process are made of, where those of the run would be `kind`.
+        """Return the layout of this process's batches, given the run's layout `kind`.
 
         Raises:
             ArgumentError: the grid is split, and batches are not of whole fields.
@@ -328,7 +328,7 @@ class Part(Fields):
     _scratch: Scratch = field(default_factory=Scratch, init=False, repr=False, compare=False)
 
     def rows(self, samples: Samples) -> slice:
-        """The rows of the share.
+        """Return the rows of the share.
 
         Raises:
             ArgumentError: the share is one of another grid.
@@ -341,13 +341,13 @@ class Part(Fields):
         return self.share.rows
 
     def arrays(self, content: Content, dates: int) -> Specification:
-        """Shape and type of each array of a buffer for this number of dates."""
+        """Return shape and type of each array of a buffer for `dates` dates."""
         shapes = content.shapes(length(self.rows(content.samples)))
         width = length(self.share.columns)
         return specification({key: (*s[:-1], width) for key, s in shapes.items()}, dates)
 
     def read(self, date: int, content: Content, out: Arrays, rows: slice) -> int:
-        """Reads the part of one date, and returns the bytes read."""
+        """Read the part of one date, and return the bytes read."""
         if length(self.share.columns) == self.share.grid[1]:
             return content.read(date, out, rows)
         held = self._scratch.arrays(content.shapes(length(rows)))
@@ -358,13 +358,13 @@ class Part(Fields):
 
 
 def whole_share(grid: tuple[int, int], rank: int = 0, world: int = 1) -> Share:
-    """A share with all points of a grid (rows, columns)."""
+    """Return a share with all points of a grid (rows, columns)."""
     rows, columns = grid
     return Share(rank, world, slice(0, rows), slice(0, columns), ((0, rows), (0, columns)))
 
 
 def share_of(trainer: Any, grid: tuple[int, int]) -> Share:
-    """The share of this process of a trainer.
+    """Return the share of this process of a trainer.
 
     Args:
         trainer: of Lightning, or None. Its strategy may have a method `share(grid)`; if not, the

@@ -2,8 +2,8 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,16 +20,16 @@ from ens10.channels import (
 from ens10.climate import Sums, years_of
 from ens10.errors import ArgumentError, MissingDataError
 
-if TYPE_CHECKING:  # which needs zarr's codecs
-    from ens10.store.chunks import Move
-
 Field = npt.NDArray[np.float32]
 Moment = Literal["mean", "std"]
 # count, sum and sum of squares, each (C, H, W)
 SumsOfYears = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]
 _LOG = logging.getLogger(__name__)
 _ALL = slice(None)
-Moves = tuple["Move | None", "Move | None"]  # of means and of deviations; see `ens10.store.chunks`
+# Writes a field to its place in a batch, e.g. normalised: called with the index of the field, its
+# values and the destination, both (h, W). `ens10.store.chunks.Reader.read_into` calls it.
+Move = Callable[[int, Field, Field], None]
+Moves = tuple[Move | None, Move | None]  # of means and of deviations; None copies
 _NO_MOVES: Moves = (None, None)
 
 
@@ -57,7 +57,7 @@ class Samples(ABC):
         members: size of the ensemble.
         attributes: CF attributes of the target.
         step_units: "h" or "months".
-        has_truth: whether there is truth; without it `read_truth` writes NaN.
+        has_truth: True if there is truth; without it `read_truth` writes NaN.
         label: where the data come from, for errors.
     """
 
@@ -100,7 +100,7 @@ class Samples(ABC):
         return len(self.time)
 
     def require_truth(self) -> None:
-        """Refuse forecasts without truth, from which nothing can be learned or scored.
+        """Reject forecasts without truth, from which nothing can be learned or scored.
 
         Raises:
             MissingDataError: there is no truth.
@@ -111,7 +111,7 @@ class Samples(ABC):
 
     @abstractmethod
     def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
-        """Writes the truth of date `i`, NaN where missing, into `out` (h, W).
+        """Write the truth of date `i`, NaN where missing, into `out` (h, W).
 
         Args:
             i: position of the date.
@@ -133,7 +133,7 @@ class Samples(ABC):
         rows: slice = _ALL,
         moves: Moves = _NO_MOVES,
     ) -> int:
-        """Writes ensemble mean and standard deviation (n - 1), each (C, h, W); see `read_truth`.
+        """Write ensemble mean and standard deviation (n - 1) of date `i`, each (C, h, W).
 
         `moves` bring the fields to their places, such as normalised; see `Reader.read_into`.
         """
@@ -146,15 +146,15 @@ class Samples(ABC):
         channel: str,
         out: Field,
         rows: slice = _ALL,
-        move: "Move | None" = None,
+        move: Move | None = None,
     ) -> int:
-        """Writes the members of one channel, (M, h, W), each contiguous; see `read_moments`."""
+        """Write the members of one channel of date `i`, (M, h, W), each contiguous."""
 
     @abstractmethod
     def sums(
         self, years: Iterable[int], step: float, channels: Sequence[str]
     ) -> dict[Moment, SumsOfYears]:
-        """Sums of ensemble mean and deviation over the dates valid in the given years."""
+        """Return sums of ensemble mean and deviation over the dates valid in the given years."""
 
     def truth(self, i: int) -> Field:
         """(H, W) truth of date `i`, NaN where missing."""
@@ -163,7 +163,7 @@ class Samples(ABC):
         return out
 
     def moments(self, i: int, step: float, channels: Sequence[str]) -> tuple[Field, Field]:
-        """Ensemble mean and standard deviation (n - 1) of date `i`, each (C, H, W)."""
+        """Return ensemble mean and standard deviation (n - 1) of date `i`, each (C, H, W)."""
         mean, std = np.empty((2, len(channels), *self._grid), np.float32)
         self.read_moments(i, step, channels, mean, std)
         return mean, std
@@ -175,7 +175,7 @@ class Samples(ABC):
         return out
 
     def without_truth(self) -> npt.NDArray[np.int64]:
-        """Positions of the dates that are known, without reading them, to lack all truth."""
+        """Return positions of dates known to lack all truth, without reading them."""
         return np.empty(0, np.int64)
 
     @property
@@ -185,7 +185,7 @@ class Samples(ABC):
     def _sums_by_a_pass(
         self, years: Iterable[int], step: float, channels: Sequence[str]
     ) -> dict[Moment, SumsOfYears]:
-        """The sums from the fields of every date of these years, which are all read."""
+        """Compute the sums by reading the fields of every date of these years."""
         shape = (len(channels), *self._grid)
         mean, deviation = Sums(shape), Sums(shape)
         wanted = np.flatnonzero(np.isin(years_of(self.valid_time), list(years)))
@@ -200,8 +200,8 @@ class Samples(ABC):
         }
 
 
-def move_in_place(moves: "Iterable[Move | None]", *fields: Field) -> None:
-    """Does the moves of fields (n, h, W) that were written to their places already."""
+def move_in_place(moves: Iterable[Move | None], *fields: Field) -> None:
+    """Apply moves in place to fields (n, h, W) that are already at their destination."""
     for move, held in zip(moves, fields, strict=True):
         if move is not None:
             for n, field in enumerate(held):

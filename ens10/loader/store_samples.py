@@ -80,7 +80,7 @@ class StoreSamples(Samples):
         return type(self), self._given
 
     def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
-        """Reads the truth of date `i` into `out` (h, W); see `Samples.read_truth`."""
+        """Read the truth of date `i` into `out` (h, W), NaN where missing."""
         if not self.has_truth:
             out[...] = np.nan
             return 0
@@ -97,7 +97,7 @@ class StoreSamples(Samples):
         rows: slice = _ALL,
         moves: Moves = _NO_MOVES,
     ) -> int:
-        """Reads mean and standard deviation (n - 1), each (C, h, W); see `Samples`."""
+        """Read ensemble mean and standard deviation (n - 1) of date `i`, each (C, h, W)."""
         if not self._has_moments:
             return self._moments_of_members(i, step, channels, mean, std, rows, moves)
         place = (int(self._positions[i]), self.steps.index(step))
@@ -117,7 +117,7 @@ class StoreSamples(Samples):
         rows: slice = _ALL,
         move: Move | None = None,
     ) -> int:
-        """Reads the members of one channel, (M, h, W); see `Samples`."""
+        """Read the members of one channel of date `i`, (M, h, W)."""
         name, level = self._variable(channel)
         place = [int(self._positions[i]), self.steps.index(step)]
         if level is not None:
@@ -128,7 +128,7 @@ class StoreSamples(Samples):
     def sums(
         self, years: Iterable[int], step: float, channels: Sequence[str]
     ) -> dict[Moment, SumsOfYears]:
-        """Sums of ensemble mean and deviation over the dates valid in the given years."""
+        """Return sums of ensemble mean and deviation over the dates valid in the given years."""
         if not self._has_moments:
             return self._sums_by_a_pass(years, step, channels)
         rows = [self._row[channel] for channel in channels]
@@ -140,7 +140,7 @@ class StoreSamples(Samples):
         return sums
 
     def without_truth(self) -> npt.NDArray[np.int64]:
-        """Positions of the dates whose truth is missing at every point, by the store's record.
+        """Return positions of dates whose truth is missing at every point, by the manifest.
 
         The record of 20,000 dates is large: some megabytes of it are searched at a time.
         """
@@ -158,7 +158,7 @@ class StoreSamples(Samples):
         return len(self.latitude) * len(self.longitude)
 
     def _sum(self, name: str, blocks: list[int], step: float, rows: list[int]) -> Any:
-        """One of the sums, added up over blocks in their order."""
+        """Return one of the sums, added over blocks in order."""
         array: Any = self._root[f"statistics/{name}"]
         total = np.zeros((len(rows), *self._grid), array.dtype)
         planes, s = _Planes(self._given[0], array, self._record), self.steps.index(step)
@@ -192,7 +192,7 @@ class StoreSamples(Samples):
         return (channel, None) if surface else split_exactly(channel)
 
     def _truth_place_in(self, truth: xr.Dataset) -> tuple[int, ...]:
-        """The truth's position along step (and level)."""
+        """Return the truth's position along step (and level)."""
         place = [truth.get_index("step").get_loc(self.step)]
         _, level = self._variable(self.target)
         if level is not None:
@@ -200,7 +200,7 @@ class StoreSamples(Samples):
         return tuple(int(p) for p in place)
 
     def _part(self, kind: StoreKind, held: Sequence[str]) -> xr.Dataset:
-        """One part of a store without dask, whose graph of 20,000 dates takes seconds to make."""
+        """Open one part of a store without dask, whose graph of 20,000 dates takes seconds."""
         if kind not in held:
             return open_store(self._given[0], kind)  # raises, and says what to do
         store: Any = self._root.store

@@ -56,11 +56,11 @@ class TorchBatches:
             self.batches.free()
 
     def state_dict(self) -> dict[str, int]:
-        """How far the epoch has come, in batches that were given out."""
+        """Return the position in the epoch, in batches yielded."""
         return self.batches.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Goes on in mid-epoch; see `Batches.load_state_dict`."""
+        """Resume in mid-epoch at a saved position."""
         self.batches.load_state_dict(state_dict)
 
 
@@ -98,19 +98,19 @@ class SampleDataset(Dataset[Batch]):
 
 
 def as_tensors(batch: Batch) -> Batch:
-    """The batch with torch tensors that share the memory of its arrays."""
+    """Return the batch as torch tensors that share the memory of its arrays."""
     arrays = cast("dict[str, npt.NDArray[Any]]", batch)
     return cast("Batch", {key: torch.from_numpy(value) for key, value in arrays.items()})
 
 
 def pinned_memory(size: int) -> Block:
-    """Memory that the system cannot move, so that a GPU copies from it by itself."""
+    """Allocate page-locked memory, from which a GPU copies asynchronously."""
     block: Block = torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
     return block
 
 
 def _while_copied(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The batches, each kept until the GPU has copied it.
+    """Yield the batches, keeping each until the GPU has copied it.
 
     A copy from pinned memory returns at once, and whoever asked for it forgets the batch: its
     buffer must not be filled again before the stream has come past the copy.

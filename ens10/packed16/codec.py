@@ -29,15 +29,15 @@ class Packed16(ArrayBytesCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:  # noqa: ARG003
-        """The codec; it has no options."""
+        """Return the codec; it has no options."""
         return cls()
 
     def to_dict(self) -> dict[str, JSON]:
-        """The codec's name, for the array's metadata."""
+        """Return the codec's name, for the array's metadata."""
         return {"name": NAME, "configuration": {}}
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:  # noqa: ARG002
-        """Refuses arrays that are not fields of float32.
+        """Reject arrays that are not fields of float32.
 
         Raises:
             ValueError: another type, or fewer than two dimensions.
@@ -71,10 +71,10 @@ class Packed16(ArrayBytesCodec):
         return self._encode_sync(chunk_array, chunk_spec)
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Chunks differ in size."""
+        """Raise NotImplementedError: chunks differ in size."""
         raise NotImplementedError
 
 
 def _aligned(values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """The bytes where numbers of four bytes may lie, which a slice of a file need not be."""
+    """Return the bytes, copied if they are not aligned to four bytes."""
     return values.copy() if values.ctypes.data % 4 else values

@@ -129,7 +129,7 @@ _Kept = tuple[int, int, tuple[float, float, float], int, npt.NDArray[Any] | None
 
 
 def _kept(field: Field) -> _Kept:
-    """Kind, gap, (reference, scale, decimal) and bits of a field, and the values to write."""
+    """Return kind, gap, constants and bits of a field's record, and the values to write."""
     if field is None:
         return MISSING, -1, (0.0, 0.0, 1.0), 0, None
     if isinstance(field, Packed):
@@ -147,7 +147,7 @@ def _kept(field: Field) -> _Kept:
 
 
 def _place(key: str) -> int:
-    """The checksum of a key, 0 for none; a key whose checksum is 0 gets 1."""
+    """Return the checksum of a key, 0 for no key; a checksum of 0 becomes 1."""
     return (crc32c(np.frombuffer(key.encode(), np.uint8)) or 1) if key else 0
 
 
@@ -156,14 +156,14 @@ def _padded(head: bytes) -> bytes:
 
 
 def values_begin(fields: int) -> int:
-    """The byte at which the values of a chunk begin."""
+    """Return the byte at which the values of a chunk begin."""
     return _aligned(_HEADER.itemsize + fields * RECORD.itemsize, _ALIGNMENT)
 
 
 def parse(
     head: memoryview, fields: int, rows: int, columns: int, size: int, key: str = ""
 ) -> npt.NDArray[Any]:
-    """The records of a chunk, one for each field, checked.
+    """Return the checked records of a chunk, one for each field.
 
     Args:
         head: the chunk's first `values_begin(fields)` bytes, or more.
@@ -208,7 +208,7 @@ def parse(
 def checked_values(
     chunk: npt.NDArray[np.uint8], records: npt.NDArray[Any], n: int, points: int
 ) -> npt.NDArray[np.uint8]:
-    """The bytes of field n's values in a whole chunk.
+    """Return the bytes of field n's values, checked, from a whole chunk.
 
     Raises:
         DamagedChunkError: they do not match their checksum.
@@ -221,22 +221,29 @@ def checked_values(
 
 
 def most_bytes(fields: int, rows: int, columns: int) -> int:
-    """Bytes of the longest chunk of a shape: every field as float32."""
+    """Return the maximum bytes of a chunk: every field as float32."""
     return values_begin(fields) + fields * _aligned(rows * columns * _BYTES[FLOAT], 8)
 
 
 def packed_bytes(fields: int, rows: int, columns: int) -> int:
-    """Bytes of a chunk whose fields all have 16-bit codes."""
+    """Return the bytes of a chunk whose fields all have 16-bit codes."""
     return values_begin(fields) + fields * _aligned(rows * columns * _BYTES[PACKED], 8)
 
 
 def length_of(record: Any, points: int) -> int:
-    """Bytes of a field's values."""
+    """Return bytes of a field's values."""
     return _BYTES[int(record["kind"])] * points
 
 
 def crc32c(values: npt.NDArray[Any]) -> int:
-    """The checksum (RFC 3720) of an array's bytes."""
+    """Return the checksum (RFC 3720) of an array's bytes.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.packed16.layout import crc32c
+        >>> hex(crc32c(np.frombuffer(b"123456789", np.uint8)))
+        '0xe3069283'
+    """
     return int(_crc32c.crc32c(values.reshape(-1).view(np.uint8).data))
 
 

@@ -20,7 +20,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def inflate(frame: Bytes, most: int, into: Callable[[int], Bytes]) -> Bytes:
-    """The bytes that a frame holds.
+    """Return the decompressed bytes of a frame.
 
     Args:
         frame: the whole frame.

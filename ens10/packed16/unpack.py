@@ -53,7 +53,7 @@ def unpack(
     values: npt.NDArray[np.uint8],
     out: npt.NDArray[np.float32],
 ) -> None:
-    """Writes the values of a field, or of a part of it, as float32.
+    """Write the values of a field, or of a part of it, as float32.
 
     Args:
         record: of the field, from `ens10.packed16.parse`.
@@ -67,7 +67,8 @@ def unpack(
     if kind == MISSING:
         out.fill(np.nan)
     elif kind == CONSTANT:
-        out.fill(np.float32(reference * decimal))
+        with np.errstate(over="ignore"):  # damaged constants beyond float32 become infinite
+            out.fill(np.float32(reference * decimal))
     elif kind == FLOAT:
         np.copyto(out, values.view("<f4"))
     elif fits_single(scale, reference, decimal):
@@ -83,7 +84,7 @@ def unpack(
 
 
 def fits_single(scale: float, reference: float, decimal: float) -> bool:
-    """Whether single precision gives the same bits as double precision; see the module."""
+    """Return True if single and double precision give the same bits; see the module."""
     if decimal != 1.0 or not _TINY <= scale <= _HUGE / 131072.0 or abs(reference) > _HUGE / 2:
         return False
     return float(np.float32(reference)) == reference and math.frexp(scale)[0] == 0.5

@@ -30,7 +30,7 @@ _Value = TypeVar("_Value", bound=Hashable)
 
 
 def check_agreement(messages: MessageList) -> LatLonGrid:
-    """The common grid of messages.
+    """Check that messages agree in grid, units and levels; return the grid.
 
     Raises:
         FileError: a message lies on another grid than the others, or gives its variable other
@@ -73,7 +73,7 @@ def _level(meaning: Meaning) -> str:
 
 
 def _place(meaning: Meaning) -> str:
-    """The level; one and the same for all pressure levels."""
+    """Return the kind of level, one for all pressure levels."""
     return "" if meaning.pressure is not None else _level(meaning)
 
 
@@ -121,7 +121,7 @@ def _is_near(one: LatLonGrid, other: LatLonGrid) -> bool:
 def _odd_and_common(
     messages: MessageList, counts: _Counts, groups: Mapping[_Value, Sequence[int]]
 ) -> tuple[Message, Message]:
-    """The first message of the smallest and of the largest group, where a group lists meanings.
+    """Return the first message of the smallest and of the largest group.
 
     Of two groups of one size the one that comes first in the files is taken for the larger.
     """
@@ -189,12 +189,12 @@ class Cube:
     table: npt.NDArray[np.int32]
 
     def members(self, time: int, step: int, level: int) -> list[Message | None]:
-        """The messages of all members."""
+        """Return the messages of all members."""
         return [None if n < 0 else self.messages[n] for n in self.table[time, step, level].tolist()]
 
 
 def axes_of(messages: MessageList) -> Axes:
-    """The dates, steps and members that appear in any message, and their common grid.
+    """Return the dates, steps and members that appear in any message, and their common grid.
 
     Raises:
         FileError: messages do not agree in grid, units or levels.
@@ -210,7 +210,7 @@ def axes_of(messages: MessageList) -> Axes:
 
 
 def cubes_of(messages: MessageList, axes: Axes) -> dict[str, Cube]:
-    """The cube of each variable, by name.
+    """Return the cube of each variable, by name.
 
     Raises:
         FileError: two messages hold the same field.
@@ -273,7 +273,7 @@ def _given_twice(messages: MessageList, place: npt.NDArray[np.int64]) -> FileErr
 
 
 def _difference(first: Message, second: Message) -> str:
-    """What tells two messages of one field apart."""
+    """Describe the difference between two messages of one field."""
     told = [
         f"{label} {mine} and {theirs}"
         for label, mine, theirs in (
@@ -294,7 +294,7 @@ def _difference(first: Message, second: Message) -> str:
 def without_gaps(
     paths: Sequence[Path], cubes: dict[str, Cube], axes: Axes, missing: Missing
 ) -> tuple[dict[str, Cube], Axes]:
-    """Cubes and axes if nothing is missing, or without the dates that lack fields if skipped.
+    """Check for missing fields; remove the dates that lack fields if `missing` is "skip".
 
     Raises:
         MissingDataError: fields are missing, or all dates would be skipped; all gaps are listed.
@@ -325,7 +325,7 @@ def _remedy(cubes: dict[str, Cube], some_whole: bool) -> str:
 
 
 def _gaps(cubes: dict[str, Cube], axes: Axes) -> dict[Cell, list[str]]:
-    """The fields that lack at each (time, step, number)."""
+    """Return the missing fields at each (time, step, number)."""
     gaps: dict[Cell, list[str]] = defaultdict(list)
     for name, cube in cubes.items():
         labels = [f"{name} {level:g} hPa" for level in cube.levels] or [name]
@@ -336,7 +336,7 @@ def _gaps(cubes: dict[str, Cube], axes: Axes) -> dict[Cell, list[str]]:
 
 
 def _described(gaps: dict[Cell, list[str]], fields: int, members: int) -> list[str]:
-    """One line for each gap; a member, or a date, that lacks altogether takes one line."""
+    """Describe gaps, one per line; a member or date that is missing entirely takes one line."""
     by_date: dict[tuple[Any, int], list[tuple[int, str]]] = defaultdict(list)
     for cell in sorted(gaps, key=lambda cell: (cell.time, cell.step, cell.number)):
         names = gaps[cell]
@@ -407,7 +407,7 @@ class GribFields:
     def messages(
         self, variable: str, time_index: int, step_index: int, level_index: int = 0
     ) -> list[Message | None]:
-        """The messages of all members of one field, None where there is none.
+        """Return the messages of all members of one field, None where there is none.
 
         Args:
             variable: cfgrib's name.
@@ -418,7 +418,7 @@ class GribFields:
         return self._cube(variable).members(time_index, step_index, level_index)
 
     def attributes(self, variable: str) -> dict[str, Any]:
-        """CF attributes of a variable, and `levels_hpa` on pressure levels."""
+        """Return CF attributes of a variable, and `levels_hpa` on pressure levels."""
         cube = self._cube(variable)
         meaning = cube.messages.meanings[0]
         # A variable that the catalogue lacks needs its number to be written as GRIB again.
@@ -430,7 +430,7 @@ class GribFields:
         return attributes
 
     def coordinates(self) -> dict[str, Any]:
-        """The coordinates of all variables together, as xarray takes them."""
+        """Return the coordinates of all variables together, as xarray takes them."""
         coordinates: dict[str, Any] = {
             "time": self.times.astype("datetime64[ns]"),
             "step": ("step", np.array(self.steps), {"units": "h"}),
@@ -444,7 +444,7 @@ class GribFields:
         return coordinates
 
     def dataset(self) -> xr.Dataset:
-        """All fields, lazily decoded: a dask chunk for each date, step and level."""
+        """Return all fields, lazily decoded: a dask chunk for each date, step and level."""
         coordinates = self.coordinates()
         levels = coordinates["level"][1] if "level" in coordinates else []
         variables = {name: self._variable(name, levels) for name in self.variables}
@@ -470,7 +470,7 @@ class GribFields:
 
 
 def grib_dataset(paths: Sequence[Path], missing: Missing = "error") -> xr.Dataset:
-    """The fields of GRIB files, lazily decoded: a dask chunk for each date, step and level.
+    """Open GRIB files lazily: a dask chunk for each date, step and level.
 
     Args:
         paths: the files, in any order, with their messages in any order.
@@ -489,13 +489,13 @@ def grib_dataset(paths: Sequence[Path], missing: Missing = "error") -> xr.Datase
 
 
 def tidy_levels(levels: Sequence[float]) -> npt.NDArray[Any]:
-    """Levels as integers where all of them are whole hPa."""
+    """Return levels as integers where all of them are whole hPa."""
     array = np.array(levels)
     return array.astype(np.int64) if np.all(array == array.round()) else array
 
 
 def _lazy(cube: Cube, table: npt.NDArray[np.int32], grid: LatLonGrid) -> da.Array:
-    """Messages (..., number) as an array (..., number, rows, columns), chunked by `...`."""
+    """Build a lazy array (..., number, rows, columns) from messages, chunked by `...`."""
     outer, members = table.shape[:-1], table.shape[-1]
     chunks = (*((1,) * size for size in outer), (members,), (grid.rows,), (grid.columns,))
     paths = [str(path) for path in cube.messages.paths]

@@ -30,7 +30,7 @@ _KNOWN = (*FORECAST_DIMS, "valid_time")
 def tidy(
     dataset: xr.Dataset, names: Names, source: Path | str, *, optional_dimensions: bool = False
 ) -> xr.Dataset:
-    """The dataset in this package's names, order of dimensions and orientation.
+    """Convert a dataset to this package's names, order of dimensions and orientation.
 
     Rows run north to south, columns eastward: a round grid from the first column at or east of
     Greenwich, a regional one from its western edge, in [0, 360), or negative where it crosses 0.
@@ -66,7 +66,7 @@ def tidy(
 
 
 def _recognised(dataset: xr.Dataset, names: Names) -> xr.Dataset:
-    """The dataset with the well-known names of others replaced by ours."""
+    """Rename the well-known names of other packages to those of this package."""
     table = recognised_dimensions(dataset)
     level = {ours: theirs for theirs, ours in (names.dimensions | table).items()}.get("level", "")
     dataset = with_levels_in_hpa(dataset.rename(table), level)
@@ -106,7 +106,7 @@ def _rename(dataset: xr.Dataset, names: Names, source: Path | str, lenient: bool
 
 
 def _without(dataset: xr.Dataset, unwanted: Iterable[Hashable]) -> xr.Dataset:
-    """The dataset without some variables, and without the dimensions that they alone have.
+    """Drop variables, and the dimensions that they alone have.
 
     Truth in the file of the forecasts may have a time axis of its own, which both call `time`.
     """
@@ -121,7 +121,7 @@ def _held(dataset: xr.Dataset) -> set[str]:
 
 
 def _fields(dataset: xr.Dataset, names: Names, source: Path | str, option: str) -> xr.Dataset:
-    """The variables over latitude and longitude, with the coordinates that mean something."""
+    """Return the variables over latitude and longitude, with known coordinates."""
     dataset = dataset.set_coords([name for name in _KNOWN if name in dataset.data_vars])
     dataset = dataset.drop_vars([name for name in dataset.coords if name not in _KNOWN])
     remedy = f"Map the file's dimensions with {option} FILE"
@@ -154,7 +154,7 @@ def _fields(dataset: xr.Dataset, names: Names, source: Path | str, option: str) 
 def _with_all_dims(
     dataset: xr.Dataset, names: Names, source: Path | str, option: str
 ) -> xr.Dataset:
-    """The dataset with scalar coordinates as dimensions, numbered members, and steps as numbers."""
+    """Expand scalar coordinates to dimensions, number members, convert steps to numbers."""
     if "level" in dataset.coords and "level" not in dataset.dims:
         dataset = _on_its_level(dataset)
     for dim in ("time", "step", "number"):
@@ -184,7 +184,7 @@ def _calendar(dataset: xr.Dataset) -> str:
 
 
 def _on_its_level(dataset: xr.Dataset) -> xr.Dataset:
-    """The fields that are no surface fields on the one level that the dataset has."""
+    """Put fields that are not surface fields on the dataset's only level."""
     level = dataset["level"]
     bare = dataset.drop_vars("level")
     upper = [
@@ -210,7 +210,7 @@ def _check_axes(dataset: xr.Dataset, source: Path | str) -> None:
 
 
 def _oriented(dataset: xr.Dataset) -> xr.Dataset:
-    """Times rising, rows north to south, columns eastward; what is so already is left alone."""
+    """Sort times; orient rows north to south and columns eastward, if they are not."""
     if not dataset.indexes["time"].is_monotonic_increasing:
         dataset = dataset.sortby("time")
     if not dataset.indexes["latitude"].is_monotonic_decreasing:
@@ -227,7 +227,7 @@ def _oriented(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def eastward(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """The order of columns from west to east, and their longitudes in that order.
+    """Return the order of columns from west to east, and their longitudes in that order.
 
     Args:
         longitude: shape (W,), degrees east, in any order and counted from anywhere.
@@ -252,7 +252,7 @@ def eastward(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArr
 
 
 def as_truth(dataset: xr.Dataset) -> xr.Dataset:
-    """A dataset without the dimensions that truth has no use for (step, number), if of size 1.
+    """Drop the dimensions step and number, if of size 1, from a dataset of truth.
 
     Raises:
         ArgumentError: the dataset holds several members.

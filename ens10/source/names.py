@@ -52,7 +52,7 @@ class Names:
 
 
 def read_names(path: Path | str) -> Names:
-    """The mapping in a YAML file.
+    """Read the mapping in a YAML file.
 
     Raises:
         FileError: the file is missing, no YAML, or no mapping of names.
@@ -137,7 +137,7 @@ _WELL_KNOWN = {
 
 
 def recognised_dimensions(dataset: xr.Dataset) -> dict[str, str]:
-    """Well-known names of dimensions and scalar coordinates of the dataset, theirs to ours.
+    """Return known names of dimensions and scalar coordinates, theirs to ours.
 
     Each of ours is given once at most, and not if the dataset has it already.
     """
@@ -154,7 +154,7 @@ def recognised_dimensions(dataset: xr.Dataset) -> dict[str, str]:
 
 
 def why_no_grid(dataset: xr.Dataset) -> str | None:
-    """Why no mapping of names makes a grid of the dataset's fields; None where one may.
+    """Return why no mapping of names can give the fields a grid; None if one may.
 
     Args:
         dataset: with any names of dimensions.
@@ -177,7 +177,7 @@ def why_no_grid(dataset: xr.Dataset) -> str | None:
 
 
 def with_levels_in_hpa(dataset: xr.Dataset, named: str) -> xr.Dataset:
-    """The dataset with `level` in hPa, if it has levels.
+    """Return the dataset with `level` in hPa, if it has levels.
 
     Args:
         dataset: with our names of dimensions.
@@ -196,7 +196,7 @@ def with_levels_in_hpa(dataset: xr.Dataset, named: str) -> xr.Dataset:
 
 
 def recognised_variables(dataset: xr.Dataset) -> dict[str, str]:
-    """Variables of the dataset that are of the catalogue under another name, theirs to ours.
+    """Return catalogue variables under other names in the dataset, theirs to ours.
 
     In this order: paramId, CF standard name (with level or height), well-known name. What carries
     our name already is left so; where two variables fit equally well, neither is taken.
@@ -223,7 +223,7 @@ def recognised_variables(dataset: xr.Dataset) -> dict[str, str]:
 
 
 def _kind_fits(variable: Variable, field: xr.DataArray) -> bool:
-    """Fields of pressure levels have levels; the geopotential of the surface has not."""
+    """Return True if a field has levels exactly if its variable does."""
     if variable.kind == "sfc":
         return "level" not in field.dims
     return "level" in field.coords or "level" in field.dims
@@ -242,7 +242,7 @@ def _by_param(field: xr.DataArray) -> str | None:
 
 
 def _by_standard_name(field: xr.DataArray) -> str | None:
-    """By standard name, if just one variable of this name has the field's kind and height."""
+    """Find the variable by standard name, if unique for the field's kind and height."""
     standard = field.attrs.get("standard_name")
     methods = str(field.attrs.get("cell_methods", ""))
     if any(method in methods for method in _NO_INSTANT):
@@ -263,7 +263,7 @@ def _is_scalar(field: xr.DataArray, coordinate: str) -> bool:
 
 
 def _by_well_known_name(field: xr.DataArray) -> str | None:
-    """By the variable's name; its `long_name` often stays behind when other things are computed."""
+    """Find the variable by its name; `long_name` may be left over from other variables."""
     plain = re.sub(r"[^a-z0-9]+", "_", str(field.name).lower()).strip("_")
     for variable in VARIABLES.values():
         words = variable.long_name.lower().replace(" ", "_")

@@ -39,7 +39,7 @@ _STREAMING = (2**32 - 1, 2**64 - 1)  # number of records of a file that was not 
 
 
 def check_length(path: Path) -> None:
-    """Refuses a netCDF file that lacks its end; files of other formats pass.
+    """Reject a truncated netCDF file; files of other formats pass.
 
     Raises:
         DamagedFileError: bytes lack at the end, or the header itself is cut short.
@@ -56,7 +56,7 @@ def check_length(path: Path) -> None:
 
 
 def _wanted(file: BinaryIO) -> int | None:
-    """Bytes that the file should have, None where its format does not tell."""
+    """Return the bytes the file should have, None if its format does not say."""
     magic = file.read(8)
     if magic == _HDF5:
         return _end_of_hdf5(file)
@@ -93,28 +93,28 @@ class _Header:
         self._address = 4 if version == 1 else 8
 
     def number(self, width: int = 0) -> int:
-        """A big-endian number, of the width of counts unless told."""
+        """Read a big-endian number, by default as wide as counts."""
         return int.from_bytes(_exactly(self._file, width or self._wide), "big")
 
     def address(self) -> int:
-        """Where a variable begins."""
+        """Read the offset of a variable."""
         return self.number(self._address)
 
     def skip(self, size: int) -> None:
-        """Passes over bytes that are filled up to four."""
+        """Skip bytes that are padded to a multiple of four."""
         self._file.seek(-(-size // 4) * 4, io.SEEK_CUR)
 
     def name(self) -> None:
-        """Passes over a name."""
+        """Skip a name."""
         self.skip(self.number())
 
     def count(self) -> int:
-        """Elements of the list that begins here."""
+        """Read the number of elements of the list that begins here."""
         self.number(4)  # its tag
         return self.number()
 
     def attributes(self) -> None:
-        """Passes over a list of attributes."""
+        """Skip a list of attributes."""
         for _ in range(self.count()):
             self.name()
             size = _SIZES[self.number(4)]
@@ -164,7 +164,7 @@ _TOLERANCE_DEGREES = 1e-3
 def combined(
     parts: Sequence[xr.Dataset], sources: Sequence[Path], missing: Missing, whole: Path
 ) -> xr.Dataset:
-    """The parts as one dataset.
+    """Combine the parts to one dataset.
 
     Args:
         parts: in the layout of `ens10.source.layout.tidy`.
@@ -193,7 +193,7 @@ def combined(
 
 
 def _on_one_grid(parts: Sequence[xr.Dataset], sources: Sequence[Path]) -> list[xr.Dataset]:
-    """The parts with the very coordinates of the first, which others may hold rounded."""
+    """Give all parts exactly the coordinates of the first, which others may hold rounded."""
     first = parts[0]
     aligned = []
     for part, source in zip(parts, sources, strict=True):
@@ -211,7 +211,7 @@ def _on_one_grid(parts: Sequence[xr.Dataset], sources: Sequence[Path]) -> list[x
 
 
 def _own_levels(field: xr.DataArray) -> xr.DataArray:
-    """The field on the levels that it has, which may be fewer than those of its file."""
+    """Return the field on its own levels, which may be fewer than those of its file."""
     levels = field.attrs.get("levels_hpa")
     if levels is None or "level" not in field.dims:
         return field
@@ -222,7 +222,7 @@ def _own_levels(field: xr.DataArray) -> xr.DataArray:
 
 
 def _refuse_twice(name: str, held: Sequence[tuple[Path, xr.DataArray]]) -> None:
-    """Refuses a variable that two parts hold for the same time, step, level and member."""
+    """Reject a variable that two parts hold for the same time, step, level and member."""
     by_time: dict[Any, list[int]] = defaultdict(list)
     for n, (_, field) in enumerate(held):
         for time in field["time"].to_numpy() if "time" in field.dims else (None,):
@@ -258,7 +258,7 @@ def _compared(first: xr.DataArray, second: xr.DataArray) -> str:
 
 
 def _joined(name: str, fields: list[xr.DataArray], missing: Missing, whole: Path) -> xr.DataArray:
-    """One variable from its pieces, laid side by side along one dimension after the other."""
+    """Concatenate the pieces of one variable along one dimension after the other."""
     for dim in reversed(_STACKED):
         alike: dict[Any, list[xr.DataArray]] = defaultdict(list)
         for field in fields:
@@ -287,7 +287,7 @@ def _laid_along(dim: str, fields: list[xr.DataArray]) -> xr.DataArray:
 
 
 def _merged(fields: Sequence[xr.DataArray], missing: Missing, whole: Path) -> xr.Dataset:
-    """The variables side by side, each with NaN at the levels that only others have."""
+    """Merge variables, each with NaN at levels that only others have."""
     levels = _union(field["level"].to_numpy() for field in fields if "level" in field.dims)
     spread = [_on_levels(field, levels) for field in fields]
     for dim in ("time", "step", "number"):
@@ -342,7 +342,7 @@ def open_source(
     *,
     optional_dimensions: bool = False,
 ) -> xr.Dataset:
-    """A file, folder or Zarr store as one lazy dataset.
+    """Open a file, folder or Zarr store as one lazy dataset.
 
     Args:
         path: a GRIB or netCDF file, a folder of such files (not searched in depth), or a Zarr
@@ -375,12 +375,12 @@ def open_source(
 
 
 def is_zarr(path: Path) -> bool:
-    """Whether a folder is a Zarr store."""
+    """Return True if a folder is a Zarr store."""
     return any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zmetadata"))
 
 
 def _parts(files: list[Path], names: Names, missing: Missing) -> list[tuple[Path, xr.Dataset]]:
-    """All GRIB files as one dataset, and each netCDF file as one."""
+    """Open all GRIB files as one dataset, and each netCDF file as one."""
     gribs = [file for file in files if is_grib(file)]
     parts = [(file, _netcdf_file(file, names)) for file in files if file not in set(gribs)]
     if gribs:
@@ -396,7 +396,7 @@ def _one(
     path: Path,
     optional_dimensions: bool,
 ) -> xr.Dataset:
-    """The parts as one dataset; not each of them need hold all that is named."""
+    """Combine the parts; a mapped name must be in at least one of them."""
     held = {str(name) for _, part in parts for name in (*part.variables, *part.dims)}
     needed = {**names.variables, **names.truth, **({} if optional_dimensions else names.dimensions)}
     lacking = [name for name in needed if name not in held]
@@ -418,7 +418,7 @@ def _one(
 
 
 def _names_of(part: xr.Dataset, names: Names) -> Names:
-    """The names without those of things that the part does not hold."""
+    """Return the mapping without names that the part does not hold."""
     held = {str(name) for name in (*part.variables, *part.dims)}
     return replace(
         names,
@@ -429,7 +429,7 @@ def _names_of(part: xr.Dataset, names: Names) -> Names:
 
 
 def _zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
-    """A store, by dask chunks, or by xarray's own lazy arrays.
+    """Open a Zarr store, by dask chunks or by xarray's own lazy arrays.
 
     The latter cost nothing where a few of very many chunks are wanted: hourly truth of all years,
     where dask would list each chunk first.
@@ -456,7 +456,7 @@ def _zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
 
 
 def _filled(dataset: xr.Dataset) -> xr.Dataset:
-    """The dataset up to where it is filled: the time axis of ARCO-ERA5 runs to the year 2050."""
+    """Cut the time axis where the data end: that of ARCO-ERA5 runs to the year 2050."""
     first, last = (dataset.attrs.get(f"valid_time_{end}") for end in ("start", "stop"))
     if first is None or last is None or "time" not in dataset.indexes:
         return dataset
@@ -464,7 +464,7 @@ def _filled(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def files_in(path: Path) -> list[Path]:
-    """A file, or those of a folder that may hold data, sorted; none if there is nothing.
+    """Return a file, or the sorted data files of a folder; none if there is nothing.
 
     Raises:
         FileError: one of them is a download that is not complete, it is a pipe or a device, or a
@@ -499,7 +499,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def check_whole(file: Path) -> None:
-    """Refuse a download that is not complete.
+    """Reject a download that is not complete.
 
     Raises:
         FileError: the file grows, or was left behind, beside a note of what it is part of.
@@ -518,7 +518,7 @@ def _is_netcdf(path: Path) -> bool:
 
 
 def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
-    """One file by its own chunks, or by date where a variable would be read in one piece."""
+    """Open one file by its own chunks, or by date if a variable would be one chunk."""
 
     def opened(chunks: dict[Any, int], without: list[Any]) -> xr.Dataset:
         return times.opened(

@@ -18,7 +18,7 @@ _TOLERANCE_HPA = 1e-6
 def wanted_fields(
     forecasts: xr.Dataset, truth: xr.Dataset, source: str, variables: Sequence[str] | None
 ) -> xr.Dataset:
-    """The truth's variables that the forecasts hold too, on the levels that both have.
+    """Return the truth's variables and levels that the forecasts have too.
 
     Args:
         forecasts: in this package's layout.
@@ -70,7 +70,7 @@ def _names(
 
 
 def _is_of_the_surface(truth: xr.DataArray, forecast: xr.DataArray) -> bool:
-    """The geopotential of the ground is no truth for that of pressure levels."""
+    """Return True for a geopotential of the ground, which is not truth for pressure levels."""
     upper = "level" in forecast.dims and "level" not in truth.dims
     return upper and truth.attrs.get("GRIB_typeOfLevel") == "surface"
 
@@ -104,7 +104,7 @@ def _on_common_levels(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> 
 def _own_levels(
     truth: xr.Dataset, forecasts: xr.Dataset, name: Hashable, source: str
 ) -> list[float]:
-    """The levels that a variable has in both, where it need not have all; else an empty list."""
+    """Return the levels that a variable has in both if it lacks some; else an empty list."""
     sides = [
         side[name] for side in (truth, forecasts) if name in side and "level" in side[name].dims
     ]
@@ -139,7 +139,7 @@ def pair_truth(
     missing: Literal["error", "nan", "skip"] = "error",
     variables: Sequence[str] | None = None,
 ) -> xr.Dataset:
-    """The truth at the forecasts' valid dates, grid points and levels.
+    """Return the truth at the forecasts' valid dates, grid points and levels.
 
     Nothing is read but coordinates: fields stay lazy, in the catalogue's units, and of those that
     are not asked for nothing is ever touched.
@@ -175,7 +175,7 @@ def pair_truth(
 
 
 def on_grid(truth: xr.Dataset, forecasts: xr.Dataset) -> xr.Dataset:
-    """The truth at the forecasts' grid points, which must be among its own."""
+    """Return the truth at the forecasts' grid points, which must be among its own."""
     picked = truth.isel(_grid_picks(truth, forecasts))
     return picked.assign_coords({dim: forecasts[dim] for dim in _GRID})
 
@@ -183,7 +183,7 @@ def on_grid(truth: xr.Dataset, forecasts: xr.Dataset) -> xr.Dataset:
 def _grid_picks(
     truth: xr.Dataset, forecasts: xr.Dataset
 ) -> dict[str, slice | npt.NDArray[np.int64]]:
-    """Rows and columns of the truth that are the forecasts' grid points."""
+    """Return rows and columns of the truth that are the forecasts' grid points."""
     picks: dict[str, slice | npt.NDArray[np.int64]] = {}
     for dim, period in (("latitude", None), ("longitude", 360.0)):
         wanted, held = forecasts[dim].to_numpy(), truth[dim].to_numpy()
@@ -203,7 +203,7 @@ def _grid_picks(
 
 
 def _as_slice(index: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
-    """Every n-th as a slice, which files read much faster than a list of places."""
+    """Return regular indices as a slice, which files read much faster than a list."""
     apart = np.unique(np.diff(index))
     if apart.size != 1 or apart[0] <= 0:
         return index
@@ -211,7 +211,7 @@ def _as_slice(index: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
 
 
 def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64]:
-    """Where the truth of each valid time (time, step) is, -1 where it is not.
+    """Return the index of the truth of each valid time (time, step), -1 for none.
 
     Truth over (time, step) counts as one sequence, row by row. Where it holds the forecast's own
     start and step, that field is taken rather than another one of the same valid time.
@@ -231,7 +231,7 @@ def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64
 
 
 def _dates(truth: xr.Dataset) -> xr.DataArray:
-    """When the truth's fields are valid, over (time,) or (time, step)."""
+    """Return the valid times of the truth's fields, over (time,) or (time, step)."""
     return truth["valid_time" if "valid_time" in truth.coords else "time"]
 
 
@@ -240,7 +240,7 @@ def _seconds(when: xr.DataArray) -> npt.NDArray[np.int64]:
 
 
 def _steps_meant(found: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Indices of the steps that the truth is meant for; all if it has nothing for any."""
+    """Return the indices of steps that the truth covers; all if it covers none."""
     share = found.mean(axis=0)
     return np.flatnonzero(share >= min(_MEANT, share.max()))
 
@@ -252,7 +252,7 @@ def _times(
     steps: npt.NDArray[np.int64],
     missing: Literal["error", "nan", "skip"],
 ) -> npt.NDArray[np.int64]:
-    """Indices of the start dates to keep."""
+    """Return indices of the start dates to keep."""
     whole = found[:, steps].all(axis=1)
     if whole.all() or (missing == "nan" and found.any()):
         return np.arange(len(found))
@@ -283,7 +283,7 @@ def _times(
 
 
 def _take(truth: xr.Dataset, position: npt.NDArray[np.int64]) -> xr.Dataset:
-    """The truth at positions (time, step) of its sequence, NaN at -1.
+    """Return the truth at positions (time, step) of its sequence, NaN at -1.
 
     Step by step, so that each is taken in the order of the file.
     """
@@ -305,14 +305,14 @@ def _take(truth: xr.Dataset, position: npt.NDArray[np.int64]) -> xr.Dataset:
 
 
 def _by_date(field: xr.DataArray) -> xr.DataArray:
-    """A field that is not in memory by dask chunks of one date; what is held stays as it is."""
+    """Chunk a lazy field by date; a field in memory is unchanged."""
     if field.variable._in_memory:  # public interfaces tell it of dask arrays alone
         return field
     return field.chunk({"time": 1})
 
 
 def _finished(taken: xr.Dataset, source: str) -> xr.Dataset:
-    """In the catalogue's units, our order of dimensions, and float32."""
+    """Convert to the catalogue's units, this package's order of dimensions, and float32."""
     fields = taken.data_vars
     converted = taken.assign(
         {name: in_catalogue_units(fields[name], source, TRUTH_OPTION) for name in fields}

@@ -27,7 +27,7 @@ Decoding = bool | Mapping[str, bool]
 
 
 def reference_date(units: object) -> np.datetime64 | None:
-    """The date that units such as "months since 1960-01-01" count from; None for other units."""
+    """Return the reference date of units "months since ..."; None for other units."""
     found = _MONTHS_SINCE.fullmatch(str(units))
     if found is None:
         return None
@@ -89,7 +89,7 @@ def _unreadable(
 
 
 def with_month_times(dataset: xr.Dataset) -> xr.Dataset:
-    """The dataset with numbers in "months since" a date as dates.
+    """Convert numbers in "months since" a date to dates.
 
     Args:
         dataset: with times as in the file, where they are in months; NaN becomes NaT.
@@ -115,7 +115,7 @@ _UNSAID = ("", "1", "unitless", "unknown", "none")
 
 
 def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
-    """The dataset with the coordinate `valid_time`, over (time, step) or (time,)."""
+    """Add the coordinate `valid_time`, over (time, step) or (time,)."""
     dims = [d for d in ("time", "step") if d in dataset.dims]
     if "valid_time" in dataset.coords:
         valid = dataset["valid_time"].to_numpy()
@@ -147,7 +147,7 @@ def _units(dataset: xr.Dataset, names: Names) -> str:
 
 
 def with_step_numbers(dataset: xr.Dataset, names: Names, source: Path | str) -> xr.Dataset:
-    """The dataset with `step` in hours or in months, integers where all are whole.
+    """Convert `step` to hours or months, integers if all are whole.
 
     Args:
         dataset: with the coordinate `step`: durations, or numbers in hours, days or months.
@@ -193,7 +193,7 @@ def _valid_times(
 
 
 def after_months(start: npt.NDArray[Any], months: npt.ArrayLike) -> npt.NDArray[np.datetime64]:
-    """The dates that lie some months of the calendar after others.
+    """Return the dates some calendar months after others.
 
     Whole months keep day and hour, the day at most the month's last: 31 January + 1 is 28 or 29
     February. A fraction lies between its two whole months in proportion to the days between them,
@@ -206,6 +206,12 @@ def after_months(start: npt.NDArray[Any], months: npt.ArrayLike) -> npt.NDArray[
 
     Returns:
         Dates to the second.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.source.times import after_months
+        >>> str(after_months(np.array("2001-01-31", "M8[s]"), 1))
+        '2001-02-28T00:00:00'
     """
     start = start.astype("datetime64[s]")
     whole = np.floor(months)

@@ -40,7 +40,7 @@ _GUESSES = (
 
 
 def check_range(name: str, minimum: float, maximum: float, where: str) -> None:
-    """Refuses values that a variable cannot have in its units.
+    """Reject values that a variable cannot have in its units.
 
     Args:
         name: the variable, by this package's name; variables that the catalogue lacks pass.
@@ -65,7 +65,7 @@ def check_range(name: str, minimum: float, maximum: float, where: str) -> None:
 
 
 def _explained(variable: Variable, minimum: float, maximum: float, reason: str) -> tuple[str, str]:
-    """The reason with what the values look like, and the remedy."""
+    """Explain impossible values: return the reason and the remedy."""
     mark = next((value for value in (minimum, maximum) if _is_mark(value)), None)
     if mark is not None:
         return f"{reason}; {mark:g} looks like a missing value", "Mark it as missing in the file"
@@ -159,7 +159,7 @@ _CONVERSIONS: dict[str, dict[str, tuple[float, float]]] = {
 
 
 def unit_of(text: str) -> str:
-    """One spelling for all spellings of a unit, such as 'm2 s-2' for 'm**2 s**-2' and 'J/kg'.
+    """Normalise the spelling of a unit: 'm2 s-2' for 'm**2 s**-2' and 'J/kg'.
 
     Args:
         text: units as a file gives them.
@@ -167,6 +167,11 @@ def unit_of(text: str) -> str:
     Returns:
         Base units in alphabetical order with their exponents; "" for numbers without unit; the
         text itself where it is no product of units.
+
+    Examples:
+        >>> from ens10.source.units import unit_of
+        >>> unit_of("J/kg"), unit_of("m**2 s**-2")
+        ('m2 s-2', 'm2 s-2')
     """
     if text.replace(" ", "") in _NO_UNIT:
         return ""
@@ -186,7 +191,7 @@ def unit_of(text: str) -> str:
 def in_catalogue_units(
     field: xr.DataArray, source: Path | str, option: str = "--names"
 ) -> xr.DataArray:
-    """A field in the units of the catalogue, converted (lazily, if it is lazy) where they differ.
+    """Convert a field to the units of the catalogue, lazily if it is lazy.
 
     Args:
         field: a variable by this package's name. One that the catalogue lacks, or that does not
@@ -226,6 +231,6 @@ def in_catalogue_units(
 
 
 def _is_geopotential_height(field: xr.DataArray) -> bool:
-    """Geometric heights are in metres too, and other numbers: 5 m apart at 500 hPa."""
+    """Return True for geopotential height, not geometric height (5 m apart at 500 hPa)."""
     words = f"{field.attrs.get('standard_name', '')} {field.attrs.get('long_name', '')}"
     return "geopotential" in words.lower()

@@ -35,7 +35,7 @@ _BESIDE = 1 << 16  # bytes from which a chunk is checked in a thread of its own
 
 
 def open_strictly(store: Path | str, record: Record | None = None) -> zarr.Group:
-    """A store's hierarchy as zarr has it, without consolidated metadata, read strictly.
+    """Open a store's hierarchy with zarr, strictly and without consolidated metadata.
 
     Args:
         store: path or URL; one of a format before `STRICT_SINCE` is read as zarr does it.
@@ -118,7 +118,7 @@ class StrictStore(WrapperStore[Store]):
         return prototype.buffer.from_bytes(plain_frame(whole)) if form.compressed else value
 
     def _compare(self, key: str, content: npt.NDArray[np.uint8]) -> None:
-        """Compares a file that is read for the first time with the manifest, if it lists it."""
+        """Compare a file with the manifest, if it lists it, when it is first read."""
         if self._record is None or key in self._compared:
             return
         sums = self._record.row(key)
@@ -137,7 +137,7 @@ class StrictStore(WrapperStore[Store]):
         return type(self)(store, self.path, self._record)
 
     def __dask_tokenize__(self) -> Any:
-        """Stores of one path are one to dask."""
+        """Return a token for dask: equal for stores of one path."""
         return type(self).__name__, self.path
 
 
@@ -146,7 +146,7 @@ def _bytes_of(value: Buffer) -> npt.NDArray[np.uint8]:
 
 
 def _array_of(key: str) -> str | None:
-    """The array that a chunk belongs to, None where the key is no chunk's."""
+    """Return the array of a chunk's key, None for other keys."""
     found = _CHUNK_KEY.fullmatch(key)
     return found[1] if found else None
 
@@ -215,7 +215,7 @@ class CheckedStore(WrapperStore[Store]):
         return type(self)(store, self.root, self._rows, self._remedy)
 
     def __dask_tokenize__(self) -> Any:
-        """A store that was replaced is another one to dask."""
+        """Return a token for dask: a replaced store has another one."""
         return type(self).__name__, str(self.root), self._folder.st_ino, self._folder.st_mtime_ns
 
 

@@ -57,7 +57,7 @@ class Form:
 
     @classmethod
     def read(cls, metadata: bytes | str) -> Self:
-        """The form that a `zarr.json` describes.
+        """Parse the form that a `zarr.json` describes.
 
         Raises:
             ValueError: it describes no array.
@@ -80,7 +80,7 @@ class Form:
 
     @property
     def is_field(self) -> bool:
-        """Whether the chunks hold fields over the grid, as float32."""
+        """True if the chunks hold fields over the grid, as float32."""
         return self.dims[-2:] == ("latitude", "longitude") and self.dtype == "float32"
 
     @property
@@ -89,7 +89,7 @@ class Form:
         return prod(self.chunk) * np.dtype(self.dtype).itemsize
 
     def places(self) -> Iterator[tuple[int, ...]]:
-        """The position of every chunk, in the array's order."""
+        """Yield the position of every chunk, in the array's order."""
         counts = (-(-size // part) for size, part in zip(self.shape, self.chunk, strict=True))
         return product(*map(range, counts))
 
@@ -101,7 +101,7 @@ class Form:
 
 
 def check(chunk: Buffer, form: Form, key: str = "") -> Buffer:
-    """The bytes of a chunk, unpacked if they were compressed.
+    """Check a chunk, and return its bytes, decompressed if needed.
 
     Args:
         chunk: as it lies in the store.
@@ -121,13 +121,13 @@ def check(chunk: Buffer, form: Form, key: str = "") -> Buffer:
 
 
 def plain_frame(chunk: Buffer) -> bytes:
-    """Buffer that were unpacked as an lz4 frame again, one whose unpacking is a mere copy."""
+    """Wrap bytes in an lz4 frame whose decompression is a mere copy."""
     frame: bytes = compress(chunk, b"lz4", 0, 0)
     return frame
 
 
 def _within(frame: Buffer, form: Form, key: str) -> Buffer:
-    """The values in an lz4 frame, checked."""
+    """Decompress and check the values of an lz4 frame."""
     packed = form.codec == "packed16"
     most = most_bytes(*form.field_shape) if packed else form.plain_size
     chunk = inflate(frame, most, lambda size: np.empty(size, np.uint8))
@@ -153,7 +153,7 @@ def _check_values(chunk: Buffer, form: Form, key: str) -> None:
 
 Place = tuple[int, ...]
 Field = npt.NDArray[np.float32]
-Move = Callable[[int, Field, Field], None]  # of a field's number, from one place to another
+Move = Callable[[int, Field, Field], None]  # called with a field's index, values, destination
 MEND = "Mend the store with `ens10 verify STORE --repair`"
 _FLOAT_BYTES = 4
 _FIELD_DIMS = ("number", "channel")
@@ -180,7 +180,7 @@ class Reader(Protocol):
         rows: slice = slice(None),
         move: Move | None = None,
     ) -> int:
-        """Reads fields of one chunk.
+        """Read fields of one chunk into `out`.
 
         Args:
             place: the chunk's position along the array's outer dimensions.
@@ -202,7 +202,7 @@ class Reader(Protocol):
 
 
 def open_reader(store: Path | str, name: str, record: Record | None = None) -> Reader:
-    """A reader of one array, such as "sfc/t2m"; of a local store without zarr.
+    """Open the reader of one array, such as "sfc/t2m"; of a local store without zarr.
 
     Args:
         store: path or URL.
@@ -255,7 +255,7 @@ class ChunkReader:
         self._compared = np.zeros((self._states.size, self.fields), np.bool_)
 
     def path_of(self, place: Place) -> Path:
-        """The file of the chunk at a place along the outer dimensions."""
+        """Return the file of the chunk at a position along the outer dimensions."""
         return self.folder.joinpath("c", *self._parts(place))
 
     def _parts(self, place: Place) -> list[str]:
@@ -269,7 +269,7 @@ class ChunkReader:
         rows: slice = slice(None),
         move: Move | None = None,
     ) -> int:
-        """Reads fields of one chunk; see `Reader`."""
+        """Read fields of one chunk; arguments and errors are those of `Reader.read_into`."""
         path = self.path_of(place)
         first, last, _ = rows.indices(self.rows)
         wanted = range(self.fields) if fields is None else fields
@@ -297,7 +297,7 @@ class ChunkReader:
     def _compare(
         self, sums: ArraySums, source: FileBytes, place: Place, wanted: Sequence[int]
     ) -> None:
-        """Compares a chunk with the manifest, unless it was compared and is as it was then.
+        """Compare a chunk with the manifest when it is first read or its file has changed.
 
         Threads may do it at once: the one that ends last writes what the other one wrote.
         """
@@ -367,7 +367,7 @@ class ChunkReader:
         return MemoryBytes(chunk)
 
     def _check(self, place: Place, out: Any, fields: Sequence[int], rows: int) -> None:
-        """Refuses what would be read in part, or into nowhere."""
+        """Reject a buffer, position or fields that do not fit the array."""
         shape = (len(fields), rows, self.columns)
         if out.shape != shape or out.dtype != np.float32 or not out[:1].flags.c_contiguous:
             reason = f"expected float32 of shape {shape}, each field contiguous"
@@ -378,7 +378,7 @@ class ChunkReader:
             raise ArgumentError("fields", f"{[*fields]} of {self.fields}")
 
     def _scratch(self, name: str) -> Any:
-        """A function that gives a kept buffer of this thread, of at least the size asked for."""
+        """Return a function that returns this thread's reusable buffer of at least a size."""
 
         def buffer(size: int) -> Buffer:
             held: Buffer | None = getattr(self._kept, name, None)
@@ -411,7 +411,7 @@ class _ZarrReader:
         rows: slice = slice(None),
         move: Move | None = None,
     ) -> int:
-        """Reads fields of one chunk; see `Reader`."""
+        """Read fields of one chunk; arguments and errors are those of `Reader.read_into`."""
         chunk = np.asarray(self._array[place]).reshape(self.fields, self.rows, self.columns)
         wanted = (chunk if fields is None else chunk[list(fields)])[:, rows]
         for n, (values, target) in enumerate(zip(wanted, out, strict=True)):
@@ -420,7 +420,7 @@ class _ZarrReader:
 
 
 def _compare_metadata(content: bytes, folder: Path, name: str, record: Record | None) -> None:
-    """Refuses an array's metadata that differ from the manifest."""
+    """Reject metadata of an array that differ from the manifest."""
     if record is None:
         return
     try:
@@ -434,7 +434,7 @@ def _copy(_: int, values: Field, out: Field) -> None:
 
 
 def _outer(folder: Path | str, shape: Place, chunk: Place, dims: Sequence[str]) -> int:
-    """Number of dimensions along which a chunk is one place; the two or three others are whole."""
+    """Return the number of outer dimensions, along which a chunk is one position."""
     outer = len(shape) - (3 if dims[-3:-2] and dims[-3] in _FIELD_DIMS else 2)
     if outer < 0 or chunk != (*(1,) * outer, *shape[outer:]):
         raise FileError(folder, f"chunks of {chunk} in an array of {shape}", "Prepare it anew")
@@ -442,7 +442,7 @@ def _outer(folder: Path | str, shape: Place, chunk: Place, dims: Sequence[str]) 
 
 
 def _runs(fields: Sequence[int]) -> list[tuple[int, int]]:
-    """Positions (first, past the last) of runs of fields that follow each other."""
+    """Return runs (first, past the last) of consecutive fields."""
     breaks = [n for n in range(1, len(fields)) if fields[n] != fields[n - 1] + 1]
     edges = [0, *breaks, len(fields)]
     return [run for run in pairwise(edges) if run[0] < run[1]]

@@ -43,7 +43,7 @@ class MappedFile:
             self._bytes = np.frombuffer(held, np.uint8)
 
     def part(self, begin: int, size: int) -> npt.NDArray[np.uint8] | None:
-        """Bytes of the file, read-only, all of them in memory; None where that is not possible."""
+        """Return bytes of the file, read-only and in memory; None if that is not possible."""
         if self._bytes is None or begin + size > self._bytes.size:
             return None
         first = begin - begin % mmap.PAGESIZE
@@ -61,7 +61,7 @@ class Maps:
         self._lock = threading.Lock()
 
     def of(self, file: int, about: os.stat_result) -> MappedFile:
-        """The map of an open file.
+        """Return the memory map of an open file.
 
         Args:
             file: descriptor.
@@ -81,7 +81,7 @@ class Maps:
 
 @functools.cache
 def _madvise() -> Any:
-    """The system's function; called through ctypes, which releases the interpreter lock."""
+    """Return the system's madvise; through ctypes, which releases the interpreter lock."""
     if sys.platform != "linux":
         return None
     function = ctypes.CDLL(None).madvise
@@ -114,7 +114,7 @@ class FileBytes:
         return hash((about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
 
     def read(self, begin: int, size: int, into: Any) -> Buffer:
-        """Bytes of the file, in an array given, or made by `into` if they are not memory yet."""
+        """Read bytes into an array, or one made by `into` if they are not in memory yet."""
         if self._maps is not None and callable(into) and size >= _WORTH_MAPPING:
             part = self._maps.of(self._file, self._about).part(begin, size)
             if part is not None:
@@ -137,7 +137,7 @@ class MemoryBytes:
         self._chunk, self.size = chunk, chunk.size
 
     def read(self, begin: int, size: int, into: Any) -> Buffer:  # noqa: ARG002
-        """A part of the bytes, without a copy."""
+        """Return a part of the bytes, without a copy."""
         if begin + size > self.size:
             raise DamagedChunkError(self.size, f"the chunk lacks {begin + size - self.size} bytes")
         return self._chunk[begin : begin + size]

@@ -74,7 +74,7 @@ class FileSums(NamedTuple):
 
 
 def field_checksums(fields: npt.NDArray[Any]) -> str:
-    """The crc32c of each field as eight hexadecimal digits, for the manifest.
+    """Return the crc32c of each field as eight hexadecimal digits, for the manifest.
 
     Args:
         fields: shape (fields, ...), contiguous.
@@ -141,14 +141,14 @@ class ArraySums:
     fields: dict[int, npt.NDArray[np.uint32]]
 
     def at(self, chunk: int) -> FileSums | None:
-        """The checksums of a chunk, None if it is not listed."""
+        """Return the checksums of a chunk, None if it is not listed."""
         size = int(self.sizes[chunk])
         if size < 0:
             return None
         return FileSums(size, int(self.crcs[chunk]), self.fields.get(chunk, _NONE))
 
     def number(self, place: Place) -> int:
-        """The number of the chunk at a place."""
+        """Return the number of the chunk at a place."""
         number = 0
         for position, size in zip(place, self.outer, strict=True):
             number = number * size + position
@@ -167,13 +167,13 @@ class Record:
         self._opened, self._rest = opened, rest
 
     def blocks(self) -> Iterator[bytes]:
-        """The text, some megabytes of whole lines at a time."""
+        """Yield the text, some megabytes of whole lines at a time."""
         with self._opened() as file:
             while block := file.read(_BLOCK) + file.readline():
                 yield block
 
     def row(self, key: str) -> FileSums | None:
-        """The checksums of one file, None if the manifest does not list it."""
+        """Return the checksums of one file, None if the manifest does not list it."""
         if key in self._rest:
             return self._rest[key]
         begin = f'["{key}",'.encode()
@@ -184,7 +184,7 @@ class Record:
         return None
 
     def array(self, name: str, outer: Place) -> ArraySums:
-        """The checksums of all chunks of an array.
+        """Return the checksums of all chunks of an array.
 
         Args:
             name: such as "truth/t2m".
@@ -214,7 +214,7 @@ class Record:
 
 
 def open_record(store: Path | str) -> Record | None:
-    """The manifest of a store, or its copy if the manifest itself is damaged or missing.
+    """Open the manifest of a store, or its copy if the manifest is damaged or missing.
 
     Returns:
         None, and a warning in the log, for a store that has neither.
@@ -235,7 +235,7 @@ def open_record(store: Path | str) -> Record | None:
 
 
 def _text(store: Path | str, name: str) -> Callable[[], BinaryIO] | None:
-    """What opens the text of a manifest; None if there is none."""
+    """Return a function that opens the text of a manifest; None if there is none."""
     if is_url(store):
         root: Any = zarr.open_group(for_zarr(store), mode="r", use_consolidated=False)
         array = name.partition("/c/")[0]
@@ -252,7 +252,7 @@ def _text(store: Path | str, name: str) -> Callable[[], BinaryIO] | None:
 
 
 def _checked_rest(opened: Callable[[], BinaryIO]) -> dict[str, FileSums] | None:
-    """The last unit's rows of a manifest; None if it does not match its own checksum."""
+    """Return the rows of a manifest's last unit; None if its own checksum differs."""
     crc, rest = 0, b""
     with opened() as file:
         while line := file.readline():
@@ -304,11 +304,11 @@ class Manifest:
     units: dict[str, list[Row]]
 
     def rows(self) -> Iterator[tuple[str, Row]]:
-        """Unit and row of every file."""
+        """Return unit and row of every file."""
         return ((unit, row) for unit, rows in self.units.items() for row in rows)
 
     def paths(self) -> set[str]:
-        """Paths of all files, relative to the store."""
+        """Return paths of all files, relative to the store."""
         return {row[0] for _, row in self.rows()}
 
 
@@ -332,7 +332,7 @@ def assembled(
     known: Sequence[Row],
     new: Sequence[str],
 ) -> npt.NDArray[np.uint8]:
-    """The manifest's text; the store's metadata are made to tell its length.
+    """Return the manifest's text, after recording its length in the store's metadata.
 
     Args:
         root: the store.
@@ -358,7 +358,7 @@ def assembled(
 
 
 def describe(root: Path, length: int, copied: bool = True) -> None:
-    """Creates the arrays whose only chunks are the manifest and its copy.
+    """Create the arrays whose only chunks are the manifest and its copy.
 
     Args:
         root: the store.
@@ -375,7 +375,7 @@ def describe(root: Path, length: int, copied: bool = True) -> None:
 
 
 def encoded(value: Any) -> bytes:
-    """JSON without spaces."""
+    """Encode as JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -385,7 +385,7 @@ def _row(root: Path, path: str) -> Row:
 
 
 def files_of(root: Path, but: Container[str] = ()) -> list[str]:
-    """All files of a store but the manifest and its copy, relative to it, sorted.
+    """Return all files of a store but manifest and copy, relative to it, sorted.
 
     Args:
         root: the store.
@@ -460,7 +460,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _either(store: Path, read: Callable[[Path], _T], remedy: str = _REMEDY) -> _T:
-    """What is read from the manifest, or from its copy if the manifest cannot be read."""
+    """Read from the manifest, or from its copy if the manifest cannot be read."""
     try:
         return read(store / NAME)
     except FileNotFoundError:
@@ -514,7 +514,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _checked_plan(plan: Any) -> dict[str, Any]:
-    """A plan that has the keys that are read from it.
+    """Check that a plan has the required keys, and return it.
 
     Raises:
         ValueError: it has not, or it names a source outside the folders that are searched.
@@ -532,7 +532,7 @@ def _checked_plan(plan: Any) -> dict[str, Any]:
 
 
 def _checked_units(units: Any) -> dict[str, list[Row]]:
-    """Units whose rows name files inside the store.
+    """Check that units name only files inside the store, and return them.
 
     Raises:
         ValueError: a row has another form, or a path leads out of the store.

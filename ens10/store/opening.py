@@ -24,7 +24,7 @@ StoreKind = Literal["sfc", "pl", "truth", "statistics", "climate"]
 
 
 def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Dataset:
-    """One part of a store, lazily.
+    """Open one part of a store as a lazy dataset.
 
     Args:
         path: a folder that `ens10 prepare` wrote, or a URL of one.
@@ -59,7 +59,7 @@ def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Da
 
 
 def in_order(dataset: xr.Dataset) -> xr.Dataset:
-    """The same dataset, its variables and its coordinates each in the order of their names.
+    """Return the dataset with variables and coordinates sorted by name.
 
     Zarr lists the arrays of a group as the file system lists its folders, which differs between
     copies of one store.
@@ -74,7 +74,7 @@ def in_order(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def store_kinds(path: Path | str) -> list[str]:
-    """The parts that a store holds.
+    """Return the parts that a store holds.
 
     Raises:
         FileError: no store there, or one of a newer version.
@@ -87,12 +87,12 @@ def store_kinds(path: Path | str) -> list[str]:
 
 
 def is_strict(path: Path | str) -> bool:
-    """Whether every chunk of a store was written, so that one that lacks is damage."""
+    """Return True if every chunk of a store was written, so that a missing one is damage."""
     return int(str(_root(path).attrs["ens10_format"])) >= STRICT_SINCE
 
 
 def _root(path: Path | str) -> zarr.Group:
-    """The hierarchy of a store, whose version is known to be one that this package reads."""
+    """Open the hierarchy of a store, after checking its version."""
     remedy = "Make a store with `ens10 prepare`"
     if not is_url(path) and not Path(path).exists():
         partial = Path(path).with_name(Path(path).name + ".partial")
@@ -122,14 +122,14 @@ def _root(path: Path | str) -> zarr.Group:
 
 
 def forecasts(path: Path | str, *, dask: bool = True) -> xr.Dataset:
-    """All forecast variables of a store in one lazy dataset, surface and pressure levels."""
+    """Open all forecasts of a store, surface and pressure levels, as one lazy dataset."""
     held = [kind for kind in ("sfc", "pl") if kind in store_kinds(path)]
     parts = [open_store(path, kind, dask=dask) for kind in held]
     return xr.merge(parts, join="exact", combine_attrs="override", compat="equals")
 
 
 def root_attributes(root: Path) -> dict[str, Any]:
-    """The attributes of a local Zarr hierarchy, which no checksum has confirmed yet.
+    """Return the attributes of a local Zarr hierarchy, before any check of checksums.
 
     Raises:
         FileError: they cannot be read.
@@ -147,7 +147,7 @@ def has_manifest(root: Path) -> bool:
 
 
 def _check_arrays(root: Path) -> None:
-    """Refuse metadata that are no JSON, of which Zarr prints tracebacks, and endless coordinates.
+    """Reject invalid metadata, for which Zarr prints tracebacks, and huge coordinates.
 
     Raises:
         FileError: the metadata of an array are damaged, or an axis is longer than any forecast's.
@@ -161,7 +161,7 @@ def _check_arrays(root: Path) -> None:
 
 
 def open_predictions(root: Path, *, dask: bool = False, **options: Any) -> xr.Dataset:
-    """Forecast and truth in a Zarr store, lazily; through its manifest if it has one.
+    """Open forecasts and truth in a Zarr store of predictions, checked by its manifest if any.
 
     Args:
         root: the store.

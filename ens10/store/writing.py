@@ -28,7 +28,7 @@ def create_array(
     attributes: Mapping[str, Any] | None = None,
     codec: Codec | None = None,
 ) -> zarr.Array[Any]:
-    """An empty array of a store, filled with NaN (or 0 for integers) until it is written.
+    """Create an array of a store, NaN (0 for integers) until it is written.
 
     Args:
         group: where.
@@ -58,12 +58,12 @@ def create_array(
 
 
 def _plain(value: Any) -> Any:
-    """An attribute as JSON can hold it: netCDF files keep numbers as numpy ones."""
+    """Convert an attribute for JSON: netCDF files hold numpy numbers."""
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def consolidate(path: Path) -> None:
-    """Copies the metadata of all groups and arrays to the top, where xarray looks first."""
+    """Consolidate the metadata of all groups and arrays, where xarray looks first."""
     with warnings.catch_warnings():
         # It is no part of the format's specification yet, but without it xarray warns.
         warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
@@ -71,7 +71,7 @@ def consolidate(path: Path) -> None:
 
 
 def write_coordinates(group: zarr.Group, dataset: xr.Dataset, names: Sequence[str]) -> None:
-    """Writes coordinates so that xarray finds them, times as seconds since 1970 (CF)."""
+    """Write coordinates in the form that xarray reads, times as seconds since 1970 (CF)."""
     for name in names:
         coordinate = dataset[name]
         values, attributes = coordinate.to_numpy(), dict(coordinate.attrs)

@@ -40,6 +40,11 @@ def parts_of(total: int, parts: int, unit: int = 1) -> list[int]:
         parts: number of processes.
         unit: rows or columns that stay together.
 
+    Examples:
+        >>> from ens10.models.domain.partition import parts_of
+        >>> parts_of(361, 4, unit=4)
+        [0, 92, 184, 276, 361]
+
     Raises:
         ArgumentError: more parts than units.
     """

@@ -23,6 +23,12 @@ class SameConv2d(nn.Conv2d):
             otherwise zeros lie beyond them.
         poles: padding beyond the first and last row: "zeros", or "replicate", that row repeated.
 
+    Examples:
+        >>> import torch
+        >>> from ens10.models.layers import SameConv2d
+        >>> SameConv2d(2, 5, periodic_longitude=True)(torch.zeros(1, 2, 4, 8)).shape
+        torch.Size([1, 5, 4, 8])
+
     Raises:
         ArgumentError: an even kernel, or a dilation that is not positive.
         UnknownNameError: another value of `poles`.

@@ -17,6 +17,12 @@ class MLP(Network):
         in_channels: channels of the features, location features included.
         hidden: width of the hidden layer.
         out_channels: output channels at each point.
+
+    Examples:
+        >>> import torch
+        >>> from ens10.models.networks import MLP
+        >>> MLP(in_channels=17)(torch.zeros(1, 17, 4, 8)).shape
+        torch.Size([1, 2, 4, 8])
     """
 
     def __init__(self, in_channels: int, hidden: int = 128, out_channels: int = 2) -> None:

@@ -99,6 +99,15 @@ class UNet(UNetBody):
         poles: padding beyond the first and last row, "zeros" or "replicate".
         zero_init: initialise the last convolution to zero: a residual head then returns the raw
             ensemble.
+
+    Examples:
+        >>> import torch
+        >>> from ens10.models.networks import UNet
+        >>> network = UNet(in_channels=14)
+        >>> network(torch.zeros(1, 14, 8, 16)).shape
+        torch.Size([1, 2, 8, 16])
+        >>> sum(p.numel() for p in network.parameters())
+        633698
     """
 
     def __init__(

@@ -129,6 +129,13 @@ def ranks(template: Tensor, dates: Tensor, seed: int) -> Tensor:
         template: (N, M, H, W).
         dates: (N,) seconds.
         seed: seed of the random orders.
+
+    Examples:
+        >>> import torch
+        >>> from ens10.models.statistical.coupling import ranks
+        >>> template = torch.tensor([3.0, 1.0, 2.0]).reshape(1, 3, 1, 1)
+        >>> ranks(template, torch.tensor([0]), seed=0).flatten().tolist()
+        [2, 0, 1]
     """
     size = template.shape[1]
     drawn = _for_dates(lambda random: random.permutation(size), dates, seed, "ties")

@@ -31,6 +31,19 @@ class EMOS(StatisticalMethod):
 
     Args:
         local: one fit per grid point instead of one for all.
+
+    Examples:
+        >>> import torch
+        >>> from ens10.models.statistical import EMOS
+        >>> mean = torch.linspace(270, 290, 40).reshape(40, 1, 1)  # 40 dates at one point
+        >>> noise = torch.tensor([1.0, -1.0]).repeat(20).reshape(40, 1, 1)
+        >>> batch = {"raw_mean": mean, "raw_std": torch.ones(40, 1, 1), "target": mean + 2 + noise,
+        ...          "weights": torch.ones(40, 1, 1), "dates": torch.arange(40) * 86400}
+        >>> emos = EMOS()
+        >>> emos.collect(batch)
+        >>> emos.solve()
+        >>> round((emos(batch).mu - mean).mean().item(), 1)  # the bias of 2 K is corrected
+        2.0
     """
 
     def __init__(self, local: bool = False) -> None:

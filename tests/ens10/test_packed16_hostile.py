@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.packed16.layout import (
+    CONSTANT,
     RECORD,
     DamagedChunkError,
     Packed,
@@ -76,8 +77,6 @@ def test_numbers_of_a_record(field, name, data):
         read(with_records(records))
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
-@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(["reference", "scale", "decimal"]), st.floats(), st.integers(0, FIELDS - 1))
 def test_any_scale_is_read(name, value, field):
@@ -94,6 +93,14 @@ def test_any_bytes(begin, content):
     for text in (mutated, CHUNK[:begin], content):
         with suppress(DamagedChunkError):
             read(text)
+
+
+@pytest.mark.parametrize("constant", [1e300, -1e300, np.inf])
+def test_a_constant_beyond_float32_is_infinite_without_a_warning(constant):
+    record, out = RECORDS[:1].copy(), np.zeros(3, np.float32)
+    record["kind"], record["reference"], record["decimal"] = CONSTANT, constant, 1.0
+    unpack(record[0], np.empty(0, np.uint8), out)
+    np.testing.assert_array_equal(out, np.copysign(np.inf, constant))
 
 
 def test_where_the_damage_is():

@@ -36,6 +36,12 @@ def lower_quantile(
     Returns:
         (N,) in the dtype of `values`.
 
+    Examples:
+        >>> import torch
+        >>> from ens10.models.layers.smoe.selection import lower_quantile
+        >>> lower_quantile(torch.tensor([[4.0, 1.0, 3.0, 2.0]]), 0.5)
+        tensor([2.])
+
     Raises:
         ArgumentError: q outside [0, 1], or no entries.
     """
