@@ -1,4 +1,4 @@
-"""What ENS-10 is: variables, levels, lead times, members, dates, licence. No input or output.
+"""Catalogue of ENS-10: variables, levels, lead times, members, dates, licence.
 
 Source: Ashkboos et al. (2022), "ENS-10: A Dataset For Post-Processing Ensemble Weather
 Forecasts", NeurIPS Datasets and Benchmarks, arXiv 2206.14786, and the ECMWF parameter database.

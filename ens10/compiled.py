@@ -1,4 +1,4 @@
-"""How loops are compiled: interpreter lock released, kept on disk, numpy's rules for division."""
+"""Options of numba: interpreter lock released, cache on disk, numpy's rules for division."""
 
 import os
 import stat

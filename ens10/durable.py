@@ -1,4 +1,4 @@
-"""Files that are complete or absent, whatever ends the process that writes them.
+"""Atomic writing: files are complete or absent, however the writing process ends.
 
 A file is written under a temporary name in its own folder, synced and renamed: a rename between
 file systems would be a copy over the old file.

@@ -1,4 +1,4 @@
-"""The typed errors of ens10, each built from the thing that is wrong.
+"""The error types of ens10.
 
 Every message says what is wrong, where, and what to do about it. The command line prints the
 message alone and exits with 1; in Python they are a `ValueError` (an argument, or data that do
@@ -14,7 +14,7 @@ _MOST_LISTED = 20
 
 
 class Ens10Error(Exception):
-    """Base of all errors that a user of ens10 can mend."""
+    """Base of all errors that a user of ens10 can fix."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The constructors do not take the message, which is what pickle would call them with.
@@ -41,7 +41,7 @@ class UnknownNameError(ArgumentError):
     Args:
         argument: name of the argument.
         name: the value given.
-        known: every value that would be accepted.
+        known: all accepted values.
     """
 
     def __init__(self, argument: str, name: object, known: Iterable[object]) -> None:
@@ -55,7 +55,7 @@ class UnknownNameError(ArgumentError):
 
 
 class MissingDataError(Ens10Error, ValueError):
-    """Data lack parts that were promised or asked for; all of them are listed.
+    """Data lack required parts; the message lists all of them.
 
     Args:
         source: the file, folder or dataset that lacks them.
@@ -90,7 +90,7 @@ class OverlapError(Ens10Error, ValueError):
         super().__init__(
             _sentence(
                 f"splits {first!r} and {second!r} overlap in {listing(self.shared)}",
-                "Give every valid date to at most one split",
+                "Assign every valid date to at most one split",
             )
         )
 

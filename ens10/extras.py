@@ -1,4 +1,4 @@
-"""Packages that a bare install lacks, and what is told where one of them is needed."""
+"""Optional packages, and the error that names the extra to install."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,8 +22,8 @@ class MissingExtraError(Ens10Error, ModuleNotFoundError):
     """A package is needed that an extra of ens10 brings, and that is not installed.
 
     Args:
-        what: what needs it.
-        module: the package, as it is imported.
+        what: the feature that needs it.
+        module: import name of the package.
         extras: the extras to install, by their names.
     """
 
@@ -38,11 +38,11 @@ class MissingExtraError(Ens10Error, ModuleNotFoundError):
 def telling_extras(what: str, *besides: str) -> Iterator[None]:
     """Convert an ImportError to an error that names the extra to install.
 
-    Libraries may say that in words of their own, as fsspec does, with the first error as cause.
+    Libraries may wrap the ImportError in an error of their own, as fsspec does.
 
     Args:
-        what: what needs it, for the error.
-        besides: extras that will be needed as well.
+        what: the feature that needs the package, for the error.
+        besides: further extras that are needed.
 
     Raises:
         MissingExtraError: instead of an `ImportError`, if an extra brings the package.

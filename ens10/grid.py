@@ -101,8 +101,8 @@ def grid_shape(grid: str | Sequence[int], argument: str = "grid") -> tuple[int, 
     except (TypeError, ValueError):
         rows = columns = 0
     if min(rows, columns) < 1:
-        remedy = "Give ROWSxCOLUMNS, as 361x720, or the two numbers"
-        raise ArgumentError(argument, f"{grid!r} is no grid", remedy)
+        remedy = "Write ROWSxCOLUMNS, such as 361x720, or the two numbers"
+        raise ArgumentError(argument, f"{grid!r} is not a grid", remedy)
     return rows, columns
 
 

@@ -1,4 +1,4 @@
-"""What the machine refuses, as one line: disk space, permissions, memory, open files, threads."""
+"""One-line errors for limits of the machine: disk space, permissions, memory, files, threads."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Local paths and URLs, told apart in one way, and as the libraries that open stores take them."""
+"""Local paths and URLs: how they are distinguished and passed to zarr and xarray."""
 
 import os
 from collections.abc import Iterable

@@ -16,8 +16,8 @@ def track(items: Iterable[T], what: str, total: int, shown: bool = True) -> Iter
 
     Args:
         items: what is worked through.
-        what: a word or two before the bar.
-        total: how many items there are.
+        what: label of the bar.
+        total: number of items.
         shown: False for no bar.
     """
     with bar(what, total, shown) as advance:
@@ -40,7 +40,7 @@ def bar(
         in_bytes: True if the numbers are bytes.
 
     Yields:
-        A function that tells how much more was done.
+        A function to call with the amount of work done since the last call.
     """
     with _progress(shown, in_bytes) as progress:
         known = None if in_bytes and not total else total

@@ -99,7 +99,7 @@ def check_regular(path: Path) -> None:
     """
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise FileError(path, "neither a regular file nor a folder", "Give the path of a file")
+        raise FileError(path, "neither a regular file nor a folder", "Pass the path of a file")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The exponential for compiled loops, in operations that processors do for many numbers at once.
+"""The exponential for compiled loops, in arithmetic that compilers vectorise.
 
 numba calls the C library for `np.exp`, number by number. The functions here are plain arithmetic,
 which LLVM puts into vector instructions. They exist inside compiled loops only.

@@ -25,7 +25,7 @@ SUMS = ("count", "sum", "square_sum")
 
 @dataclass(frozen=True)
 class Packing:
-    """How blosc packs chunks, by the arrays' metadata."""
+    """Compression of chunks by blosc, from the arrays' metadata."""
 
     cname: str
     clevel: int
@@ -44,17 +44,17 @@ class Packing:
 
 @dataclass(frozen=True)
 class Form:
-    """What all forecast units have in common.
+    """Sizes and options that all forecast units share.
 
     Attributes:
-        members: of the ensemble.
-        rows: of the grid.
-        columns: of the grid.
-        channels: how many the statistics have.
+        members: size of the ensemble.
+        rows: rows of the grid.
+        columns: columns of the grid.
+        channels: number of channels of the statistics.
         ensembles: suffix of the arrays' names, and members, of each mean and deviation.
         packing: of the forecasts' chunks, None for packed16 alone.
-        any_values: True if values that cannot be are accepted.
-        places: True if chunks carry their place; those of older stores do not.
+        any_values: True if impossible values are accepted.
+        places: True if chunks record their position in the store; those of older stores do not.
     """
 
     members: int
@@ -73,9 +73,9 @@ class Part:
 
     Attributes:
         variable: its name.
-        level: place among the levels, None at the surface.
-        channel: place among the channels, None where the variable lacks this level.
-        path: of the chunk in the store.
+        level: index of the level, None at the surface.
+        channel: index of the channel, None if the variable lacks this level.
+        path: path of the chunk in the store.
     """
 
     variable: str

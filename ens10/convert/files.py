@@ -31,17 +31,17 @@ Octets = npt.NDArray[np.uint8]
 
 
 class DiskFullError(FileError):
-    """There is no space left for a file; whoever plans the work knows how much is lacking."""
+    """No space is left on the disk for a file."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Where a store is written: the store itself, and beside it what is needed to go on.
+    """The folder of a partial store: the store itself and the files needed to resume.
 
     Attributes:
         path: the folder, which has the store's name with `.partial`.
-        token: of the plan. Temporary files lie in a folder of this name, so that a worker that
-            outlived its plan cannot put anything into the store.
+        token: token of the plan. Temporary files lie in a folder of this name, so that a worker of
+            an earlier plan cannot write into the store.
     """
 
     path: Path
@@ -49,17 +49,17 @@ class Folder:
 
     @property
     def store(self) -> Path:
-        """The store, until it gets its name."""
+        """Path of the store while it is partial."""
         return self.path / "store"
 
     @property
     def plan(self) -> Path:
-        """The file that says what the store is to be; it is there once work may begin."""
+        """Path of the file with the plan; it exists once work may begin."""
         return self.path / "plan.json"
 
     @property
     def scratch(self) -> Path:
-        """Where files are written before they get their name."""
+        """Folder of temporary files."""
         return self.path / _SCRATCH / self.token
 
     def entry(self, unit: str) -> Path:
@@ -81,7 +81,7 @@ class Writer:
     """Writes the chunks of units, then the units' entries.
 
     Large chunks are written in the background while the next one is computed, small ones all
-    together at the end: what a sync costs is more or less the same for one file and for many.
+    together at the end: a sync takes about the same time for one file as for many.
 
     Args:
         folder: of the store.
@@ -107,8 +107,8 @@ class Writer:
         Args:
             path: relative to the store.
             data: the file's content.
-            about: what the manifest says besides size and checksum.
-            codec: packs the content first, if given.
+            about: manifest entries besides size and checksum.
+            codec: compresses the content first, if not None.
         """
         unit = next(reversed(self._units.values()))
         content = np.frombuffer(data, np.uint8)
@@ -139,7 +139,7 @@ class Writer:
 
 @dataclass
 class _Written:
-    """What a unit has written, and what it has not written yet."""
+    """Files that a unit has written, and those it still has to write."""
 
     rows: list[Future[Row]] = field(default_factory=list)
     known: list[Row] = field(default_factory=list)
@@ -167,11 +167,11 @@ def place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> Non
 
     Args:
         scratch: folder for the temporary files, on the same file system.
-        root: the store; it is not made anew if it has gone.
+        root: the store; not recreated if it is missing.
         files: path relative to `root`, and content.
 
     Raises:
-        DiskFullError: no space is left; nothing of the files that have no name yet is.
+        DiskFullError: no space is left; temporary files are removed.
     """
     for begin in range(0, len(files), _TOGETHER):
         _place(scratch, root, files[begin : begin + _TOGETHER])
@@ -239,7 +239,7 @@ def _make_parents(root: Path, folder: Path) -> None:
 def locked(partial: Path, store: Path) -> Iterator[None]:
     """Lock a store that is being written against other processes; create it if needed.
 
-    The kernel lets go of the lock when the process ends, however it ends.
+    The kernel releases the lock when the process ends, however it ends.
 
     Raises:
         FileError: another process holds it.
@@ -258,7 +258,7 @@ def locked(partial: Path, store: Path) -> Iterator[None]:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file), partial.stat()):
                 break
-        os.close(file)  # it was renamed between the opening and the lock
+        os.close(file)  # it was renamed between opening and locking
     try:
         yield
     finally:

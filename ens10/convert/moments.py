@@ -1,7 +1,7 @@
 """Ensemble mean and deviation, ranges and sums over dates, from the bytes of a chunk.
 
-The kernels read a packed16 chunk as it will lie in the store: what they tell about a chunk is what
-every reader will see. They release the interpreter lock.
+The kernels read a packed16 chunk as it will be stored: their results are those of every reader.
+They release the interpreter lock.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ def ensemble_moments(
 
 @dataclass(frozen=True)
 class Range:
-    """What one field holds: its least and greatest value (NaN if it has none) and its gaps."""
+    """Minimum and maximum of one field (NaN if it has no values), and number of gaps."""
 
     minimum: float
     maximum: float
@@ -45,9 +45,9 @@ class Chunk:
 
     Args:
         data: the chunk's bytes.
-        fields: how many fields it holds.
-        rows: of a field.
-        columns: of a field.
+        fields: number of fields.
+        rows: rows of a field.
+        columns: columns of a field.
     """
 
     def __init__(self, data: bytearray, fields: int, rows: int, columns: int) -> None:
@@ -99,7 +99,7 @@ class Chunk:
         Args:
             mean: shape (points,).
             spread: shape (points,).
-            members: how many of the fields to take.
+            members: number of first fields to use.
         """
         held = (self._kinds, self._begins, self._gaps, self._numbers)
         _moments(self._codes, self._floats, *held, members, self.points, mean, spread)

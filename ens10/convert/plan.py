@@ -30,7 +30,7 @@ def located(store: Path, about: dict[str, Any] | None, given: Path | str | None)
         if _listed(path) != about["files"]:
             raise FileError(
                 path, "not the source of the store: its files have other names or sizes",
-                "Give the files that the store was made from",
+                "Pass the files that the store was made from",
             )  # fmt: skip
         return path
     if about is None or "name" not in about:

@@ -79,14 +79,14 @@ def prepare(
         missing: what to do about missing fields and truth: "error", "nan" (fill with NaN) or
             "skip" (leave out the dates concerned).
         climate: options of the model climate's quantiles (`ens10.quantiles`), None for none.
-        any_values: accept values that no forecast can have, as anomalies and other derived data
-            do; otherwise they are taken for wrong units or damage.
+        any_values: accept values outside a variable's physical range, as of anomalies and other
+            derived data; otherwise they are an error (wrong units or damage).
         workers: processes on this machine; None for one, or as many as there are cores if the
             source is larger than 1 GB.
         scheduler: address of a dask.distributed scheduler whose workers are used instead; they
             need to see the same files.
-        force: replace a store that exists (nothing but a store is ever replaced), or one that was
-            begun with other options.
+        force: replace an existing store (never anything else), or a partial store with other
+            options.
         progress: show a progress bar.
 
     Returns:
@@ -101,7 +101,8 @@ def prepare(
         FileError: `store` is another one or is being written, the disk is too small, or an input
             cannot be read.
         MissingDataError: fields, or truth at valid dates, are missing.
-        ArgumentError: the truth is on another grid, or something is asked for that is not there.
+        ArgumentError: the truth is on another grid, or a selected variable, level, step, member or
+            date does not exist.
     """
     store, names = Path(store), names or Names()
     inputs = Inputs(src, truth, names, truth_names)
@@ -365,7 +366,9 @@ class Engine:
 def _check_ensembles(ensembles: Sequence[int], members: int) -> None:
     wrong = [k for k in ensembles if not 1 <= k <= members]
     if wrong:
-        raise ArgumentError("ensembles", f"the first {wrong[0]} of {members} members", "Give fewer")
+        raise ArgumentError(
+            "ensembles", f"the first {wrong[0]} of {members} members", "Choose fewer"
+        )
 
 
 def _plan_of(folder: Folder) -> Plan | None:

@@ -1,4 +1,4 @@
-"""Where the fields of a store come from: a lazy dataset, or GRIB messages with packed integers.
+"""Sources of a store's fields: a lazy dataset, or GRIB messages with packed integers.
 
 GRIB messages are not decoded: the store keeps their integers as they are packed.
 """
@@ -37,7 +37,7 @@ class DatasetFields:
 
     Attributes:
         dataset: variables over ([level,] number, latitude, longitude).
-        picks: variable and place of the level of each part.
+        picks: variable and level index of each part.
         where: source, date and step, for messages.
     """
 
@@ -196,7 +196,9 @@ def _with_all_dims(dataset: xr.Dataset) -> xr.Dataset:
 def _check_filled(dataset: xr.Dataset) -> None:
     empty = [dim for dim, size in dataset.sizes.items() if not size]
     if empty:
-        raise ArgumentError("src", f"nothing along {', '.join(map(str, empty))}", "Give more data")
+        raise ArgumentError(
+            "src", f"nothing along {', '.join(map(str, empty))}", "Select more data"
+        )
 
 
 def _check_whole(dataset: xr.Dataset, label: str) -> None:
@@ -242,7 +244,7 @@ class Inputs:
             raise ArgumentError(
                 "truth_names",
                 "no truth is given, and it names no variable of the forecasts' file as truth",
-                "Give the truth with --truth, or name it under `variables` in --truth-names FILE",
+                "Pass the truth with --truth, or name it under `variables` in --truth-names FILE",
             )
         return found
 

@@ -53,17 +53,17 @@ _FILES = 64  # checked at a time by one thread
 
 @dataclass
 class Verification:
-    """What was found.
+    """The result of `verify`.
 
     Attributes:
-        chunks: files that the store should hold.
-        bytes: of the files that were read.
-        damaged: path and reason of files that are not what was written.
-        missing: paths of files that are not there.
-        extra: paths of files that should not be there.
-        sampled: fields that were decoded from the source again.
-        differing: of these, those whose values differ: path in the store, place in the source.
-        repaired: paths of files that were made anew.
+        chunks: number of files that the store should hold.
+        bytes: bytes read.
+        damaged: path and reason of files that differ from what was written.
+        missing: paths of missing files.
+        extra: paths of unexpected files.
+        sampled: number of fields decoded from the source again.
+        differing: sampled fields whose values differ: path in the store, place in the source.
+        repaired: paths of files that were written again.
     """
 
     chunks: int = 0
@@ -77,7 +77,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """True if nothing is wrong."""
+        """True if no fault was found."""
         return not (self.damaged or self.missing or self.extra or self.differing)
 
 
@@ -100,13 +100,13 @@ def verify(
         truth: likewise, for a repair of the truth.
         sample: how many fields to decode again through ecCodes, if the source is GRIB and is
             there; 0 for none.
-        seed: of the choice of these fields.
-        repair: make anew the units that are damaged, from the source.
+        seed: seed of the choice of these fields.
+        repair: write damaged files again from the source.
         workers: threads, or processes of a repair.
         progress: show a progress bar.
 
     Returns:
-        What was found; after a repair, what is left to be found.
+        The faults; after a repair, the remaining ones.
 
     Examples:
         >>> import ens10
@@ -116,10 +116,10 @@ def verify(
     Raises:
         FileError: no store, one without a manifest, or a repair that is not possible.
         DamagedFileError: the manifest is damaged.
-        ArgumentError: fewer than no fields.
+        ArgumentError: a negative `sample`.
     """
     if sample < 0:
-        raise ArgumentError("sample", f"{sample} fields", "Give 0 or more")
+        raise ArgumentError("sample", f"{sample} fields", "Choose 0 or more")
     store = Path(store)
     if not store.is_dir():
         store_kinds(store)  # says what is wrong
@@ -419,14 +419,14 @@ def _sources(
     options = plan["options"]
     src = located(store, plan["source"], source)
     if src is None:
-        raise MissingDataError(store, ["the source of the forecasts"], "Give it with --source")
+        raise MissingDataError(store, ["the source of the forecasts"], "Pass it with --source")
     names, own = Names(**options["names"]), options.get("truth_names")
     selection = Selection.from_plain(options["selection"])
     held = located(store, plan["truth"], truth)
     if plan["truth"] is not None and held is None:
         held = located(src, plan["truth"], None) or _within(src, plan["truth"])
     if plan["truth"] is not None and held is None:
-        raise MissingDataError(store, ["the source of the truth"], "Give it with --truth")
+        raise MissingDataError(store, ["the source of the truth"], "Pass it with --truth")
     inputs = Inputs(src, held, names, Names(**own) if own else None)
     return paired_with(inputs, selection, options["missing"])
 
@@ -455,7 +455,7 @@ def _take_over(store: Path, folder: Folder, manifest: Manifest, wrong: set[str])
             raise FileError(
                 store,
                 f"the source no longer gives what {path} held",
-                "Give the files that the store was made from, or prepare it anew with --force",
+                "Pass the files that the store was made from, or prepare it anew with --force",
             )
         inside(store, path, store / NAME)
         place(folder.scratch, store, [(path, content)])

@@ -28,15 +28,15 @@ Done = Callable[[str], None]
 
 
 class Unit(Protocol):
-    """What can be done by itself.
+    """A unit of work that is independent of all others.
 
     Attributes:
-        name: of its entry.
+        name: name of its entry.
     """
 
     @property
     def name(self) -> str:
-        """Of its entry; no two units share it."""
+        """Unique name of its entry."""
 
     def write(self, writer: Writer) -> None:
         """Pass its files to the writer."""
@@ -48,8 +48,8 @@ Group = tuple[Unit, ...]
 def work(folder: Folder, group: Group) -> list[str]:
     """Execute the incomplete units of a group; return the names of all.
 
-    Small units are done several at a time, since the disk takes them in at the price of one; those
-    that were whole before an error are done all the same.
+    Small units are written together, since the disk syncs them at the cost of one; those that were
+    complete before an error are kept.
     """
     with Writer(folder) as writer:
         for unit in group:
@@ -68,7 +68,7 @@ def workers_for(size: int, workers: int | None) -> int:
     if workers is None:
         return 1 if size < _SMALL else len(os.sched_getaffinity(0))
     if workers < 1:
-        raise ArgumentError("workers", f"{workers} workers", "Give at least 1")
+        raise ArgumentError("workers", f"{workers} workers", "Choose at least 1")
     return workers
 
 
@@ -100,10 +100,10 @@ def work_on(
         groups: of units, in the order in which they are begun.
         workers: processes on this machine; 1 works in this process.
         scheduler: address of a dask.distributed scheduler, used instead if given.
-        done: is told the name of each unit when it is done.
+        done: called with the name of each completed unit.
 
     Raises:
-        FileError: workers died again and again; and whatever a unit raises.
+        FileError: worker processes died repeatedly. Errors of units are raised, too.
     """
     if scheduler is not None:
         _on_cluster(folder, groups, scheduler, done)
@@ -163,7 +163,7 @@ def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
 def _end_with_parent() -> None:
     """End this process when its parent ends, even by SIGKILL.
 
-    Ctrl-C reaches both: it is for the one that started it alone, which ends the work in order.
+    Ctrl-C reaches both processes: only the parent handles it, and ends the work in order.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

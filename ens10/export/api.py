@@ -39,12 +39,12 @@ def export(
 ) -> Path:
     """Write a part of a store as one file, field by field, for any size.
 
-    A netCDF file follows CF-1.11 and holds the store's float32 values. A GRIB file is of edition 1;
-    fields that were packed in GRIB keep their very integers (a packing that only edition 2 can
-    express is written as values); others are packed with up to 24 bits where that loses nothing,
-    and are IEEE numbers of 32 bits where not. Every message is decoded by ecCodes and compared as
-    it is written. A field without any value is a message whose values are all missing. Truth
-    becomes analyses, one for each valid date; fields of no ensemble, analyses or forecasts.
+    A netCDF file follows CF-1.11 and holds the store's float32 values. A GRIB file has edition 1;
+    fields that were packed in GRIB keep their integers (a packing that only edition 2 can express
+    is written as values); others are packed with up to 24 bits if that is exact, and otherwise
+    written as 32-bit IEEE numbers. Every message is decoded by ecCodes and compared as it is
+    written. A field without any value is a message whose values are all missing. Truth becomes
+    analyses, one for each valid date; fields without members become analyses or forecasts.
 
     Args:
         store: a store, or a Zarr hierarchy of predictions (netCDF only).
@@ -66,7 +66,7 @@ def export(
     Raises:
         FileError: the file exists, the disk is too full, or a chunk of the store is missing.
         DamagedFileError: a chunk of the store is damaged.
-        UnknownNameError: something asked for is not in the store.
+        UnknownNameError: a selected variable, level, step, member or date is not in the store.
         ArgumentError: a suffix that is not known, or data that the format cannot hold.
     """
     to = Path(to)

@@ -49,7 +49,7 @@ def write_netcdf(path: Path, dataset: xr.Dataset, compression: int, progress: bo
         progress: show a progress bar.
     """
     if not 0 <= compression <= 9:
-        raise ArgumentError("compression", f"{compression} is no level of zlib", "Give 0 to 9")
+        raise ArgumentError("compression", f"{compression} is not a level of zlib", "Choose 0 to 9")
     names = sorted(str(n) for n in dataset.coords if not str(n).startswith("place_of_"))
     with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
         file.setncatts({"Conventions": _CONVENTIONS, **_attributes(dataset.attrs)})

@@ -1,4 +1,4 @@
-"""The process in which ecCodes works; a script, which imports nothing of the package.
+"""The worker process that calls ecCodes; a script that imports nothing of the package.
 
 `ens10.grib.isolated` runs it with the descriptors of a socket and of a file in memory, and the
 paths of Python's modules. Requests and answers are JSON on the socket; a message comes in the file,
@@ -72,7 +72,7 @@ def serve() -> None:
                 answer = _read_keys(shared)
             else:
                 answer = _read_values(shared, request["size"])
-        except Exception as error:  # whatever it is, it is about this message
+        except Exception as error:  # any error concerns this message only
             answer = {"error": str(error) or type(error).__name__}
         answer["is_full"] = used > start + _MOST_KEPT
         connection.send_bytes(json.dumps(answer).encode())
@@ -120,7 +120,7 @@ def _read_keys(shared: int) -> dict[str, Any]:
 def _read_values(shared: int, size: int) -> dict[str, Any]:
     import eccodes
 
-    mark = sys.float_info.max  # no field reaches it, so it marks a gap beyond doubt
+    mark = sys.float_info.max  # outside the range of any field, so it marks gaps unambiguously
     handle = eccodes.codes_new_from_message(os.pread(shared, size, 0))
     try:
         eccodes.codes_set(handle, "missingValue", mark)

@@ -54,7 +54,7 @@ class LatLonGrid:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The order of a message's values.
+    """The scanning order of a message's values.
 
     Attributes:
         by_column: consecutive values run along a meridian.

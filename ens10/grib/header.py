@@ -103,7 +103,7 @@ def _time(keys: Keys, path: Path, offset: int) -> int:
         return seconds(year, *divmod(month_day, 100), *divmod(hour_minute, 100))
     except ValueError as error:
         raise DamagedFileError(
-            path, offset, f"dataDate {day}, dataTime {hour_minute:04d} is no date ({error})"
+            path, offset, f"dataDate {day}, dataTime {hour_minute:04d} is not a date ({error})"
         ) from error
 
 
@@ -279,6 +279,6 @@ def _date(message: Framed, parts: tuple[int, ...]) -> int:
         raise DamagedFileError(
             message.path,
             message.offset,
-            f"dataDate {year:04d}{month:02d}{day:02d}, dataTime {hour:02d}{minute:02d} is no date "
-            f"({error})",
+            f"dataDate {year:04d}{month:02d}{day:02d}, dataTime {hour:02d}{minute:02d} is not a "
+            f"date ({error})",
         ) from error

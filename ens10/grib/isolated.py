@@ -1,8 +1,8 @@
-"""ecCodes in a process of its own: a message that makes it abort does not end this process.
+"""ecCodes in a separate process, so that a message that aborts ecCodes does not end this process.
 
 One process is started when it is first needed, and kept; a thread that finds it busy starts
-another. They end with the process that started them, however that ends. What ecCodes allocates for
-a message is limited.
+another. They end with the process that started them, however it ends. What ecCodes allocates for a
+message is limited.
 """
 
 import atexit
@@ -42,7 +42,7 @@ class _Worker:
     """A process that answers one request after another.
 
     Attributes:
-        is_full: ecCodes keeps so much memory that it is time for another process.
+        is_full: True if ecCodes uses so much memory that the process should be replaced.
     """
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ _HECTOPASCAL = {"isobaricInhPa": 1, "isobaricInPa": 100}  # units of the level t
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What the header of a message says, but for its time and member.
+    """The header of a message, except for its time and member.
 
     The messages of an ensemble share a few hundred meanings.
 
@@ -162,12 +162,12 @@ RECORD = np.dtype(
 
 
 class MessageList(Sequence[Message]):
-    """Messages in 36 bytes each; a `Message` is made when it is asked for.
+    """A compact list of messages, 36 bytes each; a `Message` is created on access.
 
     Attributes:
         paths: the files.
         records: one for each message, of the type `RECORD`.
-        meanings: what the headers say, each once.
+        meanings: the distinct headers.
     """
 
     def __init__(

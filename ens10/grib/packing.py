@@ -1,8 +1,8 @@
 """The packed integers of GRIB messages, read without a conversion to floats.
 
-GRIB's simple packing gives (code * 2^E + R) * 10^-D. Codes of 16 bits are read from the data
-section as they are, and spread over the points that the bitmap marks as present; other packings
-are unpacked by ecCodes, and packed again where that gives the same float32 bit for bit.
+GRIB's simple packing gives (code * 2^E + R) * 10^-D. Codes of 16 bits are copied from the data
+section to the points that the bitmap marks as present; other packings are unpacked by ecCodes, and
+packed again if that gives the same float32 bit for bit.
 """
 
 import struct

@@ -1,9 +1,9 @@
 """The sections of a GRIB message, checked before ecCodes sees the message.
 
-ecCodes follows lengths and counts of a header wherever they lead: a flipped bit makes it read
-beyond the message, ask for gigabytes, or abort the process. `sections` compares all of them with
-each other and with the length of the message. Octets are numbered from 1 within their section, as
-in the WMO's manual on codes (FM 92, editions 1 and 2).
+ecCodes trusts lengths and counts of a header: a flipped bit makes it read beyond the message,
+allocate gigabytes, or abort the process. `sections` compares all of them with each other and with
+the length of the message. Octets are numbered from 1 within their section, as in the WMO's manual
+on codes (FM 92, editions 1 and 2).
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class Framed(NamedTuple):
         edition: GRIB edition.
         head: the first bytes of the message, as many as are at hand; quicker to read than `view`.
         origin: where `view` begins in the file.
-        number: of the message in the file, from 1; None if it is not known.
+        number: number of the message in the file, from 1; None if unknown.
     """
 
     path: Path
@@ -96,7 +96,7 @@ def sections(message: Framed) -> Spans:
     """Return the spans of a message's sections, after checking them.
 
     Args:
-        message: it begins with GRIB, ends with 7777, and has its length.
+        message: begins with GRIB, ends with 7777, and has the length in its header.
 
     Returns:
         First byte and the byte after the last of each section, by its number, in `message.view`.

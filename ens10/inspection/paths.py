@@ -54,7 +54,9 @@ def inspect_path(path: Path | str, *, values: bool = True, progress: bool = Fals
         return zarr_rows(path, values, progress)
     files = [path] if path.is_file() else sorted(f for f in path.iterdir() if f.is_file())
     if not files:
-        raise FileError(path, "the folder holds no files", "Give a folder of GRIB or netCDF files")
+        raise FileError(
+            path, "the folder holds no files", "Choose a folder of GRIB or netCDF files"
+        )
     return _file_rows(path, files, values, progress)
 
 
@@ -77,7 +79,7 @@ def _file_rows(path: Path, files: Sequence[Path], values: bool, progress: bool) 
     messages = MessageList.joined(lists)
     if not (len(messages) or rows):
         raise FileError(
-            path, "the folder holds no GRIB or netCDF files", "Give a folder of such files"
+            path, "the folder holds no GRIB or netCDF files", "Choose a folder of such files"
         )
     return [*grib_rows(messages, path.name, values, progress), *rows]
 
@@ -113,4 +115,4 @@ def _what_it_is(file: Path) -> tuple[str, str]:
             f"message begins at byte {first}",
             "Fetch it again, or cut these bytes off",
         )
-    return "neither a GRIB nor a netCDF file", "Give the right path, or take it out of the folder"
+    return "neither a GRIB nor a netCDF file", "Pass the right path, or take it out of the folder"

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Few(Generic[T]):
-    """The first of many things, and how many they are: memory does not grow with damage."""
+    """The first few of many items, and their number: memory does not grow with damage."""
 
     def __init__(self) -> None:
         self.first: list[T] = []
@@ -60,7 +60,7 @@ class Row:
         units: of the values.
         grid: in words.
         status: "ok", or what is wrong, where, and what to do.
-        note: what else there is to know.
+        note: further information.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Row:
 
 
 class Moments:
-    """Running count, sum, minimum and maximum of the fields of one row, and what is odd in them.
+    """Running count, sum, minimum and maximum of the fields of one row, and their anomalies.
 
     Args:
         name: of the variable, whose range is known if the catalogue has it.

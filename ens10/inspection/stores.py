@@ -70,7 +70,7 @@ def _opened(path: Path) -> tuple[list[str], bool]:
 
 @dataclass
 class _Found:
-    """What was found of one array, on one level."""
+    """Results for one array on one level."""
 
     moments: Moments
     missing: Few[str] = field(default_factory=Few)
@@ -87,12 +87,12 @@ class _Found:
 
 
 class _Files:
-    """Looks at files one by one.
+    """Checks and statistics of a store's files, one by one.
 
     Args:
-        path: of the store.
-        values: True to read them, or only to look at their sizes.
-        strict: True if a chunk that is not there is damage, and no chunk full of gaps.
+        path: path of the store.
+        values: True to read the files; False to check only their sizes.
+        strict: True if a missing chunk is damage, not a chunk full of gaps.
     """
 
     def __init__(self, path: Path, values: bool, strict: bool) -> None:

@@ -1,4 +1,4 @@
-"""From a store, or any lazy dataset, to batches. `Batches` needs no torch.
+"""Batches from a store or any lazy dataset. `Batches` does not need torch.
 
 Examples:
     >>> from ens10.loader import Batches

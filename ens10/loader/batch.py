@@ -6,8 +6,8 @@ from typing import Any, Required, TypedDict
 class Batch(TypedDict, total=False):
     """Fields of N dates; numpy arrays from `Batches`, torch tensors from the data module.
 
-    All arrays are float32 but `dates`, `rows` and `columns`. Physical units are those of the
-    target variable. A batch keeps its values for as long as any of its arrays is referred to.
+    All arrays are float32 but `dates`, `rows` and `columns`. Physical units are those of the target
+    variable. A batch keeps its values as long as any of its arrays is referenced.
 
     Keys:
         features: (N, C, H, W) normalised inputs, gaps filled with 0; see `Batches.channels`.

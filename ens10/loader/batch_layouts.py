@@ -27,13 +27,13 @@ Specification = dict[str, tuple[tuple[int, ...], npt.DTypeLike]]
 
 @dataclass(frozen=True)
 class Job:
-    """What one buffer is filled with.
+    """The content of one buffer.
 
     Attributes:
-        number: of the buffer in the epoch, from 0.
+        number: index of the buffer in the epoch, from 0.
         dates: positions of its dates in the samples.
-        repeated: (N,) whether a date is there to make ranks equal, and must have no weight.
-        seed: (seed, epoch) of what is drawn at random; ranks differ by their dates.
+        repeated: (N,) True for a date that only fills up a rank and must have no weight.
+        seed: (seed, epoch) of random choices; ranks differ by their dates.
     """
 
     number: int
@@ -44,7 +44,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Kind(ABC):
-    """How dates become batches. A kind is immutable: it may be shared and pickled.
+    """How dates become batches. Layouts are immutable: they may be shared and pickled.
 
     Attributes:
         features: "moments" (ensemble mean and deviation of the inputs) or "members" (of the
@@ -128,7 +128,7 @@ class Slabs(Fields):
             raise ArgumentError(
                 "kind",
                 f"rows {self.first} to {last} are no slab of {height} rows",
-                f"Give 0 <= first < last <= {height}",
+                f"Choose 0 <= first < last <= {height}",
             )
         return slice(self.first, last)
 
@@ -172,8 +172,7 @@ def length(rows: slice) -> int:
 class Patches(Kind):
     """Patches of `size` points: arrays (N * number, C, h, w), with the place of each patch.
 
-    Columns go on past the last meridian where the grid goes round the Earth. Only the rows of a
-    patch are read.
+    On a global grid, columns continue past the last meridian. Only the rows of a patch are read.
 
     Attributes:
         size: rows and columns.
@@ -198,7 +197,7 @@ class Patches(Kind):
                 "kind",
                 f"{self.number} patches of {self.size[0]} x {self.size[1]} points cannot be cut "
                 f"from {height} x {width}",
-                "Give a smaller size, and at least one patch",
+                "Choose a smaller size, and at least one patch",
             )
         return slice(0, height)
 
@@ -262,7 +261,9 @@ class Points(Kind):
     def rows(self, samples: Samples) -> slice:
         """Return all rows."""
         if self.size < 1:
-            raise ArgumentError("kind", f"{self.size} points are no batch", "Give at least one")
+            raise ArgumentError(
+                "kind", f"{self.size} points are not a batch", "Choose at least one"
+            )
         return super().rows(samples)
 
     def arrays(self, content: Content, dates: int) -> Specification:

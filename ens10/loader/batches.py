@@ -75,9 +75,9 @@ def open_samples(
 class Batches:
     """An iterable of batches of one split.
 
-    A batch stays as it is for as long as any of its arrays (or a view of one) is referred to; its
-    memory is filled again when none is. A loop that keeps no batch runs in the memory of the
-    ring, whatever the number of dates.
+    A batch is unchanged as long as any of its arrays (or a view of one) is referenced; its memory
+    is reused afterwards. A loop that keeps no batch runs in the memory of the ring, for any number
+    of dates.
 
     Args:
         data: path of a store, any lazy dataset in this package's layout, streamed as it is, or
@@ -91,18 +91,18 @@ class Batches:
         truth: of a lazy dataset.
         ensemble: members that make the ensemble, counted from the first; None for all.
         extras: "location" and "day_of_year" features.
-        members: True if batches carry the members of the target.
+        members: True if batches hold the members of the target.
         batch_size: dates in a batch (for points: dates that are shuffled together).
         shuffle: None shuffles the training split only.
-        seed: of the shuffling.
-        rank: of this process.
+        seed: seed of the shuffling.
+        rank: rank of this process.
         world: number of processes.
         even: "drop" or "pad" for as many batches on every rank; see `ens10.loader.order.share`.
-        threads: that read ahead; 0 to read when a batch is asked for. Batches are the same.
-        ring: buffers that are read ahead into.
+        threads: number of threads that read ahead; 0 to read on demand. Batches are the same.
+        ring: number of read-ahead buffers.
         cache: part of the dates to keep in memory after their first reading: a size such as
             "2GB", or a share from 0 to 1; None for none.
-        allocate: makes the buffers, such as pinned memory.
+        allocate: function that allocates buffers, e.g. in pinned memory.
         normalise: True if features are normalised. If not, they keep their units, and gaps are NaN:
             for normalisation elsewhere, since here it takes twice as long as the reading.
         normaliser: statistics of an earlier training; None to take them from the data. With them

@@ -67,7 +67,7 @@ class Layout:
 
 
 class Lease:
-    """A block that is lent: numpy arrays made from it keep it alive; see `Slots.lend`."""
+    """A block in use: numpy arrays made from it keep it alive; see `Slots.lend`."""
 
     def __init__(self, block: Block) -> None:
         self._block = block  # which lives as long as the arrays, also without its `Slots`
@@ -99,7 +99,7 @@ class Slots:
     def lend(self, block: Block, home: "SimpleQueue[Any]") -> tuple[Block, "weakref.ref[Lease]"]:
         """Return a block as an array; the block is free again once all its views are gone.
 
-        What returns it is no Python code: Python delivers Ctrl-C between two instructions, and an
+        The return does not run Python code: Python delivers Ctrl-C between two instructions, and an
         exception in a destructor is lost.
 
         Args:
@@ -177,7 +177,7 @@ class Ring(Generic[Job]):
 
 
 class _Work:
-    """What the readers and the consumer of one iteration share."""
+    """State shared by the reader threads and the consumer of one iteration."""
 
     def __init__(self, jobs: Sequence[Any], fill: Fill[Any], slots: Slots, size: int) -> None:
         self._jobs, self._fill, self._slots = jobs, fill, slots
@@ -282,7 +282,7 @@ _SIZE = re.compile(r"(?P<number>\d+(\.\d*)?)\s*(?P<unit>[KMGT]?)B", re.IGNORECAS
 
 
 class PinnedContent:
-    """Reads dates, of which some are kept, decoded and normalised.
+    """Reads dates, with a cache of some of them, decoded and normalised.
 
     Args:
         content: reads dates.
@@ -354,11 +354,15 @@ def dates_that_fit(
     if isinstance(cache, str):
         match = _SIZE.fullmatch(cache.strip())
         if not match:
-            raise ArgumentError("cache", f"{cache!r} is no size", 'Give one such as "2GB", or 0.25')
+            raise ArgumentError(
+                "cache", f"{cache!r} is not a size", 'Choose one such as "2GB", or 0.25'
+            )
         size = float(match["number"]) * _UNITS[match["unit"].upper()]
         return list(positions[: int(size // _layout(content, rows).size)])
     if not 0 <= cache <= 1:
-        raise ArgumentError("cache", f"{cache} is no share of the dates", 'Give 0 to 1, or "2GB"')
+        raise ArgumentError(
+            "cache", f"{cache} is not a share of the dates", 'Choose 0 to 1, or "2GB"'
+        )
     return list(positions[: round(cache * len(positions))])
 
 

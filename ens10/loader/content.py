@@ -120,7 +120,7 @@ def masked_inputs(statistics: Normaliser, inputs: Sequence[Input], target_step: 
         raise ArgumentError(
             "inputs",
             f"the features {', '.join(wanted)} are not those of the training, {', '.join(held)}",
-            "Give the inputs of the training, in its order",
+            "Pass the inputs of the training, in its order",
         )
     return [named.index(name.removesuffix(_MASK)) for name in held[len(wanted) :]]
 
@@ -182,8 +182,8 @@ def _standardise(values, mean, scale, out):  # type: ignore[no-untyped-def]
 def standardise(values: Floats, mean: Floats, scale: Floats, out: Floats) -> None:
     """Write (values - mean) / scale, and 0 where that is NaN or infinite.
 
-    An infinite value is a gap, as it is to masks and statistics: the largest number in its place
-    would be finite, and the loss of a network finite and senseless.
+    An infinite value is a gap, as for masks and statistics: a large finite number instead would
+    give a finite but meaningless loss.
 
     Args:
         values: any shape, contiguous.
@@ -224,7 +224,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 class Content(Interface):
-    """What reads dates: `DateContent`, or `PinnedContent` around it.
+    """Interface for reading dates: `DateContent`, or `PinnedContent` around it.
 
     Attributes:
         samples: the data.

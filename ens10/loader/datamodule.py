@@ -38,7 +38,7 @@ class EnsembleDataModule(pl.LightningDataModule):
             step than the target's; None for all on the target's level.
         protocol: "clean", "paper", the path of a YAML file, or a protocol's own settings.
         extras: "location" and "day_of_year" features.
-        members: True if batches carry the members of the target.
+        members: True if batches hold the members of the target.
         batch_size: dates in a batch.
         seed: of the shuffling.
         predict_split: the split that `predict` runs over.
@@ -47,8 +47,8 @@ class EnsembleDataModule(pl.LightningDataModule):
             class of `ens10.loader` with settings of its own.
         ensemble: members that make the ensemble, counted from the first (5 for 5-ENS); None for
             all.
-        threads: that read ahead; 0 to read when a batch is asked for.
-        ring: buffers that are read ahead into.
+        threads: number of threads that read ahead; 0 to read on demand.
+        ring: number of read-ahead buffers.
         cache: part of the training dates to keep in memory: "2GB", or a share from 0 to 1.
     """
 

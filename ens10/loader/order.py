@@ -157,11 +157,11 @@ class Epoch(Sequence[Job]):
 
 
 class Place:
-    """The place of one iteration.
+    """The position of one iteration.
 
     Args:
         epoch: of the iteration.
-        batches: given to the consumer so far.
+        batches: number of batches yielded so far.
     """
 
     def __init__(self, epoch: int, batches: int) -> None:
@@ -262,7 +262,7 @@ class Share:
         named = (("rows", self.rows), ("columns", self.columns))
         for (name, own), bounds in zip(named, self.bounds, strict=True):
             if (own.start, own.stop) not in pairwise(bounds):
-                raise ArgumentError(name, f"{own} is no part between {bounds}")
+                raise ArgumentError(name, f"{own} is not a part between {bounds}")
 
     def __hash__(self) -> int:
         # slices have none before Python 3.12

@@ -135,7 +135,8 @@ class Samples(ABC):
     ) -> int:
         """Write ensemble mean and standard deviation (n - 1) of date `i`, each (C, h, W).
 
-        `moves` bring the fields to their places, such as normalised; see `Reader.read_into`.
+        Arguments as in `read_truth`; `moves` write the fields of `mean` and of `std` to their
+        places, e.g. normalised; None copies them.
         """
 
     @abstractmethod

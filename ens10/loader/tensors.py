@@ -27,8 +27,8 @@ class TorchBatches:
     Args:
         batches: numpy batches.
         trainer: whose `current_epoch` chooses the order; None for that of `batches`.
-        pinned: True if batches lie in pinned memory, for copies to a GPU beside the computation.
-        once: True if the buffers are let go of after each iteration.
+        pinned: True for batches in pinned memory, for asynchronous copies to a GPU.
+        once: True to free the buffers after each iteration.
     """
 
     def __init__(

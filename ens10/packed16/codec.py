@@ -20,9 +20,8 @@ NAME = "packed16"
 class Packed16(ArrayBytesCodec):
     """float32 fields over (..., rows, columns), each kept as it was packed.
 
-    What is written through Zarr has no packing of its own and is kept as float32, constant or
-    missing; `ens10 prepare` writes chunks that keep GRIB's integers. Reading checks the crc32c of
-    every field.
+    Fields written through Zarr are stored as float32, constant or missing; `ens10 prepare` writes
+    chunks that keep GRIB's integers. Reading checks the crc32c of every field.
     """
 
     is_fixed_size = False

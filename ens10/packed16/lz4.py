@@ -1,7 +1,7 @@
 """Unpack the lz4 frames of chunks (as c-blosc writes them), damaged ones without harm.
 
-c-blosc believes the lengths in a frame's header: a frame that was cut short would be read past its
-end, and one with a flipped bit could ask for gigabytes. Both are compared with what is known first.
+c-blosc trusts the lengths in a frame's header: a truncated frame would be read past its end, and
+one with a flipped bit could allocate gigabytes. Both lengths are checked first.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ def inflate(frame: Bytes, most: int, into: Callable[[int], Bytes]) -> Bytes:
 
     Args:
         frame: the whole frame.
-        most: bytes that it may hold at the utmost.
-        into: gives an array of a size to write them to.
+        most: maximum number of decompressed bytes.
+        into: returns an array of a given size to write them to.
 
     Raises:
         DamagedChunkError: the frame is damaged; the offset is one of the frame.

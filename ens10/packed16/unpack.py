@@ -57,8 +57,8 @@ def unpack(
 
     Args:
         record: of the field, from `ens10.packed16.parse`.
-        values: the bytes of the part's values, aligned to their size; of no use where the field
-            is missing or constant.
+        values: the bytes of the part's values, aligned to their size; ignored if the field is
+            missing or constant.
         out: shape (points,), contiguous.
     """
     kind, scale, reference, decimal, gap = (

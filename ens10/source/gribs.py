@@ -1,4 +1,4 @@
-"""GRIB files as cubes of fields: every missing field is listed, every disagreement is refused."""
+"""GRIB files as cubes of fields, with checks for missing, duplicate and inconsistent fields."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -54,9 +54,9 @@ class _Rule(NamedTuple):
     """What the messages of one variable must agree on.
 
     Attributes:
-        key: GRIB's name of it.
-        agree_on: what must be equal.
-        shown: as messages say it.
+        key: GRIB key of the property.
+        agree_on: returns the value that must be equal.
+        shown: formats the value for error messages.
         per_edition: True if only messages of one edition must agree. The editions have parameters
             and kinds of level of their own: ECMWF's 2 m temperature lies at the surface in edition
             1, and 2 m above ground in edition 2.
@@ -90,7 +90,7 @@ def _refuse(rule: _Rule, odd: Message, common: Message) -> None:
         odd.path,
         f"the message at byte {odd.offset} gives {odd.name} with {rule.key} "
         f"{rule.shown(odd.meaning)}, that at {common.place} with {rule.shown(common.meaning)}",
-        "Mend or remove it, or prepare the two kinds of field separately",
+        "Correct or remove it, or prepare the two kinds of field separately",
     )
 
 
@@ -106,7 +106,7 @@ def _common_grid(messages: MessageList, counts: _Counts) -> LatLonGrid:
         odd.path,
         f"the message at byte {odd.offset} lies on the grid {odd.grid}, that of {common.place} on "
         f"{common.grid} (Ni, Nj and corners)",
-        "Mend or remove it, or prepare files on different grids into different stores",
+        "Correct or remove it, or prepare files on different grids into different stores",
     )
 
 
@@ -144,7 +144,7 @@ _SMALL = 1_000_000  # places; a cube of so many may be as empty as it likes
 
 
 class Cell(NamedTuple):
-    """Where a field stands in the cube of one variable; no level off pressure levels."""
+    """Position of a field in the cube of one variable; the level is None off pressure levels."""
 
     time: np.datetime64
     step: int
@@ -390,7 +390,7 @@ class GribFields:
         selection: Selection | None = None,
     ) -> None:
         if not files:
-            raise ArgumentError("files", "none are given", "Give at least one GRIB file")
+            raise ArgumentError("files", "none are given", "Choose at least one GRIB file")
         lists = (file if isinstance(file, MessageList) else scan(file) for file in files)
         messages = (selection or Selection()).of_messages(MessageList.joined(lists))
         axes = axes_of(messages)

@@ -202,7 +202,7 @@ def _on_its_level(dataset: xr.Dataset) -> xr.Dataset:
 def _check_axes(dataset: xr.Dataset, source: Path | str) -> None:
     for dim in dataset.dims:
         if dataset[dim].isnull().any():
-            raise FileError(source, f"{dim} holds missing values", "Mend the coordinate")
+            raise FileError(source, f"{dim} holds missing values", "Correct the coordinate")
         values, counts = np.unique(dataset[dim].to_numpy(), return_counts=True)
         if (counts > 1).any():
             twice = ", ".join(str(value) for value in values[counts > 1][:5])
@@ -261,7 +261,7 @@ def as_truth(dataset: xr.Dataset) -> xr.Dataset:
         raise ArgumentError(
             "truth",
             f"it holds {dataset.sizes['number']} members, and truth is one field",
-            "Give an analysis, or choose one member",
+            "Pass an analysis, or choose one member",
         )
     drop: Sequence[str] = [d for d in ("step", "number") if dataset.sizes.get(d) == 1]
     return dataset.squeeze(drop, drop=True) if drop else dataset

@@ -60,13 +60,13 @@ def read_names(path: Path | str) -> Names:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileError(path, "no such file", "Give the path of a YAML file with a name mapping")
+        raise FileError(path, "no such file", "Pass the path of a YAML file with a name mapping")
     try:
         content = parse_yaml(path.read_text())
     except ValueError as error:
-        raise FileError(path, f"no YAML ({error})", "Mend the file") from error
+        raise FileError(path, f"not valid YAML ({error})", "Correct the file") from error
     if not isinstance(content, dict):
-        raise FileError(path, "not a mapping of names", f"Give it the keys {', '.join(_KEYS)}")
+        raise FileError(path, "not a mapping of names", f"Use the keys {', '.join(_KEYS)}")
     _check_known(path, content, _KEYS)
     tables = {key: _table(path, content, key) for key in _KEYS}
     step = tables.pop("step")
@@ -76,7 +76,7 @@ def read_names(path: Path | str) -> Names:
         raise UnknownNameError(f"step.units in {path}", units, STEP_UNITS)
     first = step.get("first", 0)
     if not isinstance(first, int | float):
-        raise FileError(path, f"step.first is {first!r}, not a number", "Give one")
+        raise FileError(path, f"step.first is {first!r}, not a number", "Write a number")
     return Names(
         **{key: {str(k): str(v) for k, v in table.items()} for key, table in tables.items()},
         step_units=units,
@@ -87,7 +87,7 @@ def read_names(path: Path | str) -> Names:
 def _table(path: Path, content: dict[str, Any], key: str) -> dict[str, Any]:
     table = content.get(key) or {}
     if not isinstance(table, dict):
-        raise FileError(path, f"{key} is no mapping", f"Write it as {key}: {{theirs: ours}}")
+        raise FileError(path, f"{key} is not a mapping", f"Write it as {key}: {{theirs: ours}}")
     return table
 
 
@@ -139,7 +139,7 @@ _WELL_KNOWN = {
 def recognised_dimensions(dataset: xr.Dataset) -> dict[str, str]:
     """Return known names of dimensions and scalar coordinates, theirs to ours.
 
-    Each of ours is given once at most, and not if the dataset has it already.
+    Each of our names is used at most once, and not if the dataset has it already.
     """
     held = {str(name) for name in (*dataset.dims, *dataset.coords)}
     table: dict[str, str] = {}

@@ -487,7 +487,9 @@ def files_in(path: Path) -> list[Path]:
 def _files(path: Path) -> list[Path]:
     files = files_in(path)
     if not files:
-        raise FileError(path, "the folder holds no files", "Give a folder of GRIB or netCDF files")
+        raise FileError(
+            path, "the folder holds no files", "Choose a folder of GRIB or netCDF files"
+        )
     for file in files:
         if not (is_grib(file) or _is_netcdf(file)):
             raise FileError(

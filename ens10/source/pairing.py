@@ -36,7 +36,7 @@ def wanted_fields(
     dateless = [str(name) for name in names if "time" not in truth[name].dims]
     if dateless:
         raise FileError(
-            source, f"{', '.join(dateless)} has no dates", "Give truth with a time coordinate"
+            source, f"{', '.join(dateless)} has no dates", "Pass truth with a time coordinate"
         )
     for name in names:
         if name in forecasts and ("level" in forecasts[name].dims) != ("level" in kept[name].dims):
@@ -44,7 +44,7 @@ def wanted_fields(
             raise ArgumentError(
                 "truth",
                 f"{name} has levels in {which} alone ({source})",
-                f"Give its level as a coordinate in hPa, or map others with {TRUTH_OPTION} FILE",
+                f"Write its level as a coordinate in hPa, or map others with {TRUTH_OPTION} FILE",
             )
     return _on_common_levels(forecasts, kept, source)
 
@@ -86,7 +86,7 @@ def _on_common_levels(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> 
             "truth",
             f"its levels ({_listed(held)} hPa, {source}) are none of the forecasts' "
             f"({_listed(wanted)} hPa)",
-            f"Give truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
+            f"Pass truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
         )
     places = apart.argmin(axis=1)[both]
     kept = truth
@@ -117,7 +117,7 @@ def _own_levels(
             "truth",
             f"its levels of {name} ({_listed(held[0])} hPa, {source}) are none of the forecasts' "
             f"({_listed(held[-1])} hPa)",
-            f"Give truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
+            f"Pass truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
         )
     return common
 
@@ -196,7 +196,7 @@ def _grid_picks(
                 "truth",
                 f"its {dim}s ({held[0]:g} to {held[-1]:g}, {held.size}) do not contain those of "
                 f"the forecasts ({wanted[0]:g} to {wanted[-1]:g}, {wanted.size})",
-                "Give truth on the same grid or on one that contains its points",
+                "Pass truth on the same grid or on one that contains its points",
             )
         picks[dim] = _as_slice(apart.argmin(axis=1))
     return picks

@@ -172,7 +172,7 @@ def with_step_numbers(dataset: xr.Dataset, names: Names, source: Path | str) -> 
         raise ArgumentError(
             "step",
             f"the lead times of {source} are in {text!r}",
-            "Give them in hours, days or months, and their attribute units accordingly",
+            "Write them in hours, days or months, and their attribute units accordingly",
         )
     if step.dtype == np.float32:
         step = np.round(step.astype(np.float64), 6)  # 0.1 as it is written

@@ -1,4 +1,4 @@
-"""Physical units: conversion to the catalogue's units, and refusal of impossible values."""
+"""Physical units: conversion to the catalogue's units, and checks for impossible values."""
 
 import math
 import re
@@ -17,7 +17,7 @@ _MARKS = (9999.0, -9999.0, 99999.0, -99999.0, -999.0, 1e20, -1e20, 9.96920996838
 
 @dataclass(frozen=True)
 class _Guess:
-    """A mistake that is often made: values times `factor` plus `offset` would be in our units."""
+    """A common mistake of units: values times `factor` plus `offset` would be in our units."""
 
     units: str
     words: str
@@ -70,14 +70,14 @@ def _explained(variable: Variable, minimum: float, maximum: float, reason: str) 
     if mark is not None:
         return f"{reason}; {mark:g} looks like a missing value", "Mark it as missing in the file"
     if math.isinf(minimum) or math.isinf(maximum):
-        return f"{reason}; it holds infinite values", "Mend the file"
+        return f"{reason}; it holds infinite values", "Correct the file"
     low, high = variable.valid_range
     for guess in _GUESSES:
         ends = (value * guess.factor + guess.offset for value in (minimum, maximum))
         if guess.units == variable.units and all(low <= end <= high for end in ends):
             remedy = f"Convert it to {variable.units} or mend the file's units"
             return f"{reason}; it looks like {guess.words}", remedy
-    return f"{reason}; it is damaged or another variable", "Mend the file or its names"
+    return f"{reason}; it is damaged or another variable", "Correct the file or its names"
 
 
 def _is_mark(value: float) -> bool:
@@ -220,7 +220,7 @@ def in_catalogue_units(
             source,
             f"{variable.name} has the units {text!r}, and {variable.long_name} is in "
             f"{variable.units!r}",
-            "Give it the standard_name geopotential_height if it is that, or convert it"
+            "Set standard_name geopotential_height if it is that, or convert it"
             if height
             else f"Convert it, mend the attribute units, or map another with {option} FILE",
         )

@@ -37,7 +37,7 @@ from ens10.untrusted import parse_json
 
 @dataclass(frozen=True)
 class Form:
-    """How the chunks of one array are kept.
+    """Storage format of the chunks of one array.
 
     Attributes:
         shape: of the array.
@@ -154,13 +154,13 @@ def _check_values(chunk: Buffer, form: Form, key: str) -> None:
 Place = tuple[int, ...]
 Field = npt.NDArray[np.float32]
 Move = Callable[[int, Field, Field], None]  # called with a field's index, values, destination
-MEND = "Mend the store with `ens10 verify STORE --repair`"
+MEND = "Repair the store with `ens10 verify STORE --repair`"
 _FLOAT_BYTES = 4
 _FIELD_DIMS = ("number", "channel")
 
 
 class Reader(Protocol):
-    """What reads fields of one array.
+    """Interface for reading fields of one array.
 
     Attributes:
         fields: fields in a chunk (members or channels; 1 where there is no such dimension).
@@ -187,9 +187,9 @@ class Reader(Protocol):
             out: shape (fields, rows, columns), float32; each field contiguous.
             fields: positions of the fields wanted, all if None.
             rows: the rows wanted, without a step.
-            move: brings a field to its place: called with the number of the field among those
-                wanted, its values (rows, columns), which are near and not to be changed, and its
-                place in `out`. A copy if None.
+            move: writes a field to its place, e.g. normalised: called with the index of the field
+                in `fields`, its values (rows, columns), which it must not change, and its place in
+                `out`. None copies.
 
         Returns:
             Buffer read.

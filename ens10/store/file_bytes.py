@@ -26,7 +26,7 @@ _MOST_KEPT = 4096  # maps of one array: a process may have about 65,000
 
 
 class MappedFile:
-    """An open file whose parts are given as memory.
+    """An open file whose parts are mapped into memory.
 
     Args:
         file: descriptor; it may be closed while the parts are in use.

@@ -60,7 +60,7 @@ Place = tuple[int, ...]
 
 
 class FileSums(NamedTuple):
-    """What the manifest gives for one file.
+    """Size and checksums of one file in the manifest.
 
     Attributes:
         size: bytes.
@@ -293,11 +293,11 @@ _REMEDY = "Prepare the store anew with --force"
 
 @dataclass(frozen=True)
 class Manifest:
-    """A store's record.
+    """The parsed manifest of a store.
 
     Attributes:
-        plan: what the store was asked to be.
-        units: what each unit has written.
+        plan: options and sources of the store.
+        units: rows of the files that each unit has written.
     """
 
     plan: dict[str, Any]

@@ -213,8 +213,8 @@ DAMAGES = {
         ["{path}", "byte {byte}", "a second time", "different values", "Remove one"],
     ),
     "k.grib: a message on another grid": Damage(
-        wrong_grid, ["{path}", "byte {byte}", "61 to 41 N", "Mend or remove it"],
-        ["{path}", "byte {byte}", "61 to 41 N", "Mend or remove it"],
+        wrong_grid, ["{path}", "byte {byte}", "61 to 41 N", "Correct or remove it"],
+        ["{path}", "byte {byte}", "61 to 41 N", "Correct or remove it"],
     ),
     "l.grib: a message on a wrong level": Damage(
         wrong_level,
@@ -224,7 +224,7 @@ DAMAGES = {
     "m.grib: a surface variable on a pressure level": Damage(
         on_a_level,
         ["lies at the surface, not on a pressure level", "{path} at byte {byte}", "mend its level"],
-        ["{path}", "byte {byte}", "typeOfLevel", "Mend or remove it"],
+        ["{path}", "byte {byte}", "typeOfLevel", "Correct or remove it"],
     ),
     "n.grib: Celsius": Damage(
         celsius, ["{path} at byte {byte}", "looks like Celsius", "Convert it to K"],
@@ -243,7 +243,7 @@ DAMAGES = {
         empty, ["{path}", "the file is empty", "Fetch"], ["{path}", "the file is empty"]
     ),
     "r: neither GRIB nor netCDF": Damage(
-        neither, ["{path}", "neither a GRIB nor a netCDF file", "Give the right path"],
+        neither, ["{path}", "neither a GRIB nor a netCDF file", "Pass the right path"],
         ["{path}", "neither a GRIB nor a netCDF file", "give the right path"],
     ),
     **{

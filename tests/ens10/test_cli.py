@@ -168,7 +168,7 @@ def test_other_ends(monkeypatch, capsys):
         (["prepare", "/none", "s"], "ens10: /none: no such file or folder"),
         (["synth", "w", "--years", "last"], "ens10: --years: 'last' is no range"),
         (["synth", "w", "--years", "2003-1998"], "ens10: years: there are none"),
-        (["synth", "w", "--grid", "big"], "ens10: grid: 'big' is no grid"),
+        (["synth", "w", "--grid", "big"], "ens10: grid: 'big' is not a grid"),
         (["synth", "w", "--variables", "t2n"], "did you mean 't2m'"),
         (["score", "/none"], "/none"),
     ],

@@ -154,7 +154,12 @@ def test_what_surrounds_damage_is_surveyed(tmp_path):
     starts = np.cumsum([0, *(len(piece) for piece in pieces)]).tolist()
     assert [m.offset for m in messages] == [starts[0], starts[2], starts[5]]
     assert [error.offset for error in errors] == [starts[n] for n in (1, 3, 4, 6)]
-    told = ["7777", "4 bytes here", "dataDate 19981331, dataTime 0600 is no date", "lacks 7 bytes"]
+    told = [
+        "7777",
+        "4 bytes here",
+        "dataDate 19981331, dataTime 0600 is not a date",
+        "lacks 7 bytes",
+    ]
     for error, words in zip(errors, told, strict=True):
         assert isinstance(error, DamagedFileError)
         assert words in str(error)
@@ -166,7 +171,7 @@ def test_what_surrounds_damage_is_surveyed(tmp_path):
 FLIPS = {
     "edition": (7, 0x04, "GRIB edition 5 is unknown"),
     "length": (5, 0x02, "lacks 512 bytes"),
-    "day": (8 + 14, 0x02, "dataDate 20010230, dataTime 0000 is no date"),
+    "day": (8 + 14, 0x02, "dataDate 20010230, dataTime 0000 is not a date"),
     "rows": (8 + 52 + 9, 0x02, r"byte 280: it holds 40 values of 16 bits for 56 points"),
     "increment": (8 + 52 + 26, 0x20, r"its grid contradicts itself: jDirectionIncrement"),
     "scan mode": (8 + 52 + 27, 0x40, "jScansPositively is 1, its rows run from 60 to 40 N"),

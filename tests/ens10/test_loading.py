@@ -132,8 +132,8 @@ def test_a_part_in_memory_changes_no_byte(store, kind, cache):
 
 def test_wrong_numbers(store):
     for wrong, message in (
-        ({"cache": "2 gigs"}, "cache: '2 gigs' is no size"),
-        ({"cache": 1.5}, "cache: 1.5 is no share"),
+        ({"cache": "2 gigs"}, "cache: '2 gigs' is not a size"),
+        ({"cache": 1.5}, "cache: 1.5 is not a share"),
     ):
         with pytest.raises(ArgumentError, match=message):
             list(Batches(store, "t2m", ["t2m"], **wrong))

@@ -84,7 +84,7 @@ def test_one_flipped_bit_ends_the_reading_with_the_name_of_the_file(copy, date, 
     with pytest.raises(DamagedFileError, match="checksum") as caught:
         train(copy, [*INPUTS, "sst"])
     assert str(path) in str(caught.value)
-    assert "Mend the store with `ens10 verify STORE --repair`" in str(caught.value)
+    assert "Repair the store with `ens10 verify STORE --repair`" in str(caught.value)
 
 
 @pytest.mark.slow

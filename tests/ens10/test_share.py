@@ -172,7 +172,7 @@ def test_no_chunk_lies_in_two_parts(rows, columns, chunks):
 
 
 def test_what_cannot_be_is_refused(store):
-    with pytest.raises(ArgumentError, match=r"rows: slice\(0, 5, None\) is no part"):
+    with pytest.raises(ArgumentError, match=r"rows: slice\(0, 5, None\) is not a part"):
         Share(0, 1, slice(0, 5), slice(0, 15), (ROWS, (0, 15)))
     with pytest.raises(ArgumentError, match="columns"):
         Share(0, 1, slice(0, 4), slice(0, 6), (ROWS, (0, 15)))

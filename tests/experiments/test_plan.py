@@ -40,7 +40,7 @@ def test_a_sample_is_split_where_memory_asks_for_it(capsys):
     [
         ("raw", [], "raw.yaml: StatisticalPostProcessor has no network to share out"),
         ("nothing", [], "nothing.yaml: no such file"),
-        ("lenet", ["--grid", "361"], "--grid: '361' is no grid. Give ROWSxCOLUMNS"),
+        ("lenet", ["--grid", "361"], "--grid: '361' is not a grid. Write ROWSxCOLUMNS"),
         ("lenet", ["--machine", "h100"], "machine: 'h100' is not known; did you mean 'h200'?"),
         ("lenet", ["--precision", "16"], "precision: '16' is not known"),
         ("lenet", ["--batch-size", "0"], "batch: 0 is not positive"),
