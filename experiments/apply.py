@@ -157,6 +157,7 @@ class Together:
         self.tables: dict[str, tuple[tuple[str, ...], tuple[int, ...], dict[str, Any]]] = {}
         self._core: dict[str, Any] = {}
         for part in parts:
+            part.begin()
             self._add(part)
         models = [part.model for part in parts]
         self.attributes = {

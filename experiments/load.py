@@ -308,6 +308,7 @@ class Corrections:
         self.model, self.samples, self._products = model, samples, products
         self.batches = model.batches(samples, members=products.members == "ecc")
         self.batches.channels  # noqa: B018  # refuses features of another training
+        self._kept: dict[int, Fields] = {}
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -318,13 +319,22 @@ class Corrections:
 
     def fields(self, i: int) -> Fields:
         """The variables of date `i`: parameters of the distribution, and the products."""
+        if i in self._kept:
+            return self._kept.pop(i)
+        return self._computed(self.batch(i))[0]
+
+    def begin(self, i: int = 0) -> None:
+        """Compute date `i`, which `fields` then returns, to know what the variables look like.
+
+        Without it `form` takes a run of the network on zeros.
+        """
         batch = self.batch(i)
-        forecast = self.model.distribution(batch)
-        return self._fields(forecast, self._template(batch), batch["dates"])
+        self.form = self._computed(batch)
+        self._kept = {i: self.form[0]}
 
     @cached_property
     def form(self) -> tuple[Fields, dict[str, Any], dict[str, str]]:
-        """Variables of a date of zeros, coordinates of their own dimensions, and attributes.
+        """Variables of some date, coordinates of their own dimensions, and attributes.
 
         Shapes, dimensions and attributes are those of any date; no date is read.
         """
@@ -332,6 +342,17 @@ class Corrections:
         zeros: Any = {key: torch.zeros(1, *shape) for key, shape in shapes.items()}
         zeros |= {"raw_std": zeros["raw_std"] + 1, "dates": torch.zeros(1, dtype=torch.int64)}
         batch = self.model.on_device({key: value.numpy() for key, value in zeros.items()})
+        return self._computed(batch, past=False)
+
+    def _computed(
+        self, batch: Batch, *, past: bool = True
+    ) -> tuple[Fields, dict[str, Any], dict[str, str]]:
+        """Variables, coordinates and attributes of the forecast for a batch of one date.
+
+        Args:
+            batch: its features.
+            past: whether past truth may be read, for members that take its order.
+        """
         forecast = self.model.distribution(batch)
         core: dict[str, Any] = {k: list(v) for k, v in forecast.core_coordinates().items()}
         core |= self._products.coordinates()
@@ -345,11 +366,13 @@ class Corrections:
                     f"raw ensemble has {len(count)}",
                     "Leave out `members`",
                 )
-            template = batch["raw_mean"][:, None].expand(-1, len(count), -1, -1)
-        return self._fields(forecast, template, batch["dates"]), core, forecast.attributes()
+            template = self._template(batch, past)
+        fields = self._fields(forecast, template, batch["dates"])
+        return fields, core, forecast.attributes()
 
     def computed(self) -> xr.Dataset:
         """All dates in memory."""
+        self.begin()
         parts = [self.fields(i) for i in range(len(self))]
         return self._dataset({name: [part[name][1] for part in parts] for name in self.form[0]})
 
@@ -395,15 +418,16 @@ class Corrections:
         }
         return held | self._products.fields(forecast, self.model.target, units, template, dates)
 
-    def _template(self, batch: Batch) -> Tensor | None:
+    def _template(self, batch: Batch, past: bool) -> Tensor:
         """The fields whose order the members take, (1, M, H, W)."""
         count, by = self.samples.members, self._products.members
-        if by == "schaake":
+        if by == "schaake" and past:
             return self.model.past_truth(int(batch["dates"][0]), count, self._products.seed)
-        if by == "sample":  # only its shape counts
-            drawn: Tensor = batch["raw_mean"][:, None].expand(-1, count, -1, -1)
-            return drawn
-        return batch["members"] if by == "ecc" else None
+        if by == "ecc":
+            members: Tensor = batch["members"]
+            return members
+        shape: Tensor = batch["raw_mean"][:, None].expand(-1, count, -1, -1)  # only that counts
+        return shape
 
 
 def _fields_of_date(corrections: Corrections, i: int) -> dict[str, npt.NDArray[Any]]:
