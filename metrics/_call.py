@@ -156,7 +156,7 @@ def loop_shape(loops: Mapping[str, tuple[int, ...]], core: Core) -> tuple[int, .
             )
             raise ArgumentError(
                 name,
-                f"shapes that do not match each other: {shapes}{but}",
+                f"shapes that do not fit each other: {shapes}{but}",
                 "Pass one value for each forecast",
             )
         shape = joint
