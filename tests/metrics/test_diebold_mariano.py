@@ -194,7 +194,7 @@ def test_nothing_to_test_is_nan():
 def test_bad_input_is_refused():
     d = np.random.default_rng(7).normal(size=20)
     for message, options in {
-        "given together": {"horizon": 2, "lags": 1},
+        "passed together": {"horizon": 2, "lags": 1},
         "needed for the kernel": {"kernel": "rectangular"},
         "horizon: expected": {"horizon": 0},
         "lags: expected": {"lags": -1},

@@ -155,7 +155,7 @@ def test_refused(kind):
     x, y = (kind(a) for a in ensemble())
     with pytest.raises(ArgumentError, match="thresholds: they do not rise"):
         rps_ensemble(x, y, thresholds=[1.0, 0.0], estimator="fair", member_dim=1)
-    with pytest.raises(ArgumentError, match="thresholds: there are none"):
+    with pytest.raises(ArgumentError, match="thresholds: an axis that is summed"):
         rps_ensemble(x, y, thresholds=[], estimator="fair", member_dim=1)
     with pytest.raises(
         UnknownNameError, match="estimator: 'faire' is not known; did you mean 'fair'"
