@@ -11,6 +11,9 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 demo: $(STAMP)
 	$(BIN)/ens10 demo --out demo
 
+# Compiled modules are kept: many tests run commands in processes of their own.
+test test-all: export PYTHONDONTWRITEBYTECODE =
+
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
 
