@@ -80,10 +80,10 @@ class DatasetSamples(Samples):
         wanted = xr.Dataset({str(n): field.variable for n, field in enumerate(fields)})
         with _ONE_AT_A_TIME:
             computed = wanted.astype(np.float32).compute(scheduler="synchronous")
-        members = np.stack([computed[name].to_numpy() for name in computed])
-        mean[...], std[...] = ensemble_moments(members, axis=1)
+        for n, name in enumerate(computed):  # channel by channel: double precision takes memory
+            mean[n], std[n] = ensemble_moments(computed[name].to_numpy(), axis=0)
         move_in_place(moves, mean, std)
-        return members.nbytes
+        return sum(computed[name].nbytes for name in computed)
 
     def read_members(
         self,
