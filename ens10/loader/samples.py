@@ -31,6 +31,7 @@ _ALL = slice(None)
 Move = Callable[[int, Field, Field], None]
 Moves = tuple[Move | None, Move | None]  # of means and of deviations; None copies
 _NO_MOVES: Moves = (None, None)
+_WITH_TRUTH = "Prepare the store again with --truth, or give truth= beside a dataset"
 
 
 class Samples(ABC):
@@ -81,6 +82,9 @@ class Samples(ABC):
         self.steps = [step_number(s) for s in np.atleast_1d(dataset["step"].to_numpy())]
         self.has_truth = truth is not None
         dated = dataset if truth is None else truth
+        if truth is None and not step and dataset["step"].size > 1:
+            remedy = f"{_WITH_TRUTH}; to correct forecasts, name the lead time, such as t2m@48"
+            raise MissingDataError(self.label, ["the truth"], remedy)
         self.step = _target_step(step, dated, "truth" if self.has_truth else "the forecast")
         self.step_units = str(dataset["step"].attrs.get("units", "h"))
         self._truth = field_of(dated, self.target, "target").sel(step=self.step)
@@ -106,8 +110,7 @@ class Samples(ABC):
             MissingDataError: there is no truth.
         """
         if not self.has_truth:
-            remedy = "Prepare the store again with --truth, or give truth= beside a dataset"
-            raise MissingDataError(self.label, ["the truth"], remedy)
+            raise MissingDataError(self.label, ["the truth"], _WITH_TRUTH)
 
     @abstractmethod
     def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:

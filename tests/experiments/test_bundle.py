@@ -26,7 +26,7 @@ def one(world):
 
 
 @pytest.fixture(scope="module")
-def shared(runs, tmp_path_factory):
+def bundles(runs, tmp_path_factory):
     """The bundle of each run."""
     folder = tmp_path_factory.mktemp("bundles")
     return {
@@ -49,16 +49,16 @@ def rewritten(path, to, **files):
 
 
 @pytest.mark.parametrize("name", realruns.NAMES)
-def test_a_bundle_is_the_model_of_its_run(runs, shared, one, name):
-    corrected = ens10.load_model(shared[name])(one)
+def test_a_bundle_is_the_model_of_its_run(runs, bundles, one, name):
+    corrected = ens10.load_model(bundles[name])(one)
     xr.testing.assert_identical(corrected, ens10.load_model(runs[name])(one))
 
 
 def test_a_bundle_is_opened_without_pickle_and_has_the_same_bytes_each_time(
-    runs, shared, one, tmp_path, monkeypatch
+    runs, bundles, one, tmp_path, monkeypatch
 ):
     again = bundle(runs["unet"], tmp_path / "again.ens10", licence="CC-BY-4.0")
-    assert again.read_bytes() == shared["unet"].read_bytes()
+    assert again.read_bytes() == bundles["unet"].read_bytes()
 
     def refuse(*arguments, **options):
         raise AssertionError("pickle")
@@ -73,8 +73,8 @@ def test_a_bundle_is_opened_without_pickle_and_has_the_same_bytes_each_time(
     assert np.isfinite(ens10.load_model(again)(one)["mu"]).all()
 
 
-def test_a_card_says_what_the_model_is(shared):
-    with zipfile.ZipFile(shared["mlp"]) as archive:
+def test_a_card_says_what_the_model_is(bundles):
+    with zipfile.ZipFile(bundles["mlp"]) as archive:
         card, about = archive.read("README.md").decode(), json.loads(archive.read(MODEL))
         config = archive.read(CONFIG).decode()
     for words in ("t2m (K) at lead 48 h", "8 latitudes from 90 to -90", "crps 0.9",
@@ -85,9 +85,9 @@ def test_a_card_says_what_the_model_is(shared):
     assert "store" not in yaml.safe_load(config)["data"]
 
 
-def test_what_was_changed_is_refused(shared, one, tmp_path):
-    whole = shared["emos_global"].read_bytes()
-    good = read_parts(shared["emos_global"])
+def test_what_was_changed_is_refused(bundles, one, tmp_path):
+    whole = bundles["emos_global"].read_bytes()
+    good = read_parts(bundles["emos_global"])
     path = tmp_path / "changed.ens10"
     refused = 0
     places = np.random.default_rng(0).integers(0, len(whole), 120)
@@ -107,7 +107,7 @@ def test_what_was_changed_is_refused(shared, one, tmp_path):
         path.write_bytes(whole[:cut])
         with pytest.raises(FileError):
             read_parts(path)
-    with zipfile.ZipFile(shared["emos_global"]) as archive:
+    with zipfile.ZipFile(bundles["emos_global"]) as archive:
         held = {name: archive.read(name) for name in archive.namelist()}
     card = held["README.md"].replace(b"CC-BY-4.0", b"all mine!")
     assert card != held["README.md"]
@@ -123,25 +123,25 @@ def test_what_was_changed_is_refused(shared, one, tmp_path):
             read_parts(path)
 
 
-def test_a_bundle_of_others_names_no_code_of_theirs(shared, tmp_path, monkeypatch):
+def test_a_bundle_of_others_names_no_code_of_theirs(bundles, tmp_path, monkeypatch):
     monkeypatch.setattr(trust, "is_own", lambda text: False)
-    read_parts(shared["mlp"])  # the classes of this package are trusted
-    with zipfile.ZipFile(shared["mlp"]) as archive:
+    read_parts(bundles["mlp"])  # the classes of this package are trusted
+    with zipfile.ZipFile(bundles["mlp"]) as archive:
         config = yaml.safe_load(archive.read(CONFIG))
     config["model"]["init_args"]["network"]["class_path"] = "evil.Network"
     changed = {CONFIG: yaml.safe_dump(config).encode()}
-    path = rewritten(shared["mlp"], tmp_path / "evil.ens10", **changed)
+    path = rewritten(bundles["mlp"], tmp_path / "evil.ens10", **changed)
     with pytest.raises(FileError, match="--trust evil"):
         read_parts(path)
     weights = {WEIGHTS: pickle.dumps({"a": 1})}
     with pytest.raises(FileError, match="damaged"):
-        read_parts(rewritten(shared["mlp"], path, **weights))
+        read_parts(rewritten(bundles["mlp"], path, **weights))
 
 
-def test_the_command_and_its_use(runs, shared, one, tmp_path, capsys):
+def test_the_command_and_its_use(runs, bundles, one, tmp_path, capsys):
     out, corrected = tmp_path / "mlp.ens10", tmp_path / "out.nc"
     realruns.command("bundle", runs["mlp"], "--out", out, "--licence", "CC-BY-4.0")
-    assert out.read_bytes() == shared["mlp"].read_bytes()
+    assert out.read_bytes() == bundles["mlp"].read_bytes()
     realruns.command("bundle", runs["mlp"], "--out", out, status=1)
     assert "--force" in capsys.readouterr().err
     one.to_netcdf(tmp_path / "one.nc")
