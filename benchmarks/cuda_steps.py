@@ -199,7 +199,7 @@ class MemorySamples(Samples):
         self.time, self.valid_time = days, days + np.timedelta64(48, "h")
         self.latitude = np.linspace(90, -90, grid[0])
         self.longitude = np.arange(grid[1]) * 360 / grid[1]
-        self.members, self.attributes = MEMBERS, {"units": "K"}
+        self.members, self.attributes, self.has_truth = MEMBERS, {"units": "K"}, True
         shape = (3, len(channels), *grid)
         self._mean = random.standard_normal(shape, np.float32) + 280
         self._std = 0.5 + random.random(shape, np.float32)

@@ -122,6 +122,17 @@ def configuration_errors(path: Path) -> Iterator[None]:
         raise ens10_cause(error) or FileError(path, brief(error).rstrip(".")) from None
 
 
+def count(text: str | int) -> int:
+    """Return a whole number of at least 1, as the type of an option.
+
+    Raises:
+        argparse.ArgumentTypeError: another text.
+    """
+    if not str(text).isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
 def command_parser(program: str, description: str | None = None, epilog: str = "") -> Parser:
     """Return the parser of a command, without options; options may be abbreviated.
 

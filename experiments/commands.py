@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from jsonargparse.typing import PositiveInt
-
 from ens10.errors import FileError
-from ens10.usage import Parser
+from ens10.usage import Parser, count
 
 
 def refuse_file(folder: Path | str) -> None:
@@ -27,10 +25,8 @@ def add_work_options(parser: Parser) -> None:
 
 def add_cell_options(parser: Parser) -> None:
     """Add options of computing cells: `workers`, `threads`, `keep_older`, `tables`."""
-    parser.add_argument(
-        "--workers", type=PositiveInt, default=1, metavar="N", help="cells at a time"
-    )
-    parser.add_argument("--threads", type=PositiveInt, default=1, metavar="N", help="of each cell")
+    parser.add_argument("--workers", type=count, default=1, metavar="N", help="cells at a time")
+    parser.add_argument("--threads", type=count, default=1, metavar="N", help="of each cell")
     parser.add_argument(
         "--keep-older", action="store_true", help="cells made by other code or data count as well"
     )

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from jsonargparse.typing import PositiveInt
 
 from ens10.experiments.runner.worlds import WorldSize, store_of
 from ens10.loader.batch import Batch
@@ -23,7 +22,7 @@ from ens10.loader.batches import Batches
 from ens10.metrics import crps_ensemble, crps_normal
 from ens10.synthetic import World
 from ens10.synthetic.atmosphere import WIND_SCALE
-from ens10.usage import command_parser, reports_errors
+from ens10.usage import command_parser, count, reports_errors
 
 Floats = npt.NDArray[np.floating[Any]]
 DESIGNS = ("u10", "tanh(u10)")
@@ -122,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = command_parser("python -m ens10.experiments.pointwise")
     parser.add_argument("work", type=Path, help="folder of the worlds, as of the matrix")
-    parser.add_argument("--seeds", type=PositiveInt, default=3)
+    parser.add_argument("--seeds", type=count, default=3)
     parser.add_argument("--grid", default=WorldSize().grid, help="of the worlds, rows x columns")
     options = parser.parse_args(arguments)
     lines = []

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse import Namespace
-from jsonargparse.typing import PositiveInt
 
 from ens10.errors import MissingDataError
 from ens10.experiments.commands import add_cell_options, refuse_file
@@ -23,7 +22,7 @@ from ens10.experiments.runner.trainings import OPTIMUM, find_cells, keep_optimum
 from ens10.experiments.runner.worlds import WorldSize, store_of
 from ens10.experiments.tables import Row, markdown, score_table, to_csv
 from ens10.experiments.writers import columns_of, markdown_of
-from ens10.usage import command_parser, reports_errors
+from ens10.usage import command_parser, count, reports_errors
 
 SIZE = WorldSize(steps=(48,), kinds=("sfc",))  # as `ens10 demo` has it
 # The order that the world's construction says: each pair's first has the larger (worse) CRPS.
@@ -64,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit status 1 if a cell failed, or with one line on bad input."""
     parser = command_parser("python -m ens10.experiments.studies.demo_seeds")
     parser.add_argument("folder", type=Path, help="for data and runs")
-    parser.add_argument("--seeds", type=PositiveInt, default=3)
+    parser.add_argument("--seeds", type=count, default=3)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     add_cell_options(parser)
     options = parser.parse_args(arguments)

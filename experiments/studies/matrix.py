@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse import Namespace
-from jsonargparse.typing import PositiveInt
 
 from ens10.experiments.commands import add_work_options, refuse_file
 from ens10.experiments.demo import config_path
@@ -17,7 +16,7 @@ from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tables import write_summary
 from ens10.experiments.runner.trainings import find_cells, keep_optimum
 from ens10.experiments.runner.worlds import WorldSize, store_of
-from ens10.usage import command_parser, reports_errors
+from ens10.usage import command_parser, count, reports_errors
 
 MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
 
@@ -58,11 +57,11 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     parser.add_argument("work", type=Path, help="folder for data and runs (7 GB a seed)")
     parser.add_argument("--out", type=Path, required=True, help="folder for the small results")
     parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME")
-    parser.add_argument("--seeds", type=PositiveInt, default=3)
+    parser.add_argument("--seeds", type=count, default=3)
     usual = WorldSize()
     parser.add_argument("--grid", default=usual.grid, help="of the worlds, rows x columns")
-    parser.add_argument("--years", type=PositiveInt, default=len(usual.years), help="of the worlds")
-    parser.add_argument("--dates", type=PositiveInt, default=usual.dates, help="in each year")
+    parser.add_argument("--years", type=count, default=len(usual.years), help="of the worlds")
+    parser.add_argument("--dates", type=count, default=usual.dates, help="in each year")
     add_work_options(parser)
     return parser.parse_args(arguments)
 

@@ -88,7 +88,7 @@ def test_results_that_are_a_file(tmp_path, capsys):
 def test_none_of_what_there_has_to_be_one_of(asked, tmp_path, option, capsys):
     with pytest.raises(SystemExit):
         asked("--out", tmp_path, option, "0")
-    assert f"{option}: '0' is no number of 1 or more" in capsys.readouterr().err
+    assert f"{option}: '0' is not a whole number of at least 1" in capsys.readouterr().err
 
 
 def test_one_target_has_one_name(asked, tmp_path):

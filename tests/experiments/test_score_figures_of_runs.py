@@ -44,4 +44,4 @@ def test_a_reference_that_is_no_run(runs, tmp_path, capsys):
     with pytest.raises(ArgumentError, match="reference: 'raw' is not among"):
         score_figures.score_figures([runs / "emos"], tmp_path)
     assert score_figures.main([str(runs / "emos"), "--out", str(tmp_path)]) == 1
-    assert "score_figures: reference" in capsys.readouterr().err
+    assert "ens10: reference" in capsys.readouterr().err

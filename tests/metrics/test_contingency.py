@@ -82,7 +82,7 @@ def test_tables_of_probabilities_are_scored_at_each_threshold():
     )
     for name, value in expected.items():
         assert float(contingency_scores(at)[name]) == pytest.approx(value, rel=1e-12)
-    with pytest.raises(ArgumentError, match="lack misses"):
+    with pytest.raises(ArgumentError, match="missing: misses"):
         contingency_scores(tables.drop_vars("misses"))
 
 

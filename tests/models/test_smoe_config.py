@@ -65,14 +65,14 @@ def test_refuses_maps_and_areas_that_are_none(tmp_path):
     with pytest.raises(ArgumentError, match="there is no file"):
         FixedGate(tmp_path / "map.npy")
     (tmp_path / "map.txt").touch()
-    with pytest.raises(ArgumentError, match=r"not called \.npy"):
+    with pytest.raises(ArgumentError, match=r"does not end in \.npy"):
         FixedGate(tmp_path / "map.txt")
     np.savez(tmp_path / "two.npz", a=np.zeros(3), b=np.zeros(3))
     with pytest.raises(ArgumentError, match=r"holds 2 arrays \(a, b\)"):
         FixedGate(tmp_path / "two.npz")
     with pytest.raises(UnknownNameError, match="did you mean 'cell'"):
         SMoE2d(3, 4, 2, TensorGate(4, 2, GRID), area="cel")
-    with pytest.raises(ArgumentError, match="which this gate does not know"):
+    with pytest.raises(ArgumentError, match="which this gate does not have"):
         SMoE2d(3, 4, 2, ConvGate(3, 4), area="cos")
 
 

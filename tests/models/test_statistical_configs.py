@@ -120,7 +120,7 @@ def test_data_of_five_members_do_not_enter_a_fit_of_ten(store, tmp_path, capsys)
     command("predict", "--run", run, "--quiet", "--data.ensemble", 5, status=1)
     message = said(capsys)
     assert "the batch has 5, but this EMOS was fitted to 10 and has a weight for each" in message
-    assert "or use EMOS, which takes any" in message
+    assert "or use EMOS, which accepts any" in message
     assert not (run / "predictions.zarr").exists()
     five = tmp_path / "five"
     fit("emos_paper", store, five, "--data.ensemble", 5)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse import Namespace
-from jsonargparse.typing import PositiveInt
 
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.experiments.commands import add_work_options, refuse_file
@@ -22,7 +21,7 @@ from ens10.experiments.studies.ablation.cells import (
 from ens10.experiments.studies.ablation.member_sensitivity import write_given
 from ens10.experiments.studies.ablation.spec import Ablation, known_ablations, load_ablation
 from ens10.experiments.studies.ablation.tables import Line, read_lines, write_pages
-from ens10.usage import command_parser, reports_errors
+from ens10.usage import command_parser, count, reports_errors
 
 
 @reports_errors
@@ -124,7 +123,7 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
         "--out", type=Path, metavar="DIR", help="cells go to DIR, tables to DIR/NAME"
     )
     parser.add_argument("--store", type=Path, help="prepared data (default: synthetic worlds)")
-    parser.add_argument("--seeds", type=PositiveInt, default=1, metavar="N", help="default: 1")
+    parser.add_argument("--seeds", type=count, default=1, metavar="N", help="default: 1")
     add_work_options(parser)
     parser.add_argument(
         "--overlays", type=Path, metavar="DIR",
@@ -132,8 +131,8 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     )  # fmt: skip
     world = parser.add_argument_group("synthetic worlds")
     world.add_argument("--grid", metavar="HxW")
-    world.add_argument("--years", type=PositiveInt, metavar="N")
-    world.add_argument("--dates", type=PositiveInt, metavar="N", help="in each year")
+    world.add_argument("--years", type=count, metavar="N")
+    world.add_argument("--dates", type=count, metavar="N", help="in each year")
     return parser.parse_args(arguments)
 
 

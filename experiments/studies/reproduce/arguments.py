@@ -4,10 +4,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse.typing import PositiveInt
-
 from ens10.experiments.commands import add_work_options
-from ens10.usage import Parser
+from ens10.usage import Parser, count
 
 if TYPE_CHECKING:
     from ens10.experiments.studies.reproduce.command import Request
@@ -50,8 +48,8 @@ def add_arguments(parser: Parser) -> None:
     )
     world = parser.add_argument_group("synthetic worlds")
     world.add_argument("--grid", metavar="HxW", help="default: 46x96")
-    world.add_argument("--years", type=PositiveInt, metavar="N", help="default: 10")
-    world.add_argument("--dates", type=PositiveInt, metavar="N", help="in each year (default: 40)")
+    world.add_argument("--years", type=count, metavar="N", help="default: 10")
+    world.add_argument("--dates", type=count, metavar="N", help="in each year (default: 40)")
 
 
 def run(**values: Any) -> int:

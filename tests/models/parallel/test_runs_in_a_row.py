@@ -56,8 +56,8 @@ def a_run_and_what_follows(store):
 
 def test_no_group_is_left_and_shares_are_known_after_a_run(ranks, store):
     assert ranks(2, a_run_and_what_follows, store) == [
-        (True, (0, 8), (2, 8, 24)),
-        (True, (8, 17), (2, 9, 24)),
+        (True, (0, 8), (1, 8, 24)),
+        (True, (8, 17), (1, 9, 24)),
     ]
 
 

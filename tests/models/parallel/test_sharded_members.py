@@ -95,7 +95,7 @@ def _refused(loss):
 def test_rows_are_not_to_be_split(ranks, loss):
     for argument, text in ranks(2, _refused, loss):
         assert argument == "lon"
-        assert "whole rows of 48 points, of which a process has 24" in text
+        assert "whole rows of 48 points, but a process has 24" in text
 
 
 def test_members_that_coincide_have_a_gradient():
