@@ -2,7 +2,7 @@
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -230,9 +230,9 @@ class MemorySamples(Samples):
         """No members are held."""
         raise NotImplementedError
 
-    def sums(self, years: Iterable[int], step: int, channels: Sequence[str]) -> Any:
+    def sums(self, dates: Any, step: int, channels: Sequence[str]) -> Any:
         """See `Samples`."""
-        return self._sums_by_a_pass(years, step, channels)
+        return self._sums_by_a_pass(dates, step, channels)
 
 
 VARIABLES = ("t2m", "sst", "tcw", "tcwv", "cp", "msl", "tcc", "u10", "v10", "tp", "skt")

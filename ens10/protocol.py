@@ -1,4 +1,4 @@
-"""Protocols: years of the training, validation and test splits, and other rules of an experiment.
+"""Protocols: dates of the training, validation and test splits, and other rules of an experiment.
 
 `paper` is the protocol of the ENS-10 authors, traps included; `clean` avoids the traps. Both are
 YAML files (`experiments/protocols/`); the path of another YAML file works wherever their names do.
@@ -12,17 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from ens10.climate import Epsilon, years_of
-from ens10.errors import (
-    ArgumentError,
-    Ens10Error,
-    FileError,
-    OverlapError,
-    UnknownNameError,
-    listing,
-)
+from ens10.climate import Epsilon
+from ens10.errors import ArgumentError, Ens10Error, FileError, UnknownNameError
 from ens10.grid import Weighting
 from ens10.untrusted import parse_yaml
 
@@ -30,9 +22,15 @@ Split = Literal["train", "val", "test"]
 SplitBy = Literal["valid", "start"]
 NormaliseOn = Literal["train", "all"]
 Years = list[int] | int
+Dates = Years | float | str | list[str]  # of a split: years, a share of the dates, or periods
+SplitKind = Literal["years", "periods", "shares"]
 EfiMethod = Literal["exact", "ecmwf", "ens10-paper"]
 _LEVELS = {"ecmwf": 101, "ens10-paper": 21}  # what these methods are defined for
 _NAME = re.compile(r"[\w.-]+")  # it becomes part of the names of folders
+_DAY = r"\d{4}(?:-\d\d(?:-\d\d(?:T\d\d)?)?)?"
+_PERIOD = re.compile(f"({_DAY})/({_DAY})")
+_PERIOD_EXAMPLE = "a period such as 1998-01-01/2014-12-31"
+_WHOLE = 1 + 1e-9  # 0.7 + 0.2 + 0.1 is above 1 in floating point
 
 
 @dataclass(frozen=True)
@@ -81,32 +79,39 @@ class EfiRules:
 class Protocol:
     """Rules of splits, normalisation, weights and scores; the defaults are those of `clean`.
 
+    The splits are given in one of three ways, the same for all: as years; as periods
+    "FIRST/LAST" or lists of them, both ends included, each an ISO date, month or year; or as shares
+    of the dates in time order (0.2), counted from the end. Of periods and shares, training comes
+    before validation, and validation before test; dates whose truth was not yet available when the
+    first forecast of a later split started are dropped (`Splits.gap`).
+
     Attributes:
         name: name in messages, tables and folders.
-        test: years of the test split, or their number from the end of the data.
-        val: years of the validation split, which selects the best epoch, or their number before
-            the test years; "test" selects on the test split, as the authors did.
-        train: years of the training split; None for all remaining years.
-        normalise_on: "train" or "all": the years of the normalisation statistics.
+        test: dates of the test split; a whole number is a number of years from the end of the data.
+        val: dates of the validation split, which selects the best epoch; a whole number is a number
+            of years before the test years; "test" selects on the test split, as the authors did.
+        train: dates of the training split; None for all that remain.
+        normalise_on: "train" or "all": the splits whose dates the normalisation statistics are of.
         epsilon: lower limit of standard deviations in the normalisation, "relative" or "paper";
             see `ens10.climate.normaliser`.
         masks: True to add a mask channel for variables with gaps (sst over land).
         weighting: area weights of loss and scores: "cell", "cos" or "none".
         unbiased: ensemble standard deviation with n - 1 (True) or n.
-        split_by: date whose year decides the split: "valid" or "start".
+        split_by: date that decides the split: "valid" or "start".
         fair_crps: True to report the fair CRPS of members in addition to the plain one.
         members: ensemble sizes in tables, counted from the first member.
         efi: rules of the EFI, which weights extremes.
 
     Raises:
         UnknownNameError: an unknown choice.
-        ArgumentError: a number out of range, duplicate years, or an invalid name.
+        ArgumentError: a number out of range, duplicate years, an invalid period or name, or splits
+            that are given in different ways.
     """
 
     name: str = "custom"
-    test: Years = 2
-    val: Years | Literal["test"] = 1
-    train: list[int] | None = None
+    test: Dates = 2
+    val: Dates = 1
+    train: list[int] | float | str | list[str] | None = None
     normalise_on: NormaliseOn = "train"
     epsilon: Epsilon = "relative"
     masks: bool = True
@@ -133,8 +138,14 @@ class Protocol:
         _check_splits(self.test, self.val, self.train)
 
     def selects_on_test(self) -> bool:
-        """Return True if the best epoch is selected on the test years."""
+        """Return True if the best epoch is selected on the test split."""
         return self.val == "test"
+
+    @property
+    def kind_of_splits(self) -> SplitKind:
+        """How the dates of the splits are given."""
+        kinds = (kind_of_dates(dates) for dates in (self.test, self.val, self.train))
+        return next((kind for kind in kinds if kind), "years")
 
 
 def names_of(kind: type[Any]) -> tuple[str, ...]:
@@ -163,17 +174,87 @@ def check_number(argument: str, value: object, least: int) -> None:
 
 
 def _check_splits(test: object, val: object, train: object) -> None:
-    for argument, years in (("test", test), ("val", val), ("train", train)):
-        if isinstance(years, list):
-            _check_years(argument, years)
+    splits = {"test": test, "val": val, "train": train}
+    for argument, dates in splits.items():
+        if argument == "val" and isinstance(dates, str) and "/" not in dates:
+            check_known(argument, dates, ("test",))
+        elif kind_of_dates(dates) == "periods":
+            for text in dates if isinstance(dates, list) else [dates]:
+                period(argument, text)
+        elif isinstance(dates, list):
+            _check_years(argument, dates)
+        elif isinstance(dates, float):
+            _check_share(argument, dates)
         elif argument == "train":
-            check_type(argument, years, type(None), "a list of years, nor null for all others")
-        elif argument == "val" and isinstance(years, str):
-            check_known(argument, years, ("test",))
-        elif isinstance(years, int) and years < 0:
-            raise ArgumentError(argument, f"{years} years are not possible", "Use 0 or more")
+            expected = "a list of years, periods or a share of the dates, nor null for all others"
+            check_type(argument, dates, type(None), expected)
+        elif isinstance(dates, int) and dates < 0:
+            raise ArgumentError(argument, f"{dates} years are not possible", "Use 0 or more")
         else:
-            check_number(argument, years, 0)
+            check_number(argument, dates, 0)
+    _check_kinds(splits)
+    shares = [dates for dates in splits.values() if isinstance(dates, float)]
+    if sum(shares) > _WHOLE:
+        raise ArgumentError(
+            "test, val, train", f"{' + '.join(map(str, shares))} is more than all dates", "Use less"
+        )
+
+
+def kind_of_dates(dates: object) -> SplitKind | None:
+    """Return in which way the dates of a split are given; None for those that fit every way."""
+    if dates in (None, "test", 0):
+        return None
+    if isinstance(dates, float):
+        return "shares"
+    texts = dates if isinstance(dates, list) else [dates]
+    return "periods" if any(isinstance(text, str) for text in texts) else "years"
+
+
+def _check_kinds(splits: Mapping[str, object]) -> None:
+    kinds = {name: kind for name, dates in splits.items() if (kind := kind_of_dates(dates))}
+    if len(set(kinds.values())) > 1:
+        ways = ", ".join(
+            f"{name} is given in {kind} ({splits[name]})" for name, kind in kinds.items()
+        )
+        raise ArgumentError(
+            "test, val, train", ways, "Give all in years, all in periods, or all in shares"
+        )
+
+
+def _check_share(argument: str, share: float) -> None:
+    if not 0 < share < 1:
+        reason = f"{share} is not a whole number of years, nor a share of the dates"
+        raise ArgumentError(argument, reason, "Use a whole number, or one between 0 and 1")
+
+
+def period(argument: str, text: object) -> tuple[np.datetime64, np.datetime64]:
+    """Return begin and end of a period; the end is the first moment after it.
+
+    Args:
+        argument: name for messages.
+        text: "FIRST/LAST", both included, each an ISO date, hour, month or year.
+
+    Examples:
+        >>> from ens10.protocol import period
+        >>> [str(end) for end in period("test", "2016-03/2016-12-31")]
+        ['2016-03-01T00:00:00', '2017-01-01T00:00:00']
+
+    Raises:
+        ArgumentError: not a period, or one that ends before it begins.
+    """
+    found = _PERIOD.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise ArgumentError(argument, f"{str(text)!r} is not {_PERIOD_EXAMPLE}", "Correct it")
+    try:
+        first, last = (np.datetime64(end) for end in found.groups())
+    except ValueError as error:
+        raise ArgumentError(
+            argument, f"{text!r} has a date that does not exist ({error})"
+        ) from error
+    begin, end = (moment.astype("datetime64[s]") for moment in (first, last + 1))
+    if end <= begin:
+        raise ArgumentError(argument, f"{text!r} ends before it begins", "Swap the two dates")
+    return begin, end
 
 
 def _check_years(argument: str, years: list[Any]) -> None:
@@ -301,89 +382,3 @@ def _check_fields(content: Mapping[str, Any], fields: tuple[str, ...], where: st
     for key in content:
         if key not in fields:
             raise UnknownNameError(f"field of {where}", key, fields)
-
-
-@dataclass(frozen=True)
-class Splits:
-    """Positions of the dates of each split, and the years they come from.
-
-    Attributes:
-        years: years of "train", "val" and "test", of valid dates unless split by start.
-        index: positions of the dates of each split, in time order.
-        outside: positions of dates that belong to no split.
-    """
-
-    years: dict[str, list[int]]
-    index: dict[str, npt.NDArray[np.int64]]
-    outside: npt.NDArray[np.int64] = field(repr=False)
-
-
-def split_dates(
-    protocol: Protocol, time: npt.NDArray[np.datetime64], valid_time: npt.NDArray[np.datetime64]
-) -> Splits:
-    """Split dates by a protocol, by the year of the valid date (or of the start, `split_by`).
-
-    Counts of years are counted in the years of the start dates, so that a date that is valid in
-    the year after the data is not in any split (2018-01-02 in ENS-10).
-
-    Args:
-        protocol: the protocol.
-        time: shape (n,), start dates.
-        valid_time: shape (n,), valid dates of the target.
-
-    Raises:
-        OverlapError: two splits share years.
-        ArgumentError: a split has no dates.
-    """
-    own = years_of(valid_time if protocol.split_by == "valid" else time)
-    data_years = set(years_of(valid_time).tolist()) & set(years_of(time).tolist())
-    years = _years(protocol, sorted(data_years))
-    _refuse_overlap(years, protocol.selects_on_test())
-    index = {name: np.flatnonzero(np.isin(own, years[name])) for name in years}
-    for name, positions in index.items():
-        if years[name] and not positions.size:
-            raise ArgumentError(
-                f"protocol {protocol.name}",
-                f"no {protocol.split_by} date of the data lies in the {name} years {years[name]}",
-                f"The data have {own.min()} to {own.max()}",
-            )
-    used = np.concatenate(list(index.values()))
-    outside = np.setdiff1d(np.arange(len(time)), used)
-    return Splits(years, index, outside)
-
-
-def _years(protocol: Protocol, data_years: list[int]) -> dict[str, list[int]]:
-    left = list(data_years)
-    test = _take(protocol.test, left)
-    val = test if protocol.val == "test" else _take(protocol.val, left)
-    train = left if protocol.train is None else protocol.train
-    if not train:
-        raise ArgumentError(
-            f"protocol {protocol.name}",
-            "no years are left to train on: the data have "
-            f"{listing([str(y) for y in data_years])}; "
-            f"the test split takes {len(test)} years, the validation split {len(val)}",
-            "Use more years, or give the protocol's years",
-        )
-    return {"train": sorted(train), "val": sorted(val), "test": sorted(test)}
-
-
-def _take(years: Years | str, left: list[int]) -> list[int]:
-    """Return explicit years, or the last `years` of those left, and remove them from `left`."""
-    if isinstance(years, list):
-        left[:] = [year for year in left if year not in years]
-        return years
-    first = max(len(left) - int(years), 0)
-    chosen = left[first:]
-    del left[first:]
-    return chosen
-
-
-def _refuse_overlap(years: dict[str, list[int]], select_on_test: bool) -> None:
-    pairs = [("train", "val"), ("train", "test")]
-    if not select_on_test:
-        pairs.append(("val", "test"))
-    for first, second in pairs:
-        shared = sorted(set(years[first]) & set(years[second]))
-        if shared:
-            raise OverlapError(first, second, shared)

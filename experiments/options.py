@@ -30,14 +30,21 @@ def with_strategy(arguments: Sequence[str]) -> list[str]:
     return found
 
 
-def name_after_its_file(protocol: Any) -> None:
-    """The parser has read a protocol's file by itself, and knows nothing of names.
+def check_protocol(protocol: Any) -> None:
+    """Check the fields of a protocol that the parser read, and name it after its file.
+
+    The parser refuses a wrong field with all types that an option may have; this error names it.
 
     Raises:
-        Ens10Error: the file is no protocol.
+        Ens10Error: a field is invalid, or the file is no protocol.
     """
-    path = None if isinstance(protocol, str) else (protocol or {}).get("__path__")
+    if protocol is None or isinstance(protocol, str):
+        return
+    path = protocol.get("__path__")
     if path is not None:
         made = protocol_of(path.absolute)
         if protocol["name"] == Protocol.name:  # of no one
             protocol["name"] = made.name
+    fields = protocol.as_dict() if hasattr(protocol, "as_dict") else dict(protocol)
+    fields.pop("__path__", None)
+    protocol_of(fields)

@@ -58,8 +58,9 @@ from ens10.models.parallel.cost import (
 )
 from ens10.packed16.layout import packed_bytes
 from ens10.progress import track
-from ens10.protocol import Protocol, split_dates
+from ens10.protocol import Protocol
 from ens10.quantiles.options import Climatology
+from ens10.splits import split_dates
 from ens10.untrusted import parse_json, read_mapping
 from ens10.usage import Parser, configuration_errors
 

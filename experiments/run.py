@@ -38,7 +38,7 @@ from ens10.experiments.checkpoints import (
     shapes,
 )
 from ens10.experiments.locks import locked
-from ens10.experiments.options import StageParser, name_after_its_file, with_strategy
+from ens10.experiments.options import StageParser, check_protocol, with_strategy
 from ens10.experiments.predictions import PredictionWriter
 from ens10.experiments.quiet import few_words
 from ens10.experiments.reading import PREDICTIONS
@@ -222,7 +222,7 @@ class RunCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parses, names the protocol, and looks at the checkpoint before anyone else loads it."""
         super().parse_arguments(parser, args)
-        name_after_its_file(self.config[self.config.subcommand].get("data.protocol"))
+        check_protocol(self.config[self.config.subcommand].get("data.protocol"))
         if self._run != Path(str(self._options.run)):
             reason = f"{self._options.run} in a configuration, {self._run} on the command line"
             raise ArgumentError("run", reason, "Name the run with --run alone")
@@ -351,6 +351,7 @@ class RunCLI(LightningCLI):
             "years": splits.years,
             "dates": {split: len(index) for split, index in splits.index.items()},
             "dates_in_no_split": len(splits.outside),
+            "dates_in_gap": len(splits.gap),
             "versions": provenance.versions(),
             "commit": provenance.commit(),
             "data": {

@@ -40,6 +40,10 @@ def compared(runs: Sequence[FinishedRun]) -> dict[str, str]:
         label: _agreed(runs, lambda run, split=split: _split(run, split))  # type: ignore[misc]
         for split, label in _SPLITS.items()
     }
+    if any(run.provenance.get("dates_in_gap") for run in runs):
+        told["Dates dropped between splits"] = _agreed(
+            runs, lambda run: str(run.provenance.get("dates_in_gap", 0))
+        )
     told["Scored"] = _scored(runs[0])
     told["Grid"] = _grid(runs[0])
     told["Weights of grid points"] = _WEIGHTS.get(str(first.attrs.get("weights")), ABSENT)

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from ens10 import __version__, catalog, cli
-from ens10.protocol import protocol_of, split_dates
+from ens10.protocol import protocol_of
+from ens10.splits import split_dates
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -38,7 +38,8 @@ from ens10.loader.content import (
 )
 from ens10.loader.order import Epoch, Even, Part, Position, Ranks
 from ens10.loader.samples import Samples
-from ens10.protocol import Protocol, Split, Splits, protocol_of, split_dates
+from ens10.protocol import Protocol, Split, protocol_of
+from ens10.splits import Splits, split_dates
 
 
 def open_samples(

@@ -17,8 +17,9 @@ from ens10.channels import resolve, step_number
 from ens10.climate import Normaliser, normaliser, years_of
 from ens10.compiled import OPTIONS
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.loader.samples import Field, Moment, Samples, SumsOfYears
-from ens10.protocol import Protocol, Splits
+from ens10.loader.samples import Field, Moment, Samples, SumsOfDates
+from ens10.protocol import Protocol
+from ens10.splits import Splits
 
 Extra = Literal["location", "day_of_year"]
 EXTRA_NAMES = {
@@ -77,18 +78,22 @@ def feature_statistics(
 ) -> Normaliser:
     """Return mean and scale of every feature but the extras; masks are unchanged.
 
-    They are of the dates that are valid in the years of the split, whatever dates are split by.
+    They are of the dates of the splits that the protocol names; of splits by years, of the dates
+    that are valid in these years, whatever dates are split by.
 
     Args:
         samples: the data.
         inputs: from `parse_inputs`.
-        protocol: says which years count.
-        splits: the years.
+        protocol: names the splits.
+        splits: their dates.
         factor: of the stored standard deviations (n - 1) to the protocol's.
     """
     names = ["train"] if protocol.normalise_on == "train" else list(splits.years)
-    years = sorted({year for name in names for year in splits.years[name]})
-    sums = _sums(samples, inputs, years)
+    dates = np.unique(np.concatenate([splits.index[name] for name in names]))
+    if protocol.kind_of_splits == "years":
+        years = sorted({year for name in names for year in splits.years[name]})
+        dates = np.flatnonzero(np.isin(years_of(samples.valid_time), years))
+    sums = _sums(samples, inputs, dates)
     named = labels(inputs, samples.step)
     count, total, square = sums["std"]
     deviations = (count, factor * total, factor**2 * square)
@@ -97,8 +102,7 @@ def feature_statistics(
         normaliser([f"{n}:std" for n in named], *deviations, protocol.epsilon),
     ]
     if protocol.masks:
-        dates = int(np.isin(years_of(samples.valid_time), years).sum())
-        gaps = (sums["mean"][0] < dates).any(axis=(1, 2))
+        gaps = (sums["mean"][0] < dates.size).any(axis=(1, 2))
         parts.append(_masks([f"{named[n]}{_MASK}" for n in np.flatnonzero(gaps)], samples))
     return Normaliser(
         tuple(name for part in parts for name in part.channels),
@@ -132,9 +136,11 @@ def day_of_year_cycle(date: np.datetime64) -> npt.NDArray[np.float32]:
     return np.array([np.sin(angle), np.cos(angle)], dtype=np.float32)
 
 
-def _sums(samples: Samples, inputs: Sequence[Input], years: list[int]) -> dict[Moment, SumsOfYears]:
-    parts = [samples.sums(years, s, channels) for s, channels in by_step(inputs).items()]
-    whole: dict[Moment, SumsOfYears] = {}
+def _sums(
+    samples: Samples, inputs: Sequence[Input], dates: npt.NDArray[np.int64]
+) -> dict[Moment, SumsOfDates]:
+    parts = [samples.sums(dates, s, channels) for s, channels in by_step(inputs).items()]
+    whole: dict[Moment, SumsOfDates] = {}
     for moment in get_args(Moment):
         held = [part[moment] for part in parts]
         count, total, square = (np.concatenate(part) for part in zip(*held, strict=True))

@@ -1,10 +1,11 @@
 """Samples of any lazy dataset, computed date by date."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
 from ens10.channels import field_of
@@ -17,7 +18,7 @@ from ens10.loader.samples import (
     Move,
     Moves,
     Samples,
-    SumsOfYears,
+    SumsOfDates,
     move_in_place,
 )
 from ens10.source.layout import FORECAST_DIMS, tidy
@@ -100,10 +101,10 @@ class DatasetSamples(Samples):
         return count
 
     def sums(
-        self, years: Iterable[int], step: float, channels: Sequence[str]
-    ) -> dict[Moment, SumsOfYears]:
+        self, dates: npt.NDArray[np.int64], step: float, channels: Sequence[str]
+    ) -> dict[Moment, SumsOfDates]:
         """Return sums of ensemble mean and deviation, by one pass over the dates."""
-        return self._sums_by_a_pass(years, step, channels)
+        return self._sums_by_a_pass(dates, step, channels)
 
     def _unit(self, i: int, step: float, rows: slice) -> xr.Dataset:
         one: xr.Dataset = self._dataset.isel(time=int(self._positions[i])).sel(step=step)

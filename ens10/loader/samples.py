@@ -17,13 +17,13 @@ from ens10.channels import (
     split_exactly,
     step_number,
 )
-from ens10.climate import Sums, years_of
+from ens10.climate import Sums
 from ens10.errors import ArgumentError, MissingDataError
 
 Field = npt.NDArray[np.float32]
 Moment = Literal["mean", "std"]
 # count, sum and sum of squares, each (C, H, W)
-SumsOfYears = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]
+SumsOfDates = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]
 _LOG = logging.getLogger(__name__)
 _ALL = slice(None)
 # Writes a field to its place in a batch, e.g. normalised: called with the index of the field, its
@@ -156,9 +156,9 @@ class Samples(ABC):
 
     @abstractmethod
     def sums(
-        self, years: Iterable[int], step: float, channels: Sequence[str]
-    ) -> dict[Moment, SumsOfYears]:
-        """Return sums of ensemble mean and deviation over the dates valid in the given years."""
+        self, dates: npt.NDArray[np.int64], step: float, channels: Sequence[str]
+    ) -> dict[Moment, SumsOfDates]:
+        """Return sums of ensemble mean and deviation over the dates at these positions."""
 
     def truth(self, i: int) -> Field:
         """(H, W) truth of date `i`, NaN where missing."""
@@ -187,14 +187,13 @@ class Samples(ABC):
         return len(self.latitude), len(self.longitude)
 
     def _sums_by_a_pass(
-        self, years: Iterable[int], step: float, channels: Sequence[str]
-    ) -> dict[Moment, SumsOfYears]:
-        """Compute the sums by reading the fields of every date of these years."""
+        self, dates: npt.NDArray[np.int64], step: float, channels: Sequence[str]
+    ) -> dict[Moment, SumsOfDates]:
+        """Compute the sums by reading the fields of these dates."""
         shape = (len(channels), *self._grid)
         mean, deviation = Sums(shape), Sums(shape)
-        wanted = np.flatnonzero(np.isin(years_of(self.valid_time), list(years)))
-        _LOG.info("Statistics of %d members from %d dates, read once", self.members, len(wanted))
-        for i in wanted:
+        _LOG.info("Statistics of %d members from %d dates, read once", self.members, len(dates))
+        for i in dates:
             moments = self.moments(int(i), step, channels)
             mean.add(moments[0])
             deviation.add(moments[1])

@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.channels import split_exactly
+from ens10.climate import blocks
 from ens10.convert import ensemble_moments
 from ens10.errors import DamagedFileError
 from ens10.loader.samples import (
@@ -20,7 +21,7 @@ from ens10.loader.samples import (
     Moment,
     Moves,
     Samples,
-    SumsOfYears,
+    SumsOfDates,
     move_in_place,
 )
 from ens10.packed16.layout import DamagedChunkError
@@ -68,7 +69,8 @@ class StoreSamples(Samples):
         self._suffix = "" if self.members == dataset.sizes["number"] else f"_first{self.members}"
         self._has_moments = f"ensemble_mean{self._suffix}" in statistics
         self._row = {str(c): n for n, c in enumerate(statistics["channel"].to_numpy())}
-        self._valid_year = statistics["valid_year"].sel(step=self.step).to_numpy()
+        # the block of each date of the store, as the sums are ordered
+        self._block = np.array(blocks(dataset["valid_time"].to_numpy())[1], np.int64)
         self._levels = dataset["level"].to_numpy().tolist() if "level" in dataset else []
         self._truth_place = () if truth is None else self._truth_place_in(truth)
         self._readers: dict[str, Reader] = {}
@@ -126,17 +128,28 @@ class StoreSamples(Samples):
         return reader.read_into(tuple(place), out, range(self.members), rows, move)
 
     def sums(
-        self, years: Iterable[int], step: float, channels: Sequence[str]
-    ) -> dict[Moment, SumsOfYears]:
-        """Return sums of ensemble mean and deviation over the dates valid in the given years."""
+        self, dates: npt.NDArray[np.int64], step: float, channels: Sequence[str]
+    ) -> dict[Moment, SumsOfDates]:
+        """Return sums of ensemble mean and deviation over the dates at these positions.
+
+        The sums of blocks whose dates are all wanted are read; those of other blocks are computed
+        from their wanted dates.
+        """
         if not self._has_moments:
-            return self._sums_by_a_pass(years, step, channels)
+            return self._sums_by_a_pass(dates, step, channels)
+        wanted = np.isin(np.arange(self._block.size), self._positions[dates])
+        count = np.bincount(self._block)
+        whole = np.bincount(self._block, wanted) == count
+        rest = dates[~whole[self._block[self._positions[dates]]]]
         rows = [self._row[channel] for channel in channels]
-        blocks = np.flatnonzero(np.isin(self._valid_year, list(years))).tolist()
+        added = self._sums_by_a_pass(rest, step, channels) if rest.size else None
         sums: dict[Moment, Any] = {}
         for moment in get_args(Moment):
             names = [f"{moment}{self._suffix}_{part}" for part in _PARTS]
-            sums[moment] = tuple(self._sum(name, blocks, step, rows) for name in names)
+            parts = [self._sum(name, np.flatnonzero(whole).tolist(), step, rows) for name in names]
+            for part, of_rest in zip(parts, added[moment] if added else [], strict=False):
+                part += of_rest
+            sums[moment] = tuple(parts)
         return sums
 
     def without_truth(self) -> npt.NDArray[np.int64]:

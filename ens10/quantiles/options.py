@@ -29,7 +29,8 @@ import numpy.typing as npt
 from ens10.channels import step_number
 from ens10.climate import years_of
 from ens10.errors import ArgumentError
-from ens10.protocol import Protocol, protocol_names, protocol_of, split_dates
+from ens10.protocol import Protocol, protocol_names, protocol_of
+from ens10.splits import split_dates
 
 _STEP = re.compile(r"\d+(\.\d+)?")
 

@@ -30,10 +30,11 @@ from ens10.convert.plan import plain
 from ens10.durable import write_whole
 from ens10.errors import FileError, UnknownNameError
 from ens10.progress import track
-from ens10.protocol import protocol_of, reference_of, split_dates
+from ens10.protocol import protocol_of, reference_of
 from ens10.quantiles.members import StoreMembers, quantiles_of
 from ens10.quantiles.model import rows_within
 from ens10.quantiles.options import ClimateOptions, Climatology, quantile_levels
+from ens10.splits import split_dates
 from ens10.store import consolidate, create_array, forecasts, write_coordinates
 from ens10.store.manifest import COPY, NAME, REST, assembled, files_of, read_manifest
 from ens10.untrusted import parse_json

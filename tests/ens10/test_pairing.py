@@ -6,11 +6,12 @@ from gribfiles import GRID, cube
 
 from ens10.catalog import HINDCAST_YEARS, month_days
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.protocol import protocol_of, split_dates
+from ens10.protocol import protocol_of
 from ens10.source import open_source
 from ens10.source.layout import tidy
 from ens10.source.names import Names
 from ens10.source.pairing import on_grid, pair_truth
+from ens10.splits import split_dates
 
 LAT, LON = np.array([10.0, 5.0, 0.0]), np.arange(0, 360, 45.0)
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from ens10.catalog import HINDCAST_YEARS, month_days
 from ens10.errors import ArgumentError, OverlapError, UnknownNameError
-from ens10.protocol import Protocol, protocol_of, split_dates
+from ens10.protocol import Protocol, protocol_of
+from ens10.splits import split_dates
 
 STARTS = np.array(
     sorted(f"{year}-{md[:2]}-{md[2:]}" for year in HINDCAST_YEARS for md in month_days()),
@@ -117,3 +118,80 @@ def test_wrong_protocols():
     own = Protocol(name="mine")
     assert protocol_of(own) is own
     assert protocol_of("clean") is protocol_of("clean")
+
+
+DAILY = np.arange("2001-01-01", "2003-01-01", dtype="datetime64[D]").astype("datetime64[ns]")
+
+
+def days(dates, index):
+    return [str(dates[index[n]])[:10] for n in (0, -1)] if index.size else []
+
+
+def test_splits_by_periods():
+    """Ends are included; dates whose truth comes after the first later start are dropped."""
+    protocol = Protocol(
+        train=["2001-01/2001-06-30", "2001-08-01/2001-12"],
+        val="2002/2002-03",
+        test="2002-04-01/2002",
+    )
+    splits, valid = split(protocol, DAILY), DAILY + AHEAD
+    assert days(valid, splits.index["train"]) == ["2001-01-03", "2001-12-30"]
+    assert days(valid, splits.index["val"]) == ["2002-01-01", "2002-03-30"]
+    assert days(valid, splits.index["test"]) == ["2002-04-01", "2002-12-31"]
+    assert [str(day)[:10] for day in valid[splits.gap]] == ["2001-12-31", "2002-03-31"]
+    assert "2001-07-15" not in valid[splits.index["train"]].astype("datetime64[D]").astype(str)
+    assert splits.years == {"train": [2001], "val": [2002], "test": [2002]}
+    rest = split(Protocol(train=None, val="2002/2002-03", test="2002-04-01/2002"), DAILY)
+    assert days(valid, rest.index["train"]) == ["2001-01-03", "2001-12-30"]
+    by_hour = Protocol(train="2001/2001", val="test", test="2002-01-01T00/2002-01-01T00")
+    assert days(valid, split(by_hour, DAILY).index["test"]) == ["2002-01-01"] * 2
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(20, 300), st.integers(1, 5), st.integers(0, 100),
+    st.sampled_from([(0.7, 0.1, 0.2), (None, 0.15, 0.25), (0.5, 0, 0.3), (None, "test", 0.4)]),
+)  # fmt: skip
+def test_splits_by_shares_are_in_order_and_leak_nothing(count, every, hours, shares):
+    starts = np.datetime64("2000-01-01", "h") + np.arange(count) * np.timedelta64(24 * every, "h")
+    train, val, test = shares
+    protocol, ahead = Protocol(train=train, val=val, test=test), np.timedelta64(hours, "h")
+    try:
+        splits = split_dates(protocol, starts, starts + ahead)
+    except ArgumentError:
+        assert isinstance(val, float)
+        assert count * val <= 1 + hours / 24 / every  # nothing is known in time
+        return
+    index, valid = splits.index, starts + ahead
+    assert abs(len(index["test"]) - test * count) <= 0.5
+    assert index["test"][-1] == count - 1
+    later = min(index["val"][0] if index["val"].size else count, index["test"][0])
+    assert valid[index["train"]].max() <= starts[later]
+    nothing = index["val"].size == 0 or val == "test"
+    assert nothing or valid[index["val"]].max() <= starts[index["test"][0]]
+    parts = {tuple(part) for part in index.values()}
+    used = np.concatenate([*map(list, parts), splits.gap]).astype(int)
+    assert len(set(used)) == len(used)
+    if train is None:
+        assert len(used) == count  # nothing but the gap is lost
+
+
+@pytest.mark.parametrize(
+    ("rules", "error", "message"),
+    [
+        ({"test": 0.2}, ArgumentError, r"given in shares \(0.2\), val is given in years \(1\)"),
+        ({"test": 0.6, "val": 0.5}, ArgumentError, r"0.6 \+ 0.5 is more than all dates"),
+        ({"test": "2002/2001", "val": 0}, ArgumentError, "ends before it begins"),
+        ({"test": "2002-13/2003", "val": 0}, ArgumentError, "a date that does not exist"),
+        ({"test": "2002", "val": 0}, ArgumentError, "'2002' is not a period such as"),
+        ({"test": ["2002/2002", 2001], "val": 0}, ArgumentError, "'2001' is not a period"),
+        ({"test": "2002/2002", "val": "2001-12-01/2002-01-02"}, OverlapError, "2002-01-02"),
+        ({"test": "2001/2001", "val": 0, "train": "2002/2002"}, ArgumentError, "Order the splits"),
+        ({"test": "2010/2011", "val": 0}, ArgumentError, r"test split lies in 2010/2011.*2001-01"),
+        ({"test": 0.001, "val": 0.0001}, ArgumentError, "val split is left for a share of 0.0001"),
+        ({"test": "2002/2002", "val": "2001-12-31/2001-12-31"}, ArgumentError, "known when the fi"),
+    ],
+)  # fmt: skip
+def test_periods_and_shares_that_cannot_be(rules, error, message):
+    with pytest.raises(error, match=message):
+        split(Protocol(**rules), DAILY)

@@ -19,7 +19,6 @@ from ens10.protocol import (
     protocol_names,
     protocol_of,
     reference_of,
-    split_dates,
 )
 from ens10.quantiles import (
     ClimateOptions,
@@ -28,6 +27,7 @@ from ens10.quantiles import (
     stored_climate,
     write_climate,
 )
+from ens10.splits import split_dates
 from ens10.store import open_store
 from ens10.store.manifest import read_manifest
 
@@ -100,11 +100,11 @@ def test_a_file_of_ones_own(mine):
         ("efi: {round: 1}", ArgumentError, "1 is not true or false"),
         ("efi: 21", ArgumentError, "efi: 21 is not a mapping"),
         ("test: -1", ArgumentError, "mine.yaml: test: -1 years are not possible"),
-        ("test: 2.5", ArgumentError, "2.5 is not a whole number"),
+        ("test: 2.5", ArgumentError, "2.5 is not a whole number of years, nor a share"),
         ("test: [2016, 2016]", ArgumentError, "test: 2016 occurs twice"),
-        ("test: ['2016']", ArgumentError, "'2016' is not a whole number"),
+        ("test: ['2016']", ArgumentError, "'2016' is not a period such as 1998-01-01/"),
         ("val: tset", UnknownNameError, "did you mean 'test'"),
-        ("train: 5", ArgumentError, "train: 5 is not a list of years, nor null"),
+        ("train: 5", ArgumentError, "train: 5 is not a list of years, periods or a share"),
         ("masks: maybe", ArgumentError, "masks: 'maybe' is not true or false"),
         ("members: 5", ArgumentError, "members: 5 is not a list"),
         ("members: []", ArgumentError, "members: 0 is too few"),
@@ -145,6 +145,30 @@ def test_splits_by_start_change_neither_statistics_nor_masks(store):
     )
     assert valid.normaliser.channels == start.normaliser.channels
     np.testing.assert_array_equal(valid.normaliser.mean, start.normaliser.mean)
+
+
+def test_statistics_of_splits_that_cut_a_year_are_those_of_the_training_dates(store):
+    """Sums of whole blocks, and other dates one by one, equal plain means over the dates."""
+    valid = open_store(store, "truth")["valid_time"].sel(step=48).to_numpy()
+    first, last = (str(valid[n])[:10] for n in (0, -1))
+    middle = str(valid[len(valid) * 3 // 4])[:10]
+    before = str(np.datetime64(middle) - 1)
+    rules = {"train": f"{first}/{before}", "val": 0, "test": f"{middle}/{last}"}
+    batches = Batches(store, "t2m", ["t2m", "sst"], protocol=Protocol(**rules))
+    train = batches.splits.index["train"]
+    years = years_of(valid)
+    assert np.isin(years[train], years[batches.splits.index["test"]]).any()  # a year is cut
+    assert not np.isin(years[train], years[batches.splits.index["test"]]).all()
+    moments = open_store(store, "statistics").sel(step=48, channel=["t2m", "sst"])
+    moments = moments.isel(time=train).compute()
+    for n, name in enumerate(("ensemble_mean", "ensemble_std")):
+        want = moments[name].astype(float).mean("time").fillna(0).to_numpy()
+        np.testing.assert_allclose(batches.normaliser.mean[2 * n : 2 * n + 2], want, rtol=1e-6)
+    everything = Batches(store, "t2m", ["t2m"], protocol=Protocol(**rules, normalise_on="all"))
+    dates = np.concatenate(list(everything.splits.index.values()))
+    want = open_store(store, "statistics")["ensemble_mean"].sel(step=48, channel="t2m")
+    want = want.isel(time=np.sort(dates)).astype(float).mean("time").to_numpy()
+    np.testing.assert_allclose(everything.normaliser.mean[0], want, rtol=1e-6)
 
 
 def test_a_file_reaches_batches_and_climate(mine, store):

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import xarray as xr
 import yaml
@@ -17,6 +18,8 @@ from ens10.experiments.runner.trainings import find_cells, score_extremes
 from ens10.experiments.score import _tells_fair
 from ens10.experiments.studies.reproduce.command import MODELS, Request
 from ens10.protocol import Protocol, content_of, protocol_of
+from ens10.splits import split_dates
+from ens10.store import open_store
 
 MINE = "test: [2005]\nval: [2004]\nweighting: cos\nfair_crps: false\nefi: {levels: 11, window: 3}\n"
 
@@ -54,6 +57,23 @@ def test_prediction_and_scores_go_by_it(run):
     assert "crps_sum" in states
     assert "crps_fair_sum" not in states
     assert set(states["valid_time"].dt.year.to_numpy().tolist()) == {2005}
+
+
+def test_shares_of_the_dates_on_the_command_line(store, tmp_path, capsys):
+    shares = ["--data.protocol.test", "0.3", "--data.protocol.val", "0.2"]
+    run = finish(fit("raw", store, tmp_path / "raw", *shares))
+    known = provenance.read(run)
+    rules = provenance.rules_of(known)
+    assert (rules.test, rules.val, rules.train) == (0.3, 0.2, None)
+    truth = open_store(store, "truth")
+    splits = split_dates(rules, truth["time"].to_numpy(), truth["valid_time"].to_numpy()[:, 0])
+    assert known["dates"] == {name: len(index) for name, index in splits.index.items()}
+    assert known["dates_in_gap"] == len(splits.gap)
+    scored = xr.load_dataset(run / "scores.nc", engine="netcdf4")["time"].to_numpy()
+    np.testing.assert_array_equal(scored, truth["time"].to_numpy()[splits.index["test"]])
+    config = ["--config", config_path("raw"), "--data.store", store, "--run", tmp_path / "other"]
+    command("fit", *config, "--quiet", *shares[:2], status=1)
+    assert "test is given in shares (0.3), val is given in years (1)" in capsys.readouterr().err
 
 
 def test_no_path_is_kept_even_of_a_file_that_says_nothing(store, tmp_path):

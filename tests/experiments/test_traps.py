@@ -26,7 +26,8 @@ from ens10.experiments.studies.traps.tables import (
     write_tables,
 )
 from ens10.loader import Batches
-from ens10.protocol import protocol_of, split_dates
+from ens10.protocol import protocol_of
+from ens10.splits import split_dates
 
 ROOT = Path(__file__).parents[2]
 RESULTS, PAGE = ROOT / "experiments" / "results" / "traps", ROOT / "docs" / "traps.md"
