@@ -110,14 +110,15 @@ def location_features(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> npt.
     """Return the coordinates of each grid point on the unit sphere.
 
     Args:
-        latitude: shape (H,), degrees north.
-        longitude: shape (W,), degrees east.
+        latitude: degrees north of the rows, shape (H,), or of each point, (H, W).
+        longitude: degrees east of the columns, shape (W,), or of each point, (H, W).
 
     Returns:
         Shape (3, H, W), float32: sin(lat), cos(lat) sin(lon), cos(lat) cos(lon).
     """
-    phi = np.deg2rad(np.asarray(latitude, dtype=np.float64))[:, None]
-    lam = np.deg2rad(np.asarray(longitude, dtype=np.float64))[None, :]
+    phi, lam = (np.deg2rad(np.asarray(d, dtype=np.float64)) for d in (latitude, longitude))
+    if phi.ndim == 1:
+        phi, lam = phi[:, None], lam[None, :]
     fields = np.broadcast_arrays(np.sin(phi), np.cos(phi) * np.sin(lam), np.cos(phi) * np.cos(lam))
     return np.stack(fields).astype(np.float32)
 

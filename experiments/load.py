@@ -18,7 +18,7 @@ import xarray as xr
 from torch import Tensor
 
 from ens10.channels import step_number
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, listing
 from ens10.experiments.bundle import read_parts
 from ens10.experiments.checkpoints import differences, other_architecture, shapes
 from ens10.experiments.products import Coupling, Fields, Products
@@ -31,6 +31,7 @@ from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
 from ens10.metrics.distributions import Distribution
 from ens10.models.statistical.schaake import dates_near
+from ens10.stations import station_dims
 from ens10.usage import Parser, configuration_errors
 
 _NEAR_DEGREES = 1e-3
@@ -262,6 +263,13 @@ class TrainedModel:
         return samples
 
     def _check_grid(self, samples: Samples) -> None:
+        trained = self._known.get("stations", [])
+        given = samples.station_names
+        if trained != given:
+            points = [listing(names) or "a grid" for names in (given, trained)]
+            reason = f"the forecast has {points[0]}; {self.name} was trained on {points[1]}"
+            remedy = "Select the stations of the training, in their order"
+            raise ArgumentError("stations", reason, remedy)
         for name in ("latitude", "longitude"):
             ours, theirs = np.asarray(self._known.get(name, [])), getattr(samples, name)
             same = ours.size == theirs.size and np.abs(ours - theirs).max() < _NEAR_DEGREES
@@ -416,7 +424,13 @@ class Corrections:
             )
             for name, value in forecast.variables().items()
         }
-        return held | self._products.fields(forecast, self.model.target, units, template, dates)
+        held |= self._products.fields(forecast, self.model.target, units, template, dates)
+        if not self.samples.stations:
+            return held
+        return {
+            name: (station_dims(dims), values.squeeze(dims.index("latitude")), about)
+            for name, (dims, values, about) in held.items()
+        }
 
     def _template(self, batch: Batch, past: bool) -> Tensor:
         """The fields whose order the members take, (1, M, H, W)."""
@@ -446,8 +460,7 @@ def coordinates(samples: Samples) -> dict[str, Any]:
         "time": samples.time,
         "valid_time": ("time", samples.valid_time),
         "step": ((), samples.step, {"units": samples.step_units}),
-        "latitude": ("latitude", samples.latitude, {"units": "degrees_north"}),
-        "longitude": ("longitude", samples.longitude, {"units": "degrees_east"}),
+        **samples.horizontal,
     }
 
 

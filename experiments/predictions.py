@@ -18,6 +18,7 @@ from ens10.loader.order import Share
 from ens10.loader.samples import Field
 from ens10.metrics.distributions.base import FIELD
 from ens10.models.postprocessor import Prediction
+from ens10.stations import STATION, station_dims
 from ens10.store import create_array, write_coordinates
 from ens10.store.manifest import record_files
 from ens10.store.opening import PREDICTED, PREDICTIONS_FORMAT, RECORDED
@@ -82,8 +83,11 @@ class PredictionWriter(BasePredictionWriter):
         share = self._data.share
         own = dict(zip(GRID, (share.rows, share.columns), strict=True))
         if share.first or set(GRID) <= set(dims):
-            index = (place, *(own.get(dim, slice(None)) for dim in dims[1:]))
-            self._arrays[name][index] = values
+            index = {dim: own.get(dim, slice(None)) for dim in dims[1:]}
+            if self._batches.samples.stations and GRID[0] in index:
+                values = values.squeeze(dims.index(GRID[0]) - 1)
+                del index[GRID[0]]
+            self._arrays[name][(place, *index.values())] = values
 
     @property
     def _partial(self) -> Path:
@@ -108,6 +112,7 @@ class PredictionWriter(BasePredictionWriter):
         own = {name: np.asarray(values) for name, values in forecast.core_coordinates().items()}
         coordinates = _coordinates(batches).assign_coords(own)
         split = dict(zip(GRID, self._data.share.chunks, strict=True))
+        split[STATION] = split[GRID[1]]
         known = dict(samples.attributes)
         tables: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             name: (
@@ -119,6 +124,8 @@ class PredictionWriter(BasePredictionWriter):
         if samples.has_truth:
             tables["truth"] = (FIELD, known | {"long_name": "truth"})
         for name, (dims, attributes) in tables.items():
+            if samples.stations:
+                dims = station_dims(dims)
             shape = tuple(coordinates.sizes[dim] for dim in dims)
             # no two processes write the same chunk
             chunks = (1, *(split.get(dim, coordinates.sizes[dim]) for dim in dims[1:]))
@@ -142,7 +149,6 @@ def _coordinates(batches: Batches) -> xr.Dataset:
             "time": samples.time[batches.index],
             "valid_time": ("time", batches.dates),
             "step": ((), samples.step, {"units": samples.step_units}),
-            "latitude": ("latitude", samples.latitude, {"units": "degrees_north"}),
-            "longitude": ("longitude", samples.longitude, {"units": "degrees_east"}),
+            **samples.horizontal,
         }
     )

@@ -14,6 +14,7 @@ import xarray as xr
 
 from ens10.errors import Ens10Error, FileError, MissingDataError, UnknownNameError
 from ens10.experiments import provenance
+from ens10.stations import STATION
 from ens10.store.opening import has_manifest, root_attributes
 from ens10.store.opening import open_predictions as open_store
 from ens10.untrusted import readable
@@ -21,7 +22,6 @@ from ens10.untrusted import readable
 PREDICTIONS = "predictions.zarr"
 _NETCDF = (".nc", ".nc4", ".netcdf")
 _METADATA = "zarr.json"
-_REQUIRED = ("time", "latitude", "longitude")
 _REMEDY = "Predict again with `ens10 predict --run RUN`"
 
 
@@ -175,7 +175,8 @@ def _check_coordinates(dataset: xr.Dataset, store: Path) -> None:
         raise FileError(store, f"the units of {strange[0]} are not text", "Write it again")
     for held in attributes:
         needed += str(held.get("coordinates", "")).split()
-    lacking = [n for n in _REQUIRED if n not in dataset.indexes]
+    points = (STATION,) if STATION in dataset.dims else ("latitude", "longitude")
+    lacking = [n for n in ("time", *points) if n not in dataset.indexes]
     lacking += [n for n in dict.fromkeys(needed) if n not in dataset.variables]
     if lacking:
         lacking = [f"coordinate {name}" for name in dict.fromkeys(lacking)]

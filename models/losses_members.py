@@ -131,6 +131,9 @@ class SpectralCRPSLoss(_FieldsLoss):
             ArgumentError: rows that are split between processes.
         """
         _require_whole_rows(target, "SpectralCRPSLoss")
+        if current().shape(target)[0] == 1:
+            reason = "the data are stations (a single row of points), which have no spectrum"
+            raise ArgumentError("loss", reason, "Choose another loss, such as CRPSLoss")
         score: Tensor = spectral_crps(
             self._differences(forecast, target, weights),
             torch.zeros_like(target),

@@ -5,6 +5,7 @@ from torch import Tensor
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution
+from ens10.models.domain import current
 from ens10.models.heads import Head
 from ens10.models.networks.base import Network
 
@@ -61,6 +62,12 @@ def _check_features(features: Tensor, network: Network) -> None:
             "features",
             f"{shape} {layout}, but {name} takes {network.in_channels} channels",
             "Set the network's in_channels to the number of channels of the data",
+        )
+    if not network.pointwise and current().shape(features)[0] == 1:
+        raise ArgumentError(
+            "network",
+            f"the data are stations (a single row of points), but {name} uses neighbouring points",
+            "Choose a network that works at each point, such as MLP (attribute pointwise)",
         )
     if network.takes_members and features.shape[1] < network.least_members:
         raise ArgumentError(

@@ -24,6 +24,7 @@ ALONE = [
     "ens10.channels:split",
     "ens10.grid:area_weights",
     "ens10.protocol:period",
+    "ens10.stations:as_row",
     "ens10.protocol:protocol_of",
     "ens10.source.times:after_months",
     "ens10.source.units:unit_of",

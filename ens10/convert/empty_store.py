@@ -13,6 +13,7 @@ from ens10.catalog import VARIABLES
 from ens10.channels import channel_names, split_exactly
 from ens10.climate import blocks
 from ens10.places import for_zarr
+from ens10.stations import coordinates as station_coordinates
 from ens10.store import FORMAT_VERSION, Codec, create_array, write_coordinates
 from ens10.untrusted import parse_json
 
@@ -106,17 +107,18 @@ def create(
         ensembles: sizes of the ensembles that get statistics of their own.
     """
     root = zarr.open_group(for_zarr(path), mode="a")
+    points = list(station_coordinates(forecasts))
     root.attrs["ens10_format"] = FORMAT_VERSION
     for kind in ("sfc", "pl"):
         names = [n for n, f in forecasts.items() if ("level" in f.dims) == (kind == "pl")]
         if names:
             level = ["level"] if kind == "pl" else []
-            coordinates = ["time", "step", *level, *_FULL, "valid_time"]
+            coordinates = ["time", "step", *level, *_FULL, "valid_time", *points]
             _create_fields(root, kind, forecasts[names], coordinates, codec)
     _create_statistics(root, forecasts, ensembles)
     if truth is not None:
         level = ["level"] if "level" in truth.dims else []
-        coordinates = ["time", "step", *level, "latitude", "longitude", "valid_time"]
+        coordinates = ["time", "step", *level, "latitude", "longitude", "valid_time", *points]
         _create_fields(root, "truth", truth, coordinates, None)
 
 
@@ -157,7 +159,7 @@ def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequenc
     named = dataset.assign_coords(
         channel=("channel", np.array(channels, dtype=np.dtypes.StringDType()))
     )
-    write_coordinates(group, named, [*_MOMENTS, "valid_time"])
+    write_coordinates(group, named, [*_MOMENTS, "valid_time", *station_coordinates(dataset)])
     years, _ = blocks(dataset["valid_time"].to_numpy())
     array = create_array(group, "valid_year", years.shape, ("block", "step"), dtype=np.int64)
     array[...] = years

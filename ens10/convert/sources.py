@@ -29,6 +29,9 @@ from ens10.source.layout import FORECAST_DIMS, tidy
 from ens10.source.names import Names
 from ens10.source.opening import files_in, is_zarr
 from ens10.source.pairing import pair_truth
+from ens10.stations import has_stations
+
+_LARGEST_IN_MEMORY = 2**31  # bytes of the data of stations
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,7 @@ def _of_dataset(dataset: xr.Dataset, label: str, selection: Selection) -> Foreca
     _check_filled(dataset)
     dataset = selection.of_dataset(dataset)
     _check_whole(dataset, label)
+    dataset = _in_memory(dataset)
     return DatasetForecasts(dataset, label)
 
 
@@ -190,6 +194,13 @@ def _with_all_dims(dataset: xr.Dataset) -> xr.Dataset:
     if "step" not in dataset["valid_time"].dims:
         valid = dataset["valid_time"].expand_dims(step=[0], axis=1)
         dataset = dataset.assign_coords(valid_time=valid)
+    return dataset
+
+
+def _in_memory(dataset: xr.Dataset) -> xr.Dataset:
+    """Read stations at once, if they fit: their files are often chunked by station, not by date."""
+    if has_stations(dataset) and dataset.nbytes <= _LARGEST_IN_MEMORY:
+        return dataset.compute(scheduler="synchronous")
     return dataset
 
 
@@ -278,7 +289,7 @@ def paired_with(
     if of_truth is None:
         return forecasts, None
     truth = _open_truth(inputs, of_truth, missing)
-    paired = pair_truth(forecasts.template, truth, missing)
+    paired = _in_memory(pair_truth(forecasts.template, truth, missing))
     return forecasts.at(paired["time"]), paired
 
 

@@ -26,6 +26,7 @@ from ens10.convert.workers import Unit
 from ens10.errors import FileError
 from ens10.packed16.layout import encode, values_begin
 from ens10.source.units import check_range
+from ens10.stations import STATION, has_stations
 from ens10.store.manifest import Row, field_checksums
 
 _SLAB = 1 << 16  # points
@@ -273,5 +274,7 @@ def _axes(dataset: xr.Dataset) -> Plan:
             axes[dim] = [values.size, float(values[0]), float(values[-1])]
         else:
             axes[dim] = values.tolist()
+    if has_stations(dataset):
+        axes[STATION] = [str(name) for name in dataset[STATION].to_numpy().tolist()]
     axes["variables"] = {str(n): list(map(str, f.dims)) for n, f in dataset.data_vars.items()}
     return axes

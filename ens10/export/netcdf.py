@@ -15,7 +15,7 @@ from ens10.progress import track
 
 _CONVENTIONS = "CF-1.11"
 _TIME_UNITS = "seconds since 1970-01-01 00:00:00"
-_WHOLE = ("number", "channel", "quantile", "latitude", "longitude")  # a chunk holds all of these
+_WHOLE = ("number", "channel", "quantile", "latitude", "longitude", "station")  # in one chunk
 _COORDINATES: Mapping[str, dict[str, Any]] = {
     "time": {
         "standard_name": "forecast_reference_time",
@@ -34,6 +34,10 @@ _COORDINATES: Mapping[str, dict[str, Any]] = {
     },
     "latitude": {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"},
     "longitude": {"standard_name": "longitude", "units": "degrees_east", "axis": "X"},
+    "station": {"long_name": "station", "cf_role": "timeseries_id"},
+    "lat": {"standard_name": "latitude", "units": "degrees_north"},
+    "lon": {"standard_name": "longitude", "units": "degrees_east"},
+    "altitude": {"standard_name": "altitude", "units": "m"},
     "quantile": {"long_name": "quantile level", "units": "1"},
     "channel": {"long_name": "variable, with its level in hPa"},
 }

@@ -16,6 +16,7 @@ from ens10.progress import track
 from ens10.source import names, open_source
 from ens10.source.names import NAMES_OPTION, TRUTH_OPTION
 from ens10.source.opening import check_length
+from ens10.stations import STATION
 
 _MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
 _SUFFIXES = (".nc", ".nc4")
@@ -83,12 +84,12 @@ def _raw(path: Path) -> xr.Dataset:
 def _orientation(raw: xr.Dataset) -> Iterator[str]:
     """Yield notes if the grid in the file is not in this package's orientation."""
     for name in _LATITUDES:
-        if name in raw.coords and raw[name].ndim == 1 and raw[name].size > 1:
+        if name in raw.coords and raw[name].dims == (name,) and raw[name].size > 1:
             latitude = raw[name].to_numpy()
             if latitude[0] < latitude[-1]:
                 yield "rows run south to north, put right"
     for name in _LONGITUDES:
-        if name in raw.coords and raw[name].ndim == 1 and raw[name].size > 1:
+        if name in raw.coords and raw[name].dims == (name,) and raw[name].size > 1:
             longitude = raw[name].to_numpy()
             if longitude[0] < 0 < longitude[-1] and np.ptp(longitude) > 180:
                 yield f"columns begin at {longitude[0]:g} E, put right"
@@ -143,7 +144,6 @@ def _notes(variable: xr.DataArray) -> Iterator[str]:
 
 def _row(variable: xr.DataArray, level: Any, moments: Moments, notes: list[str]) -> Row:
     times = variable["time"].to_numpy()
-    latitude, longitude = (variable[d].to_numpy() for d in ("latitude", "longitude"))
     problems = moments.problems()
     if moments.empty:
         empty = counted(len(moments.empty), "field")
@@ -160,11 +160,18 @@ def _row(variable: xr.DataArray, level: Any, moments: Moments, notes: list[str])
         members=int(variable.sizes.get("number", 1)),
         missing=len(moments.empty),
         units=str(variable.attrs.get("units", "")),
-        grid=grid_in_words(latitude, longitude),
+        grid=points_in_words(variable),
         status=status_of(problems),
         note="; ".join(notes),
     )
     return moments.into(row)
+
+
+def points_in_words(variable: xr.DataArray) -> str:
+    """Format the grid of a variable, or the number of its stations."""
+    if STATION in variable.coords:
+        return counted(variable[STATION].size, "station")
+    return grid_in_words(variable["latitude"].to_numpy(), variable["longitude"].to_numpy())
 
 
 def grid_in_words(latitude: Any, longitude: Any) -> str:

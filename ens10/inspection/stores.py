@@ -9,7 +9,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import FileError
-from ens10.inspection.netcdf import grid_in_words
+from ens10.inspection.netcdf import points_in_words
 from ens10.inspection.rows import Few, File, Listed, Moments, Row, counted, few, status_of
 from ens10.packed16.layout import DamagedChunkError, crc32c, length_of, parse
 from ens10.packed16.unpack import unpack
@@ -219,7 +219,7 @@ def _row(variable: xr.DataArray, level: int, found: _Found, kind: str) -> Row:
         members=int(variable.sizes.get("number", 1)),
         missing=len(empty) + _fields_in(variable) * len(found.missing),
         units=str(variable.attrs.get("units", "")),
-        grid=grid_in_words(variable["latitude"].to_numpy(), variable["longitude"].to_numpy()),
+        grid=points_in_words(variable),
         status=status_of(problems),
     )
     return found.moments.into(row)

@@ -191,6 +191,9 @@ class Patches(Kind):
     def rows(self, samples: Samples) -> slice:
         """Return all rows, if a patch fits into them."""
         height, width = len(samples.latitude), len(samples.longitude)
+        if samples.stations:
+            reason = "the data are stations, from which no patches can be cut"
+            raise ArgumentError("kind", reason, "Choose 'fields', 'members' or 'points'")
         fits = 1 <= self.size[0] <= height and 1 <= self.size[1] <= width
         if not fits or self.number < 1:
             raise ArgumentError(
@@ -281,7 +284,6 @@ class Points(Kind):
         places = self.places(job, grid)
         held = self._scratch.arrays(content.shapes(length(rows)))
         when = seconds(samples, job.dates)
-        where = np.meshgrid(samples.latitude, samples.longitude, indexing="ij")
         for n, date in enumerate(job.dates.tolist()):
             count += content.read(date, held, rows)
             if job.repeated[n]:
@@ -292,7 +294,7 @@ class Points(Kind):
                 turn(flat, first, places, arrays[key].reshape(-1, len(flat)))
             mine = places[first : first + grid]
             arrays["dates"][mine] = when[n]
-            for key, degrees in zip(("latitude", "longitude"), where, strict=True):
+            for key, degrees in zip(("latitude", "longitude"), samples.degrees, strict=True):
                 arrays[key][mine] = degrees.reshape(-1)
         return count
 

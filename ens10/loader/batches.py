@@ -14,7 +14,7 @@ import xarray as xr
 
 from ens10.climate import Normaliser
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.grid import area_weights, location_features
+from ens10.grid import area_weights
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Fields, Job, Kind, KindName, kind_of
 from ens10.loader.buffers import (
@@ -91,7 +91,7 @@ class Batches:
         protocol: "clean", "paper", the path of a YAML file, or a `Protocol`.
         truth: of a lazy dataset.
         ensemble: members that make the ensemble, counted from the first; None for all.
-        extras: "location" and "day_of_year" features.
+        extras: "location", "altitude" (of stations, in km) and "day_of_year" features.
         members: True if batches hold the members of the target.
         batch_size: dates in a batch (for points: dates that are shuffled together).
         shuffle: None shuffles the training split only.
@@ -188,7 +188,6 @@ class Batches:
             masked_inputs(normaliser, self.inputs, samples.step),
             self._factor,
             area_weights(samples.latitude, self.protocol.weighting),
-            location_features(samples.latitude, samples.longitude),
             self._extras,
             self.kind.features,
             self._members,

@@ -16,17 +16,20 @@ import numpy.typing as npt
 from ens10.channels import resolve, step_number
 from ens10.climate import Normaliser, normaliser, years_of
 from ens10.compiled import OPTIONS
-from ens10.errors import ArgumentError, UnknownNameError
+from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
+from ens10.grid import location_features
 from ens10.loader.samples import Field, Moment, Samples, SumsOfDates
 from ens10.protocol import Protocol
 from ens10.splits import Splits
 
-Extra = Literal["location", "day_of_year"]
+Extra = Literal["location", "altitude", "day_of_year"]
 EXTRA_NAMES = {
     "location": ("sin_lat", "cos_lat_sin_lon", "cos_lat_cos_lon"),
+    "altitude": ("altitude_km",),
     "day_of_year": ("sin_day", "cos_day"),
 }
 Input = tuple[str, float]
+_FIXED = ("location", "altitude")
 _MASK = ":mask"
 _DAYS = 365.25
 
@@ -229,6 +232,20 @@ Arrays = dict[str, npt.NDArray[Any]]
 Shapes = dict[str, tuple[int, ...]]
 
 
+def _fixed_features(extra: Extra, samples: Samples) -> Field:
+    """Return the features (C, H, W) that are the same on all dates: the location, the altitude."""
+    if extra == "location":
+        return location_features(*samples.degrees)
+    if "altitude" not in samples.stations:
+        remedy = "Add a coordinate `altitude` of the stations in m, or leave the extra out"
+        raise MissingDataError(samples.label, ["the altitude of the points"], remedy)
+    metres: Field = samples.stations["altitude"].values.astype(np.float32)
+    lacking = [n for n, m in zip(samples.station_names, metres, strict=True) if not np.isfinite(m)]
+    if lacking:
+        raise MissingDataError(samples.label, [f"altitude of station {n}" for n in lacking])
+    return metres[None, None] / np.float32(1000)
+
+
 class Content(Interface):
     """Interface for reading dates: `DateContent`, or `PinnedContent` around it.
 
@@ -255,7 +272,6 @@ class DateContent:
         masked: positions of the inputs that have a mask.
         factor: from the standard deviation with n - 1 to the protocol's.
         row_weights: (H,) weights of the rows.
-        location: (3, H, W) location features.
         extras: further features.
         features: "moments" (means and deviations) or "members" of the inputs.
         members: True if the members of the target are read too.
@@ -270,7 +286,6 @@ class DateContent:
         masked: Sequence[int],
         factor: float,
         row_weights: npt.NDArray[np.float64],
-        location: Field,
         extras: Sequence[Extra],
         features: Features,
         members: bool,
@@ -279,7 +294,10 @@ class DateContent:
         self.samples, self._inputs, self._normaliser = samples, list(inputs), normaliser
         self._masked, self._factor = list(masked), np.float32(factor)
         self._row_weights = row_weights.astype(np.float32)
-        self._location, self._extras = location, tuple(extras)
+        self._extras = tuple(extras)
+        self._fixed = {
+            extra: _fixed_features(extra, samples) for extra in extras if extra in _FIXED
+        }
         self._features, self._members = features, members
         self._normalised = normalise
         self._target = (samples.target, samples.step)
@@ -403,8 +421,8 @@ class DateContent:
         place = features.shape[-3] - count
         for extra in self._extras:
             last = place + len(EXTRA_NAMES[extra])
-            if extra == "location":
-                features[..., place:last, :, :] = self._location[:, rows]
+            if extra in self._fixed:
+                features[..., place:last, :, :] = self._fixed[extra][:, rows]
             else:
                 cycle = day_of_year_cycle(self.samples.valid_time[i])
                 features[..., place:last, :, :] = cycle[:, None, None]

@@ -37,7 +37,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         inputs: channels whose ensemble mean and deviation are features, "t2m@24" for another
             step than the target's; None for all on the target's level.
         protocol: "clean", "paper", the path of a YAML file, or a protocol's own settings.
-        extras: "location" and "day_of_year" features.
+        extras: "location", "altitude" (of stations, in km) and "day_of_year" features.
         members: True if batches hold the members of the target.
         batch_size: dates in a batch.
         seed: of the shuffling.
@@ -202,6 +202,7 @@ class TrainingData:
         latitude: degrees north, by row.
         longitude: degrees east, by column.
         dates: valid dates of the training split, seconds since 1970-01-01 00 UTC.
+        stations: names of the stations; none of a grid.
     """
 
     target: str
@@ -212,6 +213,7 @@ class TrainingData:
     latitude: list[float]
     longitude: list[float]
     dates: list[int]
+    stations: list[str]
 
     @classmethod
     def of(cls, batches: Batches) -> "TrainingData":
@@ -226,6 +228,7 @@ class TrainingData:
             samples.latitude.tolist(),
             samples.longitude.tolist(),
             batches.dates.astype("datetime64[s]").astype(np.int64).tolist(),
+            samples.station_names,
         )
 
 

@@ -19,6 +19,7 @@ from ens10.channels import (
 )
 from ens10.climate import Sums
 from ens10.errors import ArgumentError, MissingDataError
+from ens10.stations import STATION, coordinates, degrees
 
 Field = npt.NDArray[np.float32]
 Moment = Literal["mean", "std"]
@@ -54,7 +55,9 @@ class Samples(ABC):
         time: (n,) start dates.
         valid_time: (n,) valid dates of the target.
         latitude: (H,) degrees north.
-        longitude: (W,) degrees east.
+        longitude: (W,) degrees east. Of stations, both only count; see `ens10.stations`.
+        degrees: latitude and longitude of each point, (H, W) each.
+        stations: coordinates of the stations along the columns, empty for a grid.
         members: size of the ensemble.
         attributes: CF attributes of the target.
         step_units: "h" or "months".
@@ -94,6 +97,8 @@ class Samples(ABC):
         self.valid_time: npt.NDArray[np.datetime64] = self._truth["valid_time"].to_numpy()
         self.latitude = dataset["latitude"].to_numpy()
         self.longitude = dataset["longitude"].to_numpy()
+        self.degrees = degrees(dataset)
+        self.stations = coordinates(dataset)
         self.members = _members(int(dataset.sizes["number"]), ensemble)
         self.attributes: dict[str, Any] = {
             **attributes_of(self.target),
@@ -181,6 +186,21 @@ class Samples(ABC):
     def without_truth(self) -> npt.NDArray[np.int64]:
         """Return positions of dates known to lack all truth, without reading them."""
         return np.empty(0, np.int64)
+
+    @property
+    def station_names(self) -> list[str]:
+        """Return the names of the stations, as text; none of a grid."""
+        return [str(name) for name in self.stations[STATION].values] if self.stations else []
+
+    @property
+    def horizontal(self) -> dict[str, Any]:
+        """Return the coordinates of rows and columns, or of stations, as xarray takes them."""
+        if self.stations:
+            return {name: (STATION, v.values, v.attrs) for name, v in self.stations.items()}
+        return {
+            "latitude": ("latitude", self.latitude, {"units": "degrees_north"}),
+            "longitude": ("longitude", self.longitude, {"units": "degrees_east"}),
+        }
 
     @property
     def _grid(self) -> tuple[int, int]:

@@ -19,12 +19,18 @@ from ens10.source.names import (
     why_no_grid,
     with_levels_in_hpa,
 )
-from ens10.source.times import with_month_times, with_step_numbers, with_valid_time
+from ens10.source.times import (
+    with_month_times,
+    with_starts_of_hindcasts,
+    with_step_numbers,
+    with_valid_time,
+)
 from ens10.source.units import in_catalogue_units
+from ens10.stations import COORDINATES, has_stations, recognised
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
 _HORIZONTAL = ("latitude", "longitude")
-_KNOWN = (*FORECAST_DIMS, "valid_time")
+_KNOWN = (*FORECAST_DIMS, "valid_time", *COORDINATES)
 
 
 def tidy(
@@ -34,7 +40,8 @@ def tidy(
 
     Rows run north to south, columns eastward: a round grid from the first column at or east of
     Greenwich, a regional one from its western edge, in [0, 360), or negative where it crosses 0.
-    Levels are in hPa. Variables of the catalogue are in its units.
+    Stations are one row, see `ens10.stations`. Levels are in hPa. Variables of the catalogue are in
+    its units.
 
     Args:
         dataset: fields over at least latitude and longitude; other variables are left out.
@@ -53,7 +60,10 @@ def tidy(
     """
     dataset = with_month_times(dataset)
     option = TRUTH_OPTION if optional_dimensions else NAMES_OPTION
-    renamed = _recognised(_rename(dataset, names, source, optional_dimensions), names)
+    renamed = _rename(dataset, names, source, optional_dimensions)
+    renamed = with_starts_of_hindcasts(renamed, source)
+    renamed = recognised(renamed, source, located=not optional_dimensions)
+    renamed = _recognised(renamed, names)
     whole = _with_all_dims(_fields(renamed, names, source, option), names, source, option)
     _check_axes(whole, source)
     tidied = with_valid_time(_oriented(whole), names)
@@ -213,6 +223,8 @@ def _oriented(dataset: xr.Dataset) -> xr.Dataset:
     """Sort times; orient rows north to south and columns eastward, if they are not."""
     if not dataset.indexes["time"].is_monotonic_increasing:
         dataset = dataset.sortby("time")
+    if has_stations(dataset):
+        return dataset
     if not dataset.indexes["latitude"].is_monotonic_decreasing:
         turned = dataset.isel(latitude=slice(None, None, -1))  # which files read faster than a list
         rising = dataset.indexes["latitude"].is_monotonic_increasing

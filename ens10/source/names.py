@@ -108,10 +108,6 @@ _DIMENSIONS = {
     "pressure": "level",
 }
 _PLACES = (("latitude", "longitude"), ("lat", "lon"), ("Latitude", "Longitude"))
-_STATIONS = {
-    *("station", "stations", "station_id", "stationid", "station_index", "site", "sites"),
-    *("point", "points", "location", "locations", "ncells", "cell", "cells"),
-}
 _IN_PASCAL = ("isobaricInPa", "plev")  # if no units are given
 _GEOPOTENTIAL_HEIGHT = 156  # paramId; converted to geopotential by its units
 
@@ -160,19 +156,11 @@ def why_no_grid(dataset: xr.Dataset) -> str | None:
         dataset: with any names of dimensions.
     """
     pairs = [(dataset[y], dataset[x]) for y, x in _PLACES if {y, x} <= set(dataset.variables)]
-    dims = [y.dims for y, x in pairs if y.dims == x.dims and y.ndim]
-    points = [str(dim) for dim in dataset.dims if str(dim).lower() in _STATIONS]
-    if any(len(held) > 1 for held in dims):
-        return (
-            "A grid whose latitudes and longitudes have two dimensions cannot be read yet: "
-            "interpolate it to rows and columns of a latitude-longitude grid"
-        )
-    along = str(dims[0][0]) if dims else points[0] if points else None
-    if along is None:
+    if not any(y.dims == x.dims and y.ndim > 1 for y, x in pairs):
         return None
     return (
-        f"Files of stations (one dimension of points, here {along}, and no grid) cannot be read "
-        "as grids yet: give fields over latitude and longitude"
+        "A grid whose latitudes and longitudes have two dimensions cannot be read yet: "
+        "interpolate it to rows and columns of a latitude-longitude grid"
     )
 
 

@@ -30,6 +30,7 @@ from ens10.source.gribs import Missing, grib_dataset
 from ens10.source.layout import FORECAST_DIMS, as_truth, tidy
 from ens10.source.names import Names, recognised_dimensions
 from ens10.source.times import with_valid_time
+from ens10.stations import coordinates, has_stations, places_of
 from ens10.untrusted import check_regular
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -197,6 +198,11 @@ def _on_one_grid(parts: Sequence[xr.Dataset], sources: Sequence[Path]) -> list[x
     first = parts[0]
     aligned = []
     for part, source in zip(parts, sources, strict=True):
+        if has_stations(first) or has_stations(part):
+            part = part.isel(longitude=places_of(first, part, str(source)))
+            same = [*_GRID, *coordinates(first)]
+            aligned.append(part.assign_coords({name: first[name] for name in same}))
+            continue
         for dim in _GRID:
             ours, theirs = first[dim].to_numpy(), part[dim].to_numpy()
             if ours.size != theirs.size or np.abs(ours - theirs).max() > _TOLERANCE_DEGREES:

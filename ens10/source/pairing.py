@@ -11,6 +11,7 @@ from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.source.layout import as_truth
 from ens10.source.names import TRUTH_OPTION
 from ens10.source.units import in_catalogue_units
+from ens10.stations import coordinates, has_stations, places_of
 
 _TOLERANCE_HPA = 1e-6
 
@@ -170,20 +171,22 @@ def pair_truth(
     times = _times(forecasts, truth, found, steps, missing)
     taken = _take(truth, position[np.ix_(times, steps)]).isel(picks)
     there = forecasts.isel(time=times, step=steps)
-    names = ("latitude", "longitude", "time", "step", "valid_time")
+    names = ("latitude", "longitude", "time", "step", "valid_time", *coordinates(there))
     return _finished(taken, source).assign_coords({name: there[name] for name in names})
 
 
 def on_grid(truth: xr.Dataset, forecasts: xr.Dataset) -> xr.Dataset:
     """Return the truth at the forecasts' grid points, which must be among its own."""
     picked = truth.isel(_grid_picks(truth, forecasts))
-    return picked.assign_coords({dim: forecasts[dim] for dim in _GRID})
+    return picked.assign_coords({dim: forecasts[dim] for dim in (*_GRID, *coordinates(forecasts))})
 
 
 def _grid_picks(
     truth: xr.Dataset, forecasts: xr.Dataset
 ) -> dict[str, slice | npt.NDArray[np.int64]]:
-    """Return rows and columns of the truth that are the forecasts' grid points."""
+    """Return rows and columns of the truth that are the forecasts' grid points or stations."""
+    if has_stations(forecasts) or has_stations(truth):
+        return {"longitude": _as_slice(places_of(forecasts, truth, "truth"))}
     picks: dict[str, slice | npt.NDArray[np.int64]] = {}
     for dim, period in (("latitude", None), ("longitude", 360.0)):
         wanted, held = forecasts[dim].to_numpy(), truth[dim].to_numpy()

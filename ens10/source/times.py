@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.errors import ArgumentError, FileError
+from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.source.names import NAMES_OPTION, TRUTH_OPTION, Names
 
 _MONTHS_SINCE = re.compile(
@@ -107,6 +107,48 @@ def with_month_times(dataset: xr.Dataset) -> xr.Dataset:
     coordinates = {name: value for name, value in dates.items() if name in dataset.coords}
     others = {name: value for name, value in dates.items() if name not in coordinates}
     return dataset.assign_coords(coordinates).assign(others) if dates else dataset
+
+
+def with_starts_of_hindcasts(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
+    """Return hindcasts over the model's run (`time`) and `year` as forecasts over start dates.
+
+    That is the layout of EUPPBench, where year n of n is the one before the run. The starts come
+    from `valid_time` if it is there, and otherwise from the number of the year.
+
+    Args:
+        dataset: with names of this package; unchanged if it has no dimension `year`.
+        source: where it comes from, for errors.
+
+    Raises:
+        MissingDataError: `valid_time` is missing, and the years are not 1, 2, ... n.
+    """
+    if not {"time", "year"} <= set(dataset.dims):
+        return dataset
+    valid = dataset["valid_time"] if "valid_time" in dataset.variables else None
+    if valid is not None and "year" in valid.dims:
+        starts = valid.transpose("time", "year", ...)
+        if "step" in valid.dims:
+            ahead = dataset["step"].to_numpy()[0]
+            hours = ahead if ahead.dtype.kind == "m" else np.timedelta64(round(3600 * ahead), "s")
+            starts = starts.isel(step=0) - hours
+        dates = starts.to_numpy()
+    else:
+        count = dataset.sizes["year"]
+        years = np.arange(1, count + 1)
+        if not np.array_equal(dataset.coords.get("year", years), years):
+            remedy = f"Add valid_time over (time, year, step), or pass all years, 1 to {count}"
+            raise MissingDataError(source, ["the start dates of the years"], remedy)
+        back = 12 * (years - count - 1)
+        dates = after_months(dataset["time"].to_numpy()[:, None], back[None, :])
+    bare = dataset.drop_vars(["valid_time", "year"], errors="ignore")
+    parts = [
+        bare.isel(year=n).assign_coords(time=dates[:, n].astype("datetime64[ns]"))
+        for n in range(bare.sizes["year"])
+    ]
+    whole: xr.Dataset = xr.concat(
+        parts, "time", data_vars="minimal", coords="minimal", compat="override", join="override"
+    )
+    return whole
 
 
 _HOURS = {"h": 1, "hr": 1, "hour": 1, "hours": 1, "d": 24, "day": 24, "days": 24}

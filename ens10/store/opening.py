@@ -8,6 +8,7 @@ import zarr
 
 from ens10.errors import FileError, MissingDataError, UnknownNameError
 from ens10.places import for_xarray, for_zarr, is_url
+from ens10.stations import as_stations
 from ens10.store.checked import STRICT_SINCE, StrictStore, open_checked
 from ens10.store.chunks import MEND
 from ens10.store.manifest import NAME
@@ -32,6 +33,9 @@ def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Da
         dask: as dask arrays; False for xarray's own lazy ones, whose parts are read at once,
             however many chunks an array has.
 
+    Returns:
+        The dataset; of stations over the dimension `station`, see `ens10.stations`.
+
     Examples:
         >>> import ens10
         >>> ens10.open_store("store.zarr", "sfc")["t2m"].dims
@@ -55,7 +59,9 @@ def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Da
     strict = is_strict(path)
     source: Any = StrictStore(_root(path).store, str(path)) if strict else for_xarray(path)
     chunks: dict[str, int] | None = {} if dask else None
-    return in_order(xr.open_zarr(source, group=kind, consolidated=False, chunks=chunks))
+    return as_stations(
+        in_order(xr.open_zarr(source, group=kind, consolidated=False, chunks=chunks))
+    )
 
 
 def in_order(dataset: xr.Dataset) -> xr.Dataset:

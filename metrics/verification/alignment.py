@@ -11,6 +11,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError, listing
 from ens10.metrics.distributions.registry import kind_of
+from ens10.stations import STATION, as_row
 
 GRID = ("latitude", "longitude")
 APART = ("step", "level")  # dimensions beside time that are scored apart
@@ -33,7 +34,7 @@ def checked_forecast(forecast: xr.Dataset, name: str = "forecast") -> xr.Dataset
         ArgumentError: no `forecast_kind` in its attributes, wrong dimensions, duplicate dates,
             units that differ, or quantile levels that do not ascend between 0 and 1.
     """
-    kind = kind_of(forecast, name)
+    forecast, kind = as_row(forecast), kind_of(forecast, name)
     variables = kind.stored_variables(forecast)
     absent = [variable for variable in variables if variable not in forecast]
     if absent:
@@ -153,6 +154,7 @@ def left_out(number: int, of: int, why: str, dates: list[str]) -> None:
 
 
 def _checked_truth(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
+    truth = as_row(truth)
     allowed = ("time", "step", *(("level",) if "level" in forecast.dims else ()), *GRID)
     least = {d for d in allowed if d != "step"}
     if not least <= set(truth.dims) <= set(allowed):
@@ -219,8 +221,17 @@ def check_same_grid(
 
     Raises:
         MissingDataError: rows and columns that the other lacks.
+        ArgumentError: other stations, or stations and a grid.
     """
     missing = []
+    names = [
+        [str(name) for name in one[STATION].to_numpy().tolist()] if STATION in one else None
+        for one in (coordinates, other.coords)
+    ]
+    if names[0] != names[1]:
+        ours, theirs = ("a grid" if held is None else listing(held) for held in names)
+        remedy = "Bring both to the same stations, in one order"
+        raise ArgumentError(what, f"it has {theirs}, and the forecast has {ours}", remedy)
     for name in GRID:
         here, there = coordinates[name].to_numpy(), other[name].to_numpy()
         if here.shape == there.shape and np.allclose(here, there, rtol=0, atol=_CLOSE_DEGREES):

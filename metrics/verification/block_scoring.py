@@ -27,6 +27,7 @@ from ens10.metrics.verification.efi_weights import EFIWeights, LoadedEFIWeights
 from ens10.metrics.verification.options import ScoringOptions
 from ens10.metrics.verification.zones import Zones
 from ens10.progress import track
+from ens10.stations import COORDINATES, as_stations
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -458,7 +459,7 @@ class CollectedSums:
         states = xr.Dataset(variables).assign_coords(self._coordinates(plan))
         kind = {"forecast_kind": kind_of(self.forecast).kind, **settings}
         members = self.forecast.sizes.get("number")
-        return states.assign_attrs(kind | ({"members": members} if members else {}))
+        return as_stations(states.assign_attrs(kind | ({"members": members} if members else {})))
 
     def _attributes(self, name: str) -> dict[str, str]:
         kind, statistic = kind_of(self.forecast), statistic_of(name)[0]
@@ -475,7 +476,7 @@ class CollectedSums:
         return {k: str(v) for k, v in attributes.items()}
 
     def _coordinates(self, plan: ScoringPlan) -> dict[str, Any]:
-        names = ("time", "valid_time", *APART, *(GRID if self.maps else ()))
+        names = ("time", "valid_time", *APART, *((*GRID, *COORDINATES) if self.maps else ()))
         stored = self.forecast.coords  # in the order in which a store happened to list them
         coords: dict[str, Any] = {k: _writable(stored[k]) for k in names if k in stored}
         if "rank_count" in self.counts:

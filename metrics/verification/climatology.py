@@ -12,6 +12,7 @@ from ens10.climate import Sums
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.metrics._dispatch import Array
 from ens10.metrics.verification.alignment import APART, GRID, Matched, check_same_grid, moments
+from ens10.stations import as_row
 
 _PERIODS = ("time", "month", "dayofyear")  # at most one of them is a dimension of a climatology
 _LEAP_DAY = 366
@@ -68,6 +69,7 @@ def aligned_climatology(one: Matched, climatology: Any) -> Climatology:
     if not isinstance(climatology, xr.DataArray):
         reason = f"expected a DataArray, not a {type(climatology).__name__}"
         raise ArgumentError("climatology", reason, "Pass the mean state over the grid")
+    climatology = as_row(climatology)
     periods = [dim for dim in _PERIODS if dim in climatology.dims]
     extra = set(climatology.dims) - {*_PERIODS, *APART, *GRID}
     if extra or len(periods) > 1 or not set(GRID) <= set(climatology.dims):

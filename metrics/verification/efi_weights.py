@@ -23,6 +23,7 @@ from ens10.metrics.verification.alignment import (
     left_out,
 )
 from ens10.metrics.verification.options import EFIOptions
+from ens10.stations import as_row
 
 Role = Literal["other", "raw", "any"]
 NAME = "forecast_name"  # attribute that identifies a forecast
@@ -257,7 +258,7 @@ def _placed(
     name: str, field: xr.DataArray, first: xr.Dataset, units: str | None
 ) -> xr.DataArray:  # fmt: skip
     """A field with the forecast's dates, steps and levels, dimensions in order."""
-    what = _name(name)
+    what, field = _name(name), as_row(field)
     core = {"members": ("number",), "climate": ("quantile",), "index": ()}[name]
     apart = tuple(dim for dim in APART if dim in first.dims)
     expected = ("time", *apart, *core, *GRID)

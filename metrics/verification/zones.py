@@ -11,6 +11,7 @@ import xarray as xr
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics.groups import land_sea, latitude_bands, region_boxes
 from ens10.metrics.verification.alignment import GRID, check_same_grid
+from ens10.stations import has_stations
 
 ZONES = ("latitude_band", "surface", "region")
 Box = tuple[float, float, float, float]
@@ -78,7 +79,11 @@ def zones_of(
     shares: dict[str, xr.DataArray] = {}
     for name in by:
         if name == "latitude_band":
-            shares[name] = latitude_bands(grid["latitude"], bands)
+            rows = grid["lat" if has_stations(grid) else "latitude"]
+            shares[name] = latitude_bands(rows, bands)
+        elif has_stations(grid):
+            reason = f"{name} is a part of a grid, and the forecast has stations"
+            raise ArgumentError("by", reason, "Choose latitude_band")
         elif name == "surface":
             shares[name] = land_sea(_on_grid(land, grid))
         elif name == "region":
@@ -117,6 +122,6 @@ def _parts(shares: Mapping[str, xr.DataArray], shape: tuple[int, int]) -> Zones:
 
 def _masks(share: xr.DataArray, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
     inside = share.to_numpy() > 0
-    if inside.ndim == 2:  # bands depend on the row alone
-        inside = inside[:, :, None]
+    if inside.ndim == 2:  # bands depend on the row alone, of stations on the column
+        inside = inside[:, None] if share.dims[1] == "longitude" else inside[:, :, None]
     return np.broadcast_to(inside, (len(inside), *shape))

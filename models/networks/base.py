@@ -16,6 +16,8 @@ class Network(nn.Module):
         takes_members: True if it takes features of each member (`kind: members` of the data).
         gives_members: True if it has outputs for each member, for a head that takes them.
         least_members: smallest ensemble size; only if it takes members.
+        pointwise: True if the outputs at a point depend on the features of that point alone. Only
+            such networks take stations.
         halvings: number of times that it halves rows and columns. A grid that is split between
             processes is cut at multiples of 2^halvings.
         odd: treatment of the last of an odd number of rows or columns when it halves them.
@@ -26,6 +28,7 @@ class Network(nn.Module):
     takes_members: bool = False
     gives_members: bool = False
     least_members: int = 1
+    pointwise: bool = False
     halvings: int = 0
     odd: Odd = "dropped"
 

@@ -70,6 +70,7 @@ class WithMembers(Network):
         self.norm = BatchNorm2d(required - in_channels)
         self.network = network
         self.halvings, self.odd = network.halvings, network.odd
+        self.pointwise = network.pointwise
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> (N, out_channels, H, W)."""

@@ -1,22 +1,32 @@
 """The multilayer perceptron of the ENS-10 paper, applied at each grid point separately."""
 
+import torch
 from torch import Tensor, nn
 
+from ens10.models.domain import current
+from ens10.models.layers.embedding import PointEmbedding, require_grid
 from ens10.models.networks.base import Network
 
 RESULT_VERSION = 1  # raise it when results change
 
 
 class MLP(Network):
-    """Linear - ReLU - Linear at each grid point, with the same weights everywhere.
+    """Linear - ReLU - Linear at each point, with the same weights everywhere.
 
     2562 parameters for 17 channels (mean and deviation of 7 variables, and the 3 location
     features) and 3586 for 25, as in Ashkboos et al. 2022.
 
+    With `stations`, a learned embedding of each station is a further input (Rasp & Lerch 2018,
+    doi:10.1175/MWR-D-18-0187.1, with two channels), so that the weights can be shared although the
+    stations differ.
+
     Args:
-        in_channels: channels of the features, location features included.
+        in_channels: channels of the features, location features included, embedding not.
         hidden: width of the hidden layer.
         out_channels: output channels at each point.
+        stations: number of stations of the data; 0 for no embedding, so that any data are taken.
+        embedding: channels of the embedding.
+        ridge: weight of the embedding's mean square, in units of the loss.
 
     Examples:
         >>> import torch
@@ -25,17 +35,41 @@ class MLP(Network):
         torch.Size([1, 2, 4, 8])
     """
 
-    def __init__(self, in_channels: int, hidden: int = 128, out_channels: int = 2) -> None:
+    pointwise = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden: int = 128,
+        out_channels: int = 2,
+        stations: int = 0,
+        embedding: int = 2,
+        ridge: float = 1e-4,
+    ) -> None:
         super().__init__()
         self.in_channels, self.out_channels = in_channels, out_channels
+        first = in_channels + (embedding if stations else 0)
         self.layers = nn.Sequential(
-            nn.Linear(in_channels, hidden), nn.ReLU(), nn.Linear(hidden, out_channels)
+            nn.Linear(first, hidden), nn.ReLU(), nn.Linear(hidden, out_channels)
         )
+        self.embedding = None
+        if stations:  # neighbours in the row of stations are no neighbours: no smoothness
+            self.embedding = PointEmbedding(
+                (1, stations), embedding, ridge, 0.0, periodic_longitude=False
+            )
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, in_channels, H, W) -> (N, out_channels, H, W)."""
+        if self.embedding is not None:
+            require_grid(features, self.embedding.grid, "the embedding of stations")
+            place = current().part(self.embedding()).expand(len(features), -1, -1, -1)
+            features = torch.cat([features, place], dim=1)
         N, C, H, W = features.shape
         # one matrix product over all points: on a CPU three times faster than a 1x1 convolution
         points = features.permute(0, 2, 3, 1).reshape(-1, C)
         outputs: Tensor = self.layers(points)
         return outputs.view(N, H, W, self.out_channels).permute(0, 3, 1, 2)
+
+    def penalty(self) -> Tensor | None:
+        """Return the penalty on the size of the embedding, if there is one."""
+        return None if self.embedding is None else self.embedding.penalty()

@@ -35,6 +35,7 @@ class Transformer(Network):
     """
 
     takes_members = True
+    pointwise = True
     least_members = 2
 
     def __init__(

@@ -1,7 +1,5 @@
 """Truth whose names are others than the forecasts', in a file of its own or in theirs."""
 
-import re
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -137,26 +135,6 @@ def test_two_names_of_one_dimension(tmp_path):
     names = Names(dimensions={**NAMES.dimensions, "day": "time"})
     with pytest.raises(ArgumentError, match="day and init of the dataset would both be time"):
         prepare(both, tmp_path / "s.zarr", names=names)
-
-
-STATIONS = [
-    ({}, {"latitude": ("station", [1.0, 2.0, 3.0]), "longitude": ("station", [1.0, 2.0, 3.0])}),
-    ({"station": "id"}, {"lat": ("id", [1.0, 2.0, 3.0]), "lon": ("id", [1.0, 2.0, 3.0])}),
-    ({}, {}),
-]
-
-
-@pytest.mark.parametrize(("renamed", "places"), STATIONS)
-def test_files_of_stations_are_told_that_no_mapping_helps(tmp_path, renamed, places):
-    held = xr.Dataset({"t2m": (("time", "station"), np.full((3, 3), 280.0))}, {"time": STARTS})
-    held.rename(renamed).assign_coords(places).to_netcdf(tmp_path / "a.nc")
-    (row,) = inspect_path(tmp_path / "a.nc")
-    words = r"Files of stations \(one dimension of points, here (station|id), and no grid\)"
-    assert re.search(rf"{words} cannot be read as grids yet", row.note)
-    assert "--names" not in row.note
-    with pytest.raises(MissingDataError, match=words) as caught:
-        prepare(tmp_path / "a.nc", tmp_path / "s.zarr")
-    assert "--names" not in str(caught.value)
 
 
 def test_a_grid_of_two_dimensions_is_told_to_be_interpolated(tmp_path):

@@ -1,0 +1,72 @@
+"""The synthetic world sampled at stations, from files to scores."""
+
+import numpy as np
+import properscoring
+import pytest
+import realruns
+import xarray as xr
+
+from ens10.convert import prepare
+from ens10.source import open_source
+
+ROWS, COLUMNS = [1, 3, 3, 6, 2], [2, 2, 9, 15, 0]
+POINTS = {
+    "latitude": xr.DataArray(ROWS, dims="station"),
+    "longitude": xr.DataArray(COLUMNS, dims="station"),
+}
+
+
+def at_stations(dataset):
+    """The grid points that stand for stations; those of one row have the same latitude."""
+    names = {"latitude": "lat", "longitude": "lon"}
+    held = dataset.isel(POINTS).rename(names).load().drop_encoding()
+    heights = ("station", [10.0, 250.0, 1200.0, 3.0, 45.0])
+    return held.assign_coords(station=[f"s{n}" for n in range(5)], altitude=heights)
+
+
+@pytest.fixture(scope="module")
+def stations(shared, world):
+    """A folder with the files of forecasts and observations, and their store."""
+
+    def fill(folder):
+        at_stations(open_source(world.folder)).to_netcdf(folder / "forecasts.nc")
+        truth = at_stations(open_source(world.folder / "truth", optional_dimensions=True))
+        truth.isel(station=[4, 2, 0, 1, 3]).to_netcdf(folder / "observations.nc")
+        paths = folder / "forecasts.nc", folder / "store.zarr"
+        prepare(*paths, truth=folder / "observations.nc")
+
+    return shared("stations", fill)
+
+
+@pytest.fixture(scope="module")
+def local(stations, shared):
+    def fill(folder):
+        realruns.finish(realruns.fit("emos_local", stations / "store.zarr", folder / "run"))
+
+    return shared("stations_emos", fill) / "run"
+
+
+def test_local_emos_is_that_of_the_grid_points_bit_for_bit(local, runs):
+    found = xr.open_zarr(local / "predictions.zarr")
+    wanted = xr.open_zarr(runs["emos_local"] / "predictions.zarr").isel(POINTS)
+    for name in ("mu", "sigma", "truth"):
+        assert found[name].dims == ("time", "station")
+        np.testing.assert_array_equal(found[name], wanted[name])
+    np.testing.assert_array_equal(found["lat"], wanted["latitude"])
+
+
+def test_every_station_has_the_same_weight_in_the_scores(local):
+    held = xr.open_zarr(local / "predictions.zarr").astype(np.float64).load()
+    crps = properscoring.crps_gaussian(held["truth"], held["mu"], held["sigma"])
+    states = xr.open_dataset(local / "scores.nc")
+    mean = states["crps_sum"].sum() / states["crps_weight"].sum()
+    np.testing.assert_allclose(mean, crps.mean(), rtol=1e-6)
+    np.testing.assert_allclose(states["crps_map_sum"] / 8, crps.mean(0), rtol=1e-6)
+    assert states["crps_map_sum"].dims == ("station",)
+
+
+def test_networks_of_neighbours_are_refused(stations, tmp_path, capsys):
+    options = ["--data.store", stations / "store.zarr", "--run", tmp_path / "run", "--quiet"]
+    config = realruns.config_path("unet")
+    realruns.command("fit", "--config", config, *options, status=1)
+    assert "UNet uses neighbouring points" in capsys.readouterr().err
