@@ -28,7 +28,8 @@ from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.load import Corrections, TrainedModel, coordinates, load_model
 from ens10.experiments.locks import locked
 from ens10.experiments.products import Products
-from ens10.export.corrected import write_corrected
+from ens10.export.corrected import check_corrected, write_corrected
+from ens10.export.grib_products import Encoding
 from ens10.export.netcdf import write_netcdf
 from ens10.machine_errors import writing_netcdf
 from ens10.places import is_url
@@ -68,6 +69,7 @@ def apply(
     device: str = "cpu",
     trust: Sequence[str] = (),
     history: Path | str | None = None,
+    encoding: Encoding | None = None,
     force: bool = False,
     progress: bool = False,
 ) -> Path:
@@ -85,13 +87,14 @@ def apply(
             parameters begin with the target ("t2m_mu"), and there is a dimension `step` if lead
             times differ.
         products: quantiles, probabilities and members to write as well.
-        format: "netcdf", "zarr" or "grib"; None for what the suffix of `out` says. GRIB holds mean,
-            spread and members; where the forecast is GRIB its headers are kept.
+        format: "netcdf", "zarr" or "grib"; None for what the suffix of `out` says. A GRIB file has
+            mean and spread instead of parameters; if the forecast is GRIB, its headers are kept.
         names: how the forecast's names map to ours; see `ens10.source.names`.
         missing: "error", "nan" or "skip": what to do about fields that are missing.
         device: where networks compute.
         trust: modules besides this package whose classes runs of others may use.
         history: store with the truth of past dates, for members by the Schaake shuffle.
+        encoding: edition and templates of a GRIB file; None for the edition of the forecast.
         force: replace a file that exists.
         progress: show a progress bar.
 
@@ -101,7 +104,8 @@ def apply(
     Raises:
         FileError: the file exists, a run cannot be read, or another process writes the file.
         UnknownNameError: a channel that a model needs is missing.
-        ArgumentError: another grid or lead time, too few members, or runs that do not go together.
+        ArgumentError: another grid or lead time, too few members, runs that do not go together, or
+            a product that the GRIB edition cannot express.
     """
     out, products = Path(out), products or Products()
     chosen = _format(out, format)
@@ -110,10 +114,22 @@ def apply(
     if not out.absolute().parent.is_dir():
         raise FileError(out.parent, "no such folder", "Make it first")
     if chosen == "grib":
-        products = _for_grib(products)
+        products = replace(products, moments=True)
+    elif encoding is not None:
+        raise ArgumentError("edition", f"{out.name} is not a GRIB file", "Name it .grib")
     models = [load_model(run, device=device, trust=trust, history=history) for run in runs]
     data = _opened(forecast, names, missing)
     together = Together([model.corrections(data, products) for model in models])
+    grib: dict[str, Any] = {}
+    if chosen == "grib":
+        raw = None if names else _raw(forecast, together, missing)
+        grib = {
+            "targets": together.targets,
+            "raw": raw,
+            "same_members": raw is not None and products.members == "ecc",
+            "encoding": encoding or Encoding(),
+        }
+        check_corrected(together.blank(), **grib)
     plan = {
         "models": [model.checksum for model in models],
         "forecast": described(forecast),
@@ -123,11 +139,7 @@ def apply(
     partial = out.with_name(f"{out.name}.partial")
     with locked(out.with_name(f"{out.name}.lock"), "ens10 apply"), stoppable():
         _compute(together, partial, plan, progress)
-        if chosen == "grib":
-            raw = None if names else _raw(forecast, together, missing)
-            _finish_grib(partial, out, together, raw, products.members == "ecc", progress)
-        else:
-            _finish(partial, out, chosen, progress)
+        _finish(partial, out, chosen, grib, progress)
         shutil.rmtree(partial, ignore_errors=True)
     return out
 
@@ -184,6 +196,18 @@ class Together:
         units = {name: {"units": "1"} for name in ("quantile", "quantile_level", "number")}
         core = {k: (k, np.asarray(v), units.get(k, {})) for k, v in self._core.items()}
         return xr.Dataset(coords=core | held)
+
+    def blank(self) -> xr.Dataset:
+        """The variables with zeros, NaN at steps that no model corrects, without memory."""
+        held: dict[str, Any] = {}
+        for part in self._parts:
+            for name in part.form[0]:
+                dims, shape, _ = self.tables[self._name(part, name)]
+                small = np.full([1 if dim != "step" else len(self._steps) for dim in dims], np.nan)
+                first = held.setdefault(self._name(part, name), (dims, small.astype("f4"), shape))
+                first[1][self._place(part, 0)] = 0.0
+        filled = {k: (dims, np.broadcast_to(v, shape)) for k, (dims, v, shape) in held.items()}
+        return xr.Dataset(filled, self.coordinates.coords)
 
     def write(self, i: int, arrays: Mapping[str, Any]) -> None:
         """Compute date `i` and write its chunks.
@@ -313,29 +337,21 @@ def _begun(partial: Path, plan: dict[str, Any], together: Together) -> dict[str,
     return arrays
 
 
-def _finish(partial: Path, out: Path, chosen: Format, progress: bool) -> None:
+def _finish(partial: Path, out: Path, chosen: Format, grib: dict[str, Any], progress: bool) -> None:
     """Give the result its name, now that all dates are done."""
     store = partial / _DATA
     if chosen == "zarr":
         record_files(store, PREDICTED)
         replace_folder(store, out)
-    else:
-        dataset = xr.open_zarr(store, chunks=None, consolidated=False, decode_timedelta=False)
-        dataset.attrs.pop(RECORDED)
-        with whole_path(out) as aside, writing_netcdf(out):
-            write_netcdf(aside, dataset, 0, progress)
-
-
-def _for_grib(products: Products) -> Products:
-    """The products of a GRIB file.
-
-    Raises:
-        ArgumentError: products that it does not hold.
-    """
-    if products.quantiles or products.probabilities:
-        reason = "GRIB files hold mean, spread and members, no quantiles or probabilities"
-        raise ArgumentError("format", reason, "Write netCDF or Zarr")
-    return replace(products, moments=True)
+        return
+    dataset = xr.open_zarr(store, chunks=None, consolidated=False, decode_timedelta=False)
+    with whole_path(out) as aside:
+        if chosen == "grib":
+            write_corrected(aside, dataset, **grib, progress=progress)
+        else:
+            dataset.attrs.pop(RECORDED)
+            with writing_netcdf(out):
+                write_netcdf(aside, dataset, 0, progress)
 
 
 def _raw(
@@ -348,20 +364,3 @@ def _raw(
     names = [t if t in VARIABLES else split_exactly(t)[0] for t in together.targets]
     chosen = Selection.of(list(dict.fromkeys(names)), None, None, None, None)
     return GribFields(files, missing, chosen) if files else None
-
-
-def _finish_grib(
-    partial: Path,
-    out: Path,
-    together: Together,
-    raw: GribFields | None,
-    same_members: bool,
-    progress: bool,
-) -> None:
-    """Write the GRIB file, now that all dates are done."""
-    store = partial / _DATA
-    dataset = xr.open_zarr(store, chunks=None, consolidated=False, decode_timedelta=False)
-    with whole_path(out) as aside:
-        write_corrected(
-            aside, dataset, together.targets, raw, same_members=same_members, progress=progress
-        )

@@ -42,6 +42,15 @@ def _apply_options(parser: Parser) -> None:
     )
     parser.add_argument("--format", metavar="FORMAT", help="netcdf, zarr or grib")
     parser.add_argument(
+        "--edition", type=int, metavar="NUMBER",
+        help="GRIB edition, 1 or 2 (default: that of the forecast; 1 if it is not GRIB)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--post-processed", action="store_true",
+        help="write GRIB 2 with WMO's templates for post-processed forecasts; readers need a "
+        "recent ecCodes",
+    )  # fmt: skip
+    parser.add_argument(
         "--quantiles", type=float, nargs="+", default=[], metavar="LEVEL", help="such as 0.1 0.9"
     )
     parser.add_argument(
@@ -103,17 +112,22 @@ def _apply(
     probability: Sequence[str],
     members: Any,
     seed: int,
+    edition: int | None,
+    post_processed: bool,
     **options: Any,
 ) -> None:
     from ens10.experiments.apply import apply
     from ens10.experiments.load import BeyondTrainingWarning
     from ens10.experiments.products import Products
+    from ens10.export.grib_products import Encoding
     from ens10.source.names import read_names
 
     *runs, forecast = paths
     if not runs:
         raise ArgumentError("FORECAST", "none is given", "Give RUN... and then FORECAST")
     options["products"] = Products(quantiles, probability, members, seed)
+    if edition is not None or post_processed:
+        options["encoding"] = Encoding(edition, post_processed)
     options["names"] = names and read_names(names)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", BeyondTrainingWarning)

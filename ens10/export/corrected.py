@@ -1,8 +1,9 @@
-"""Corrected forecasts as GRIB: mean and spread as `em` and `es`, and members.
+"""Corrected forecasts as GRIB: mean, spread, members, quantiles and probabilities.
 
-Where the forecast came from GRIB files, each message is the raw one of its variable, date, step and
-level with other values, so that all that a centre's tables say of it stays; else messages of
-edition 1 are made. Values are packed with 24 bits.
+If the forecast was read from GRIB files, each message is a copy of the raw message of its variable,
+date, step and level with new values and the keys of `ens10.export.grib_products`, so that all other
+entries of a centre's tables are kept; otherwise new messages are made. Values are packed with 24
+bits.
 """
 
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from ens10.catalog import VARIABLES, Variable
 from ens10.channels import split_exactly
 from ens10.errors import ArgumentError
 from ens10.export.grib import check_for_grib
+from ens10.export.grib_products import INSTEAD, Encoding, Product, set_product
 from ens10.export.message import grid_of
 from ens10.grib import Encoder, Message
 from ens10.progress import track
@@ -26,27 +28,25 @@ from ens10.source.gribs import GribFields
 
 _BITS = 24  # a range of 100 K in steps of 6e-6 K; what every reader of GRIB takes
 _MISSING = -1.0e30
-_INSTEAD = "Write netCDF or Zarr"
-_MOMENTS = {"em": "mean", "es": "std"}
-_DERIVED = {"em": 0, "es": 4}  # WMO's code table 4.7: mean, and spread of all members
-_TEMPLATES = {1: 2, 11: 12}  # edition 2: of a member, of what is derived from all members
-Keys = dict[str, Any]
+_PERCENT = 100.0
 
 
 @dataclass(frozen=True)
 class Header:
-    """A message whose header a corrected field is given.
+    """A message whose header is used for a corrected field.
 
     Attributes:
         data: the message.
         order: (H, W) place of each point of a field, north to south and eastward, in its values.
+        encoding: how the field is written.
     """
 
     data: bytes
     order: npt.NDArray[np.int64]
+    encoding: Encoding
 
-    def message(self, field: npt.NDArray[np.float32], keys: Keys) -> bytes:
-        """The message with other values and keys.
+    def message(self, field: npt.NDArray[np.float32], product: Product) -> bytes:
+        """The message with new values and the keys of a product.
 
         Raises:
             ArgumentError: its edition or tables have no such keys.
@@ -56,33 +56,32 @@ class Header:
         values[self.order.ravel()] = np.where(np.isnan(field), _MISSING, field.astype("f8")).ravel()
         handle = eccodes.codes_new_from_message(self.data)
         try:
-            for key, value in self._known(handle, keys).items():
-                eccodes.codes_set(handle, key, value)
+            self._set_edition(handle)
+            set_product(handle, product, self.encoding.post_processed)
             eccodes.codes_set(handle, "bitmapPresent", int(np.isnan(field).any()))
             eccodes.codes_set(handle, "missingValue", _MISSING)
             eccodes.codes_set(handle, "packingType", "grid_simple")
             eccodes.codes_set(handle, "bitsPerValue", _BITS)
             eccodes.codes_set_values(handle, values)
             return bytes(eccodes.codes_get_message(handle))
-        except eccodes.CodesInternalError as error:
-            what = ", ".join(f"{key}={value}" for key, value in keys.items())
-            reason = f"the raw file's GRIB headers do not take {what} ({error})"
-            raise ArgumentError("format", reason, _INSTEAD) from error
         finally:
             eccodes.codes_release(handle)
 
-    def _known(self, handle: Any, keys: Keys) -> Keys:
-        """The keys, with those by which edition 2 says what is derived from all members."""
-        kind = str(keys.get("type", ""))
-        if eccodes.codes_get(handle, "edition") != 2 or kind not in _DERIVED:
-            return keys
-        number = eccodes.codes_get(handle, "productDefinitionTemplateNumber")
-        if number not in _TEMPLATES:
-            reason = f"no mean or spread in GRIB 2 of product definition template {number}"
-            raise ArgumentError("format", reason, _INSTEAD)
-        others = {key: value for key, value in keys.items() if key != "perturbationNumber"}
-        template = {"productDefinitionTemplateNumber": _TEMPLATES[number]}
-        return {**template, "derivedForecast": _DERIVED[kind], **others}
+    def _set_edition(self, handle: Any) -> None:
+        """Convert a message to the edition that was chosen."""
+        edition = eccodes.codes_get(handle, "edition")
+        chosen = self.encoding.edition or edition
+        if chosen == edition:
+            return
+        name = eccodes.codes_get(handle, "shortName")
+        try:
+            eccodes.codes_set(handle, "edition", chosen)
+            same = eccodes.codes_get(handle, "shortName") == name
+        except eccodes.CodesInternalError:
+            same = False
+        if not same:
+            reason = f"ecCodes cannot convert {name} from GRIB edition {edition} to {chosen}"
+            raise ArgumentError("edition", reason, "Leave out --edition")
 
 
 class Headers:
@@ -90,11 +89,12 @@ class Headers:
 
     Args:
         dataset: the corrected forecast, for its grid.
-        raw: the GRIB files that were corrected; None if the forecast was none.
+        raw: the GRIB files that were corrected; None if the forecast is not GRIB.
+        encoding: how fields are written.
     """
 
-    def __init__(self, dataset: xr.Dataset, raw: GribFields | None) -> None:
-        self._raw, self._encoder = raw, None
+    def __init__(self, dataset: xr.Dataset, raw: GribFields | None, encoding: Encoding) -> None:
+        self._raw, self._encoder, self._encoding = raw, None, encoding
         if raw is None:
             self._grid = grid_of(dataset)
             self._encoder = Encoder(self._grid, "pf", int(dataset.sizes.get("number", 1)))
@@ -116,7 +116,7 @@ class Headers:
             file.seek(message.offset)
             data = file.read(message.length)
         points = np.arange(message.grid.rows * message.grid.columns)
-        return Header(data, message.scan.orient(points, message.grid))
+        return Header(data, message.scan.orient(points, message.grid), self._encoding)
 
     def _found(
         self, name: str, level: float | None, time: np.datetime64, step: float, member: int
@@ -134,7 +134,7 @@ class Headers:
         encoder: Any = self._encoder
         data = encoder.message(zeros, variable, date=date, step=step, level=level)
         order = np.arange(zeros.size).reshape(zeros.shape)
-        return Header(_at(data, moment.hour * 100 + moment.minute), order)
+        return Header(_at(data, moment.hour * 100 + moment.minute), order, self._encoding)
 
 
 def write_corrected(
@@ -144,37 +144,75 @@ def write_corrected(
     raw: GribFields | None,
     *,
     same_members: bool,
+    encoding: Encoding,
     progress: bool = False,
 ) -> None:
-    """Write mean, spread and members of corrected forecasts, one field in memory at a time.
+    """Write corrected forecasts, one field in memory at a time.
 
     Args:
         path: the file; what is there is replaced.
-        dataset: variables TARGET_mean, TARGET_std and, for members, TARGET, over time, step where
-            lead times differ, number, latitude and longitude.
+        dataset: variables TARGET_mean and TARGET_std and, if there are any, TARGET (members),
+            TARGET_quantile, TARGET_probability_above and TARGET_probability_below, over time, step
+            where lead times differ, their own dimension, latitude and longitude. Probabilities
+            are written in percent.
         targets: channels.
-        raw: the GRIB files that were corrected; None if the forecast was none.
+        raw: the GRIB files that were corrected; None if the forecast is not GRIB.
         same_members: whether each member is the correction of a raw member, whose number and type
             it keeps; if not, members are perturbed forecasts numbered from 1.
+        encoding: edition and templates.
         progress: show a progress bar.
 
     Raises:
-        ArgumentError: GRIB cannot hold the grid, the steps, or what is derived from members.
+        ArgumentError: GRIB cannot hold the grid, the steps, or a product.
     """
     whole = dataset if "step" in dataset.dims else _with_step(dataset)
-    check_for_grib(whole.drop_attrs(), "sfc")
-    headers, total = Headers(whole, raw), whole.sizes["time"] * whole.sizes["step"] * len(targets)
+    total = whole.sizes["time"] * whole.sizes["step"] * len(targets)
+    parts = _each(whole, targets, raw, encoding, same_members)
     with path.open("wb") as file:
-        for messages in track(
-            _each(whole, targets, headers, same_members), "GRIB", total, progress
-        ):
+        for messages in track(parts, "GRIB", total, progress):
             for message in messages:
                 file.write(message)
 
 
+def check_corrected(
+    dataset: xr.Dataset,
+    targets: list[str],
+    raw: GribFields | None,
+    *,
+    same_members: bool,
+    encoding: Encoding,
+) -> None:
+    """Check that `write_corrected` can write forecasts, by encoding the first date.
+
+    Args:
+        dataset: as for `write_corrected`; its values may be zeros, NaN where nothing is corrected.
+        targets: channels.
+        raw: the GRIB files that were corrected; None if the forecast is not GRIB.
+        same_members: as for `write_corrected`.
+        encoding: edition and templates.
+
+    Raises:
+        ArgumentError: GRIB cannot hold the grid, the steps, or a product.
+    """
+    first = dataset.isel(time=[0])
+    whole = first if "step" in first.dims else _with_step(first)
+    if "number" in whole.dims:
+        whole = whole.isel(number=[0])
+    for messages in _each(whole, targets, raw, encoding, same_members):
+        for _ in messages:
+            pass
+
+
 def _each(
-    dataset: xr.Dataset, targets: list[str], headers: Headers, same_members: bool
+    dataset: xr.Dataset,
+    targets: list[str],
+    raw: GribFields | None,
+    encoding: Encoding,
+    same_members: bool,
 ) -> Iterator[Iterator[bytes]]:
+    """The messages of each date, step and target."""
+    check_for_grib(dataset.drop_attrs(), "sfc")
+    headers = Headers(dataset, raw, encoding)
     for i, time in enumerate(dataset["time"].to_numpy()):
         for j, step in enumerate(dataset["step"].to_numpy().tolist()):
             for target in targets:
@@ -191,17 +229,32 @@ def _messages(
     same_members: bool,
 ) -> Iterator[bytes]:
     """The messages of one target, date and step; none where no run corrects it."""
-    mean = one[f"{target}_mean"].to_numpy()
-    if np.isnan(mean).all():
+    if np.isnan(one[f"{target}_mean"].to_numpy()).all():
         return
     header = headers.of(target, time, step)
-    for kind, moment in _MOMENTS.items():
-        keys = {"type": kind, "perturbationNumber": 0}
-        yield header.message(one[f"{target}_{moment}"].to_numpy(), keys)
     for n in range(one.sizes["number"] if target in one else 0):
         kept = headers.of(target, time, step, n) if same_members else header
-        own: Keys = {} if same_members else {"type": "pf", "perturbationNumber": n + 1}
-        yield kept.message(one[target].isel(number=n).to_numpy(), own)
+        product = Product("pf", None if same_members else n + 1)
+        yield kept.message(one[target].isel(number=n).to_numpy(), product)
+    for field, product in _products(one, target):
+        yield header.message(field.to_numpy(), product)
+
+
+def _products(one: xr.Dataset, target: str) -> Iterator[tuple[xr.DataArray, Product]]:
+    """The fields of one target, date and step that are not members."""
+    yield one[f"{target}_mean"], Product("em")
+    yield one[f"{target}_std"], Product("es")
+    if f"{target}_quantile" in one:
+        for n, level in enumerate(one["quantile_level"].to_numpy().tolist()):
+            yield one[f"{target}_quantile"].isel(quantile_level=n), Product("pb", value=level)
+    events = [
+        (one[f"{target}_probability_{side}"].isel({f"threshold_{side}": n}), side, threshold)
+        for side in ("above", "below")
+        if f"{target}_probability_{side}" in one
+        for n, threshold in enumerate(one[f"threshold_{side}"].to_numpy().tolist())
+    ]
+    for n, (field, side, threshold) in enumerate(events, 1):
+        yield field * _PERCENT, Product("ep", n, len(events), threshold, side == "above")
 
 
 def _with_step(dataset: xr.Dataset) -> xr.Dataset:
@@ -216,7 +269,7 @@ def _with_step(dataset: xr.Dataset) -> xr.Dataset:
 def _variable(name: str) -> Variable:
     if name not in VARIABLES:
         reason = f"{name} has no GRIB parameter number in the catalogue"
-        raise ArgumentError("format", reason, _INSTEAD)
+        raise ArgumentError("format", reason, INSTEAD)
     return VARIABLES[name]
 
 

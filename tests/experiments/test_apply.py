@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+from functools import partial
 from pathlib import Path
 
 import cfgrib
@@ -21,6 +23,7 @@ from ens10.experiments.apply import apply
 from ens10.experiments.products import Products
 from ens10.experiments.reading import open_forecast, open_predictions
 from ens10.export.corrected import Header
+from ens10.export.grib_products import Encoding, Product
 from ens10.grib import LatLonGrid
 from ens10.grib.grid import Scan
 from ens10.source import open_source
@@ -219,18 +222,138 @@ def test_gaps_and_other_scans_survive_in_grib(runs, today, tmp_path):
     with Path(today).open("rb") as file:
         handle = eccodes.codes_grib_new_from_file(file)
     field = np.random.default_rng(0).normal(size=(8, 16)).astype("f4")
-    message = Header(eccodes.codes_get_message(handle), order).message(field, {})
+    raw = eccodes.codes_get_message(handle)
+    message = Header(raw, order, Encoding()).message(field, Product("pf"))
     values = eccodes.codes_get_values(eccodes.codes_new_from_message(message))
     np.testing.assert_allclose(scan.orient(values, grid), field, atol=1e-6)
-    with pytest.raises(ArgumentError, match="no quantiles"):
-        apply([runs["raw"]], today, tmp_path / "q.grib", products=Products((0.5,)))
-    eccodes.codes_set(handle, "edition", 2)
-    second = Header(eccodes.codes_get_message(handle), order)
-    for kind, derived in (("em", 0), ("es", 4)):
-        message = second.message(field, {"type": kind, "perturbationNumber": 0})
-        found = eccodes.codes_new_from_message(message)
-        keys = ("edition", "type", "productDefinitionTemplateNumber", "derivedForecast")
-        assert [eccodes.codes_get(found, key) for key in keys] == [2, kind, 2, derived]
+
+
+def labels_of(file, edition):
+    """Each message's label, whose keys say which product it is, and its bytes."""
+    found = {"em": "mean", "es": "std"}
+    while (handle := eccodes.codes_grib_new_from_file(file)) is not None:
+        get = partial(eccodes.codes_get, handle)
+        assert get("edition") == edition
+        number, message = "perturbationNumber", eccodes.codes_get_message(handle)
+        template = get("productDefinitionTemplateNumber")
+        if edition == 1:
+            label = {"pf": ("member", number), "pb": ("quantile", number)}.get(get("type"))
+            if get("type") == "ep":
+                assert get("localDefinitionNumber") == 5
+                above = get("thresholdIndicator") == 1
+                value = get("lowerThreshold" if above else "upperThreshold")
+                yield (above, value / 10.0 ** get("localDecimalScaleFactor")), template, message
+            elif label is None:
+                yield found[get("type")], template, message
+            else:
+                total = get("numberOfForecastsInEnsemble")
+                about = get(number) / total if label[0] == "quantile" else get(number)
+                yield (label[0], about), template, message
+        elif eccodes.codes_is_defined(handle, "probabilityType"):
+            above = {3: True, 4: False}[get("probabilityType")]
+            unused = "Upper" if above else "Lower"
+            assert eccodes.codes_is_missing(handle, f"scaledValueOf{unused}Limit")
+            yield (above, get("lowerLimit" if above else "upperLimit")), template, message
+        elif eccodes.codes_is_defined(handle, "derivedForecast"):
+            yield {0: "mean", 4: "std"}[get("derivedForecast")], template, message
+        elif eccodes.codes_is_defined(handle, "percentileValue"):
+            yield ("quantile", get("percentileValue") / 100), template, message
+        elif eccodes.codes_is_defined(handle, "quantileValue"):
+            value = get("quantileValue") / get("totalNumberOfQuantiles")
+            yield ("quantile", value), template, message
+        else:
+            yield ("member", get(number)), template, message
+        eccodes.codes_release(handle)
+
+
+@pytest.mark.parametrize("source", ["grib", "netcdf"])
+@pytest.mark.parametrize(
+    ("encoding", "templates"),
+    [
+        (Encoding(1), {1, 2, 5}),
+        (Encoding(2), {1, 2, 5, 6, 86}),
+        (Encoding(2, post_processed=True), {71, 89, 199, 201}),
+    ],
+)
+def test_every_product_is_read_back_from_grib(runs, today, tmp_path, encoding, templates, source):
+    levels = (0.1, 0.5, 0.25 if encoding.edition == 1 else 0.999)
+    options = {"members": "sample" if source == "grib" else "ecc"}
+    chances = (">280.5", "<260", ">270")
+    forecast = today if source == "grib" else open_source(today).load()
+    products = Products(levels, chances, **options)
+    out = apply([runs["emos_local"]], forecast, tmp_path / "out.grib", products=products,
+                encoding=encoding)  # fmt: skip
+    model = ens10.load_model(runs["emos_local"])
+    corrected = model(open_source(today), quantiles=levels, probabilities=chances, **options)
+    corrected = corrected.compute()
+    expected = {"mean": corrected["mu"], "std": corrected["sigma"]}
+    expected |= {("member", n): corrected["t2m"].sel(number=n) for n in range(1, 11)}
+    of_level = corrected["t2m_quantile"]
+    expected |= {("quantile", q): of_level.sel(quantile_level=q) for q in levels}
+    for above, side in ((True, "above"), (False, "below")):
+        chance = corrected[f"t2m_probability_{side}"]
+        for value in chance[f"threshold_{side}"].to_numpy().tolist():
+            expected[above, value] = 100 * chance.sel({f"threshold_{side}": value})
+    parts, found = {}, set()
+    with out.open("rb") as file:
+        for label, template, message in labels_of(file, encoding.edition):
+            parts[label] = parts.get(label, b"") + message
+            found.add(template)
+    assert found == templates
+    assert parts.keys() == expected.keys()
+    for n, (label, messages) in enumerate(parts.items()):
+        part = tmp_path / f"{n}.grib"
+        part.write_bytes(messages)
+        with xr.open_dataset(part, engine="cfgrib", backend_kwargs={"indexpath": ""}) as read:
+            np.testing.assert_allclose(read["t2m"], expected[label], atol=2e-5)
+            np.testing.assert_array_equal(read["time"], corrected["time"])
+            np.testing.assert_array_equal(read["valid_time"], corrected["valid_time"])
+            assert read["t2m"].attrs["units"] == "K"
+        # Debian's CDO uses an ecCodes without the templates for post-processed forecasts
+        if shutil.which("cdo") and not encoding.post_processed:
+            subprocess.run(["cdo", "-s", "-f", "nc", "copy", part, f"{part}.nc"], check=True)
+            with xr.open_dataset(f"{part}.nc") as read:
+                values = read["2t"].squeeze("height") if "height" in read.dims else read["2t"]
+                np.testing.assert_allclose(values, expected[label], atol=2e-5)
+                np.testing.assert_array_equal(read["time"], corrected["valid_time"])
+                assert read["2t"].attrs["units"] == "K"
+
+
+def test_grib_of_other_centres_and_what_an_edition_cannot_express(runs, today, tmp_path):
+    field, order = np.ones((31, 16), "f4"), np.arange(496).reshape(31, 16)
+    event = Product("ep", 1, 1, 0.5, above=False)
+    for sample, encoding in (("1", Encoding(2)), ("2", Encoding()), ("2", Encoding(2, True))):
+        handle = eccodes.codes_grib_new_from_samples(f"regular_ll_sfc_grib{sample}")
+        eccodes.codes_set(handle, "centre", "kwbc")
+        raw = eccodes.codes_get_message(handle)
+        for product, key in (
+            (Product("em"), "derivedForecast"),
+            (event, "upperLimit"),
+            (Product("pb", value=0.9), "productDefinitionTemplateNumber"),
+        ):
+            message = Header(raw, order, encoding).message(field, product)
+            read = eccodes.codes_new_from_message(message)
+            value = {"em": 0, "ep": 0.5, "pb": 89 if encoding.post_processed else 6}[product.type]
+            assert eccodes.codes_get(read, key) == value
+            assert eccodes.codes_get(read, "centre") == "kwbc"
+            if encoding.post_processed:
+                assert eccodes.codes_get(read, "inputOriginatingCentre") == "kwbc"
+                assert eccodes.codes_get(read, "typeOfGeneratingProcess") == 13
+        if sample == "1":
+            with pytest.raises(ArgumentError, match=r"type=em.*--edition 2"):
+                Header(raw, order, Encoding(1)).message(field, Product("em"))
+    for products, encoding, said in (
+        (Products((0.999,)), None, "n up to 255 is 0.999.*--edition 2"),
+        (Products((), (">303.155",)), None, "303.155 has too many digits.*--edition 2"),
+        (Products((0.99999,)), Encoding(2), "n up to 65535 is 0.99999"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            apply([runs["raw"]], today, tmp_path / "q.grib", products=products, encoding=encoding)
+    with pytest.raises(ArgumentError, match="only GRIB edition 2"):
+        Encoding(1, post_processed=True)
+    with pytest.raises(ArgumentError, match="not a GRIB file"):
+        apply([runs["raw"]], today, tmp_path / "q.nc", encoding=Encoding(2))
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_commands_and_the_code_of_the_page_run(runs, today, tmp_path, monkeypatch):
@@ -239,7 +362,7 @@ def test_the_commands_and_the_code_of_the_page_run(runs, today, tmp_path, monkey
     (tmp_path / "today.grib").symlink_to(today)
     monkeypatch.chdir(tmp_path)
     listed = commands("docs/in_use.md")
-    assert len(listed) == 8
+    assert len(listed) == 9
     for command in listed:
         assert main(command) == 0, command
     shared, corrected = (xr.open_dataset(f"{name}.nc") for name in ("shared", "corrected"))
@@ -249,6 +372,7 @@ def test_the_commands_and_the_code_of_the_page_run(runs, today, tmp_path, monkey
         exec(block, names)
     risk = xr.open_dataset("risks.nc")["t2m_probability_above"].isel(time=0)
     np.testing.assert_array_equal(names["risk"], risk)
+    assert names["tenth"]["t2m"].sizes["time"] == 6
 
 
 def test_nothing_is_written_where_something_is_wrong(runs, today, tmp_path):
