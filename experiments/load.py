@@ -31,6 +31,7 @@ from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
 from ens10.metrics.distributions import Distribution
 from ens10.models.statistical.schaake import dates_near
+from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.stations import station_dims
 from ens10.usage import Parser, configuration_errors
 
@@ -260,6 +261,7 @@ class TrainedModel:
             raise ArgumentError("units", f"{reason} {self.units!r}", "Convert the forecast")
         self._check_grid(samples)
         self._warn_of_seasons(samples)
+        self._warn_of_windows(samples)
         return samples
 
     def _check_grid(self, samples: Samples) -> None:
@@ -280,6 +282,31 @@ class TrainedModel:
                     f"{_axis(name, ours)}",
                     "Interpolate the forecast, or train on its grid",
                 )
+
+    def _warn_of_windows(self, samples: Samples) -> None:
+        """State which window the coefficients of a sliding window come from.
+
+        Raises:
+            ArgumentError: a forecast starts before the end of that window.
+        """
+        for part in self._module.modules():
+            if not isinstance(part, SlidingWindow):
+                continue
+            first, last = (str(day)[:10] for day in part.ends.cpu().numpy().astype("M8[s]"))
+            start = samples.time.astype("datetime64[s]").min()
+            if start.astype(np.int64) < int(part.ends[1]):
+                raise ArgumentError(
+                    "forecast",
+                    f"starts at {str(start)[:13]}, before the end of the window of {self.name}, "
+                    f"{first} to {last}",
+                    "Use `ens10 predict`, which fits a window for each date of a store",
+                )
+            warnings.warn(
+                f"{self.name} uses the window that ends with its training data, {first} to {last}; "
+                "fit it again on later dates to move the window",
+                BeyondTrainingWarning,
+                stacklevel=5,
+            )
 
     def _warn_of_seasons(self, samples: Samples) -> None:
         known = np.asarray(self._known.get("dates", []), np.float64)

@@ -87,8 +87,12 @@ class RunCheckpoints(Checkpoint):
 
     @property
     def state_key(self) -> str:
-        """That of Lightning's ModelCheckpoint, which older runs were saved by."""
-        return self._generate_state_key_of("ModelCheckpoint")
+        """That of Lightning's ModelCheckpoint, which older runs were saved by.
+
+        Without validation it has a name of its own: the default ModelCheckpoint, which Lightning
+        adds to predictions, has the same key then, and cannot read this state.
+        """
+        return self._generate_state_key_of("ModelCheckpoint" if self._monitor else "RunCheckpoints")
 
     def _generate_state_key_of(self, name: str) -> str:
         options = {"monitor": self._monitor, "mode": "min", "every_n_train_steps": 0}

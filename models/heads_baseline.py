@@ -9,6 +9,7 @@ from ens10.metrics.distributions import Normal
 from ens10.models.heads import Head, RawEnsemble, checked_floor
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
+from ens10.models.statistical.sliding_window import SlidingWindow
 
 
 class MethodHead(Head):
@@ -28,7 +29,7 @@ class MethodHead(Head):
         floor: smallest s, in units of the target, e.g. 0.001 K.
 
     Raises:
-        ArgumentError: a floor that is not positive.
+        ArgumentError: a floor that is not positive, or a method with a sliding window.
     """
 
     out_channels = 2
@@ -37,6 +38,9 @@ class MethodHead(Head):
     def __init__(self, method: StatisticalMethod | None = None, floor: float = 1e-3) -> None:
         super().__init__()
         self.method = method if method is not None else SeasonalEMOS(harmonics=1)
+        if any(isinstance(part, SlidingWindow) for part in self.method.modules()):
+            reason = "a sliding window has no coefficients for the training dates"
+            raise ArgumentError("method", reason, "Pass the method without a window")
         self.floor = checked_floor(floor)
 
     def forward(self, outputs: Tensor, batch: Batch) -> Normal:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError, listing
 from ens10.loader.batch import Batch
+from ens10.loader.datamodule import EnsembleDataModule
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
 from ens10.models.heads import Head
@@ -26,6 +27,7 @@ from ens10.models.matching import forecast_of, require_match
 from ens10.models.means import WeightedMean
 from ens10.models.networks.base import Network
 from ens10.models.statistical.base import StatisticalMethod
+from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.warmstart import solve_methods, unsolved
 
 Stage = Literal["train", "val", "test"]
@@ -294,6 +296,32 @@ class StatisticalPostProcessor(_ForecastModule):
                 f"{self.trainer.world_size}",
                 "Set devices to 1",
             )
+
+    def on_validation_start(self) -> None:
+        """Give sliding windows access to the past dates of the data."""
+        self._give_past()
+
+    def on_test_start(self) -> None:
+        """Give sliding windows access to the past dates of the data."""
+        self._give_past()
+
+    def on_predict_start(self) -> None:
+        """Give sliding windows access to the past dates of the data."""
+        self._give_past()
+
+    def _give_past(self) -> None:
+        """Set `past` of sliding windows.
+
+        Raises:
+            ArgumentError: the trainer has a data module of another package.
+        """
+        for window in self.method.modules():
+            if isinstance(window, SlidingWindow):
+                data = getattr(self.trainer, "datamodule", None)
+                if not isinstance(data, EnsembleDataModule):
+                    reason = "a sliding window needs the past dates of EnsembleDataModule"
+                    raise ArgumentError("data", reason, "Pass it as `datamodule` to the trainer")
+                window.past = data.past
 
     def training_step(self, batch: Batch) -> None:
         """Collect the batch; solve after the last one."""

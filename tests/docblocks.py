@@ -22,6 +22,7 @@ RUN_BY = {
 YAML_BY = {
     "docs/ablations.md": "tests/experiments/test_ablation_spec.py",
     "docs/add_your_own.md": "tests/test_docs_code.py",
+    "docs/in_use.md": "tests/models/test_statistical_window.py",
     "docs/traps.md": "tests/test_docs_blocks.py",
 }
 
@@ -52,6 +53,9 @@ NOT_RUN = {
         "ens10 demo": "minutes; tests/experiments/test_demo.py",
     },
     "docs/in_use.md": {
+        "ens10 fit --config window.yaml": "tests/models/test_statistical_window.py, with its YAML",
+        "ens10 predict --run runs/window": "the same",
+        "ens10 score runs/window": "the same",
         "for raw in": "a loop of the shell around a command that is run",
         "out=": "the same",
         "[ -e": "the same",

@@ -10,6 +10,7 @@ import torch
 import xarray as xr
 
 from ens10.climate import Normaliser
+from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Kind, KindName, kind_of
 from ens10.loader.batches import Batches, open_samples
 from ens10.loader.content import Extra
@@ -80,6 +81,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         self._trained: dict[str, Any] = {}
         self._samples: Samples | None = None
         self._batches: dict[tuple[str, Share, int], Batches] = {}
+        self._past: dict[int, Batch] = {}
 
     def batches(self, split: Split, batch_size: int | None = None) -> Batches:
         """Return the numpy batches of one split and of this process's part of the grid, cached.
@@ -139,6 +141,35 @@ class EnsembleDataModule(pl.LightningDataModule):
             self._samples = open_samples(self.store, self.target, self.truth, self.ensemble)
         return self._samples
 
+    def past(self, date: int, days: int) -> list[Batch]:
+        """Return the dates of any split whose truth was available when a forecast started.
+
+        Args:
+            date: valid date of the forecast, seconds since 1970-01-01 00 UTC.
+            days: length of the window before its start.
+
+        Returns:
+            A batch of tensors for each date that is valid within the last `days` days up to the
+            start, in time order; dates that lack all truth are left out. The batches of the last
+            call are kept in memory.
+
+        Raises:
+            MissingDataError: the data have no truth.
+        """
+        samples = self._opened
+        samples.require_truth()
+        valid = samples.valid_time.astype("datetime64[s]")
+        start = samples.time.astype("datetime64[s]")[valid.astype(np.int64) == date].min()
+        window = (valid <= start) & (valid > start - np.timedelta64(days, "D"))
+        window[samples.without_truth()] = False
+        places = np.flatnonzero(window)
+        batches = self.batches(self.predict_split)
+        self._past = {
+            i: self._past[i] if i in self._past else as_tensors(batches.batch(np.array([i])))
+            for i in places[np.argsort(valid[places], kind="stable")].tolist()
+        }
+        return list(self._past.values())
+
     def setup(self, stage: str) -> None:
         """Open the store, so that a wrong path or name fails before anything is trained."""
         if stage == "predict" and not self._opened.has_truth:
@@ -187,6 +218,7 @@ class EnsembleDataModule(pl.LightningDataModule):
             self._normaliser = normaliser_of(state_dict)
             self._trained = state_dict.get("trained", {})
             self._batches.clear()
+            self._past.clear()
 
 
 @dataclass(frozen=True)

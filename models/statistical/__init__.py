@@ -12,6 +12,7 @@ from ens10.models.statistical.raw import Raw
 from ens10.models.statistical.schaake import SchaakeShuffle
 from ens10.models.statistical.seasonal_climatology import SeasonalClimatology
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
+from ens10.models.statistical.sliding_window import SlidingWindow
 
 RESULT_VERSION = 1  # raise it when results change
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "SchaakeShuffle",
     "SeasonalClimatology",
     "SeasonalEMOS",
+    "SlidingWindow",
     "StatisticalMethod",
     "couple",
 ]

@@ -1,0 +1,132 @@
+"""A statistical method that is fitted anew for each forecast, on the last days before its start."""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import fields, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ens10.errors import ArgumentError
+from ens10.loader.batch import Batch
+from ens10.metrics.distributions import Distribution
+from ens10.models.domain import current
+from ens10.models.statistical.base import StatisticalMethod, nothing_collected
+
+_DAY = 86400
+Past = Callable[[int, int], Sequence[Batch]]
+
+
+class SlidingWindow(StatisticalMethod):
+    """A statistical method that is fitted anew for each forecast, as in operational EMOS.
+
+    The training dates of a forecast are those valid in the last `days` days up to its start, so
+    that their truth is available by then (Gneiting et al. 2005, doi:10.1175/MWR2904.1, with 25 to
+    50 days). They may belong to any split. A date of 48 h leads thus uses no truth of the 48 h
+    before its valid time. With one start a day, a window contains `days` dates.
+
+    `solve` fits the method to the last window of the training dates. These coefficients are saved,
+    and are used where no past truth is at hand (`ens10 apply`, `load_model`).
+
+    Args:
+        method: method to fit, such as EMOS. Windows of some weeks determine no annual cycle.
+        days: length of the window.
+
+    Attributes:
+        past: function of a valid date (seconds) and a number of days that returns the batches of
+            the window, one for each date; None for the coefficients of the last window of the
+            training. `StatisticalPostProcessor` sets it.
+
+    Raises:
+        ArgumentError: `days` is less than 1.
+    """
+
+    def __init__(self, method: StatisticalMethod, days: int = 25) -> None:
+        super().__init__()
+        if days < 1:
+            raise ArgumentError("days", f"{days} is too few", "Use 1 or more")
+        self.method, self.days = method, days
+        self.past: Past | None = None
+        self.ends: Tensor
+        self.register_buffer("ends", torch.zeros(2, dtype=torch.int64))
+        self._unsolved = (deepcopy(method),)  # in a tuple: it is no part of the state
+        self._kept: list[tuple[int, Batch]] = []
+
+    @property
+    def fitted_parameters(self) -> int:
+        """Those of the method, for one window."""
+        return self.method.fitted_parameters
+
+    def collect(self, batch: Batch) -> None:
+        """Keep the dates that are in the last window so far."""
+        for date, one in _dates(batch):
+            copy = {key: cast("Tensor", value).clone() for key, value in one.items()}
+            self._kept.append((date, cast("Batch", copy)))
+        last = max(date for date, _ in self._kept)
+        self._kept = [(date, one) for date, one in self._kept if date > last - self.days * _DAY]
+
+    def solve(self) -> None:
+        """Fit the method to the last window of the training dates."""
+        if not self._kept:
+            raise nothing_collected(self)
+        self._kept.sort(key=lambda pair: pair[0])
+        self.ends.copy_(torch.tensor([self._kept[0][0], self._kept[-1][0]]))
+        for _, one in self._kept:
+            self.method.collect(one)
+        self.method.solve()
+        self.solved.fill_(True)
+        self._kept = []
+
+    def forward(self, batch: Batch) -> Distribution:
+        """Return the forecast, each date by a fit to its own window.
+
+        Raises:
+            ArgumentError: a window without dates, or a sample that is split between processes.
+        """
+        self._require_solved()
+        if self.past is None:
+            forecast: Distribution = self.method(batch)
+            return forecast
+        if current().size > 1:
+            reason = "a sliding window is fitted to whole fields"
+            raise ArgumentError("strategy", reason, "Predict without splitting the samples")
+        return _joined([self._fitted(date)(one) for date, one in _dates(batch)])
+
+    def _fitted(self, date: int) -> StatisticalMethod:
+        """Return the method, fitted to the window of the forecast that is valid at a date."""
+        window = self.past(date, self.days) if self.past else []
+        if not window:
+            day = str(torch.tensor(date).numpy().astype("M8[s]"))[:13]
+            raise ArgumentError(
+                "days",
+                f"the forecast valid at {day} has no date with truth in the {self.days} days "
+                "before its start",
+                "Use a longer window, or a test split that starts later",
+            )
+        method = deepcopy(self._unsolved[0]).to(self.ends.device)
+        for one in window:
+            method.collect(one)
+        method.solve()
+        return method
+
+
+def _dates(batch: Batch) -> list[tuple[int, Batch]]:
+    """Return date and batch of each date."""
+    parts = [
+        {key: cast("Tensor", value)[n : n + 1] for key, value in batch.items()}
+        for n in range(len(batch["dates"]))
+    ]
+    return list(zip(batch["dates"].tolist(), cast("list[Batch]", parts), strict=True))
+
+
+def _joined(forecasts: Sequence[Distribution]) -> Distribution:
+    """Join forecasts of single dates; fields without dates, such as levels, are the same in all."""
+    first: Any = forecasts[0]
+    joined = {}
+    for one in fields(first):
+        value = getattr(first, one.name)
+        if isinstance(value, Tensor) and value.ndim >= 3:
+            joined[one.name] = torch.cat([getattr(forecast, one.name) for forecast in forecasts])
+    result: Distribution = replace(first, **joined)
+    return result
