@@ -120,6 +120,8 @@ def apply(
     models = [load_model(run, device=device, trust=trust, history=history) for run in runs]
     data = _opened(forecast, names, missing)
     together = Together([model.corrections(data, products) for model in models])
+    if chosen == "grib" and together.samples.stations:
+        raise ArgumentError("format", "GRIB holds grids, and these are stations", "Write netCDF")
     grib: dict[str, Any] = {}
     if chosen == "grib":
         raw = None if names else _raw(forecast, together, missing)

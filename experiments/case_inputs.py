@@ -15,6 +15,7 @@ from ens10.experiments import provenance
 from ens10.experiments.raw_ensemble import open_raw
 from ens10.experiments.reading import open_forecast
 from ens10.metrics.verification.alignment import checked_forecast
+from ens10.stations import has_stations
 from ens10.untrusted import read_mapping
 
 RAW = "raw"
@@ -118,6 +119,9 @@ def open_run(path: Path | str, step: float | None = None) -> Source:
     folder = path if (path / provenance.FILE).exists() else path.parent
     known = provenance.read(folder) if (folder / provenance.FILE).exists() else {}
     name = str(known.get("name") or path.resolve().name)
+    if has_stations(forecast):
+        reason = f"{path} has stations, and a case is a map of a grid"
+        raise ArgumentError("runs", reason, "Show the stations with `ens10 report`")
     chosen = checked_forecast(_single(forecast, step, path), name).assign_attrs(forecast.attrs)
     observed = _single(truth, step, path).transpose("time", "latitude", "longitude")
     return Source(name, chosen, observed, known, _store_of(folder), path)

@@ -61,6 +61,7 @@ from ens10.progress import track
 from ens10.protocol import Protocol
 from ens10.quantiles.options import Climatology
 from ens10.splits import split_dates
+from ens10.stations import as_row
 from ens10.untrusted import parse_json, read_mapping
 from ens10.usage import Parser, configuration_errors
 
@@ -513,7 +514,7 @@ def of_store(path: Path) -> Data:
     """
     from ens10.store import forecasts, open_store, store_kinds
 
-    dataset, kinds = forecasts(path, dask=False), store_kinds(path)
+    dataset, kinds = as_row(forecasts(path, dask=False)), store_kinds(path)
     statistics = open_store(path, "statistics")
     smaller = [str(n).partition("_first")[2] for n in statistics if "ensemble_mean_first" in str(n)]
     sizes = dataset.sizes

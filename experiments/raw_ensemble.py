@@ -11,6 +11,7 @@ from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments import provenance
 from ens10.experiments.reading import open_forecast
 from ens10.metrics.verification.efi_weights import NAME
+from ens10.stations import COORDINATES
 
 _RAW = "raw"  # the name of what a prepared store holds
 
@@ -58,7 +59,7 @@ def open_raw(path: Path | str, channel: str | None, forecast: xr.Dataset) -> xr.
         members = field.sel(step=steps).assign_coords(step=forecast["step"].to_numpy())
     else:
         members = field.sel(step=steps[0])
-    kept = ("time", "valid_time", "step", "latitude", "longitude")
+    kept = ("time", "valid_time", "step", "latitude", "longitude", *COORDINATES)
     coords = {name: members[name].load() for name in kept if name in members.coords}
     bare = members.drop_vars([c for c in members.coords if c not in kept]).assign_coords(coords)
     return xr.Dataset({"members": bare}, attrs={"forecast_kind": "ensemble", NAME: _RAW})

@@ -30,6 +30,7 @@ from ens10.metrics import (
     summarise,
 )
 from ens10.metrics import figures as draw
+from ens10.stations import as_row, as_stations, has_stations
 from ens10.usage import command_parser, reports_errors
 
 _KINDS = ("normal", "ensemble")
@@ -56,7 +57,8 @@ def score_figures(
     named = {Path(run).resolve().name: Path(run) for run in runs}
     if reference not in named:
         raise ArgumentError("reference", f"{reference!r} is not among {sorted(named)}")
-    held = {name: open_predictions(run) for name, run in named.items()}
+    opened = {name: open_predictions(run) for name, run in named.items()}
+    held = {name: (as_row(f), as_row(t)) for name, (f, t) in opened.items()}
     for name, (forecast, _) in held.items():
         if forecast.attrs["forecast_kind"] not in _KINDS:
             raise ArgumentError("runs", f"{name} is a {forecast.attrs['forecast_kind']} forecast")
@@ -91,6 +93,8 @@ def _makers(
         ),
         "roc": lambda: draw.roc_figure({n: roc_curve(s) for n, s in sums.items()}),
     }
+    if has_stations(next(iter(held.values()))[1]):
+        del made["latitude"]  # stations have no rows
     if others:
         skills = {n: 100 * skill_map(states[n], states[reference]) for n in others}
         label = f"CRPSS against {reference} (%)"
@@ -104,7 +108,7 @@ def _mean(forecast: xr.Dataset) -> xr.DataArray:
 
 
 def _bias(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
-    return (_mean(forecast) - truth).mean("time").compute()
+    return as_stations((_mean(forecast) - truth).mean("time").compute())
 
 
 def _by_row(states: xr.Dataset) -> xr.DataArray:

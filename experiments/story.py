@@ -11,6 +11,7 @@ from ens10.experiments.tables import Row, columns
 from ens10.experiments.writers import ABSENT, Column
 from ens10.grid import is_global
 from ens10.metrics.figures.geometry import degrees
+from ens10.stations import STATION
 
 _SPLITS = {"train": "Training dates", "val": "Validation dates", "test": "Test dates"}
 _WEIGHTS = {"cell": "exact cell areas", "cos": "cosine of latitude", "none": "none"}
@@ -84,6 +85,8 @@ def _scored(run: FinishedRun) -> str:
 
 
 def _grid(run: FinishedRun) -> str:
+    if STATION in run.states.dims:
+        return f"{run.states.sizes[STATION]} stations"
     if "latitude" not in run.states.coords or "longitude" not in run.states.coords:
         return ABSENT
     lat, lon = run.states["latitude"].to_numpy(), run.states["longitude"].to_numpy()

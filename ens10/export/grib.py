@@ -15,6 +15,7 @@ from ens10.grib.packing import same_bits
 from ens10.packed16.layout import DamagedChunkError, Field, checked_values, parse
 from ens10.places import is_url
 from ens10.progress import track
+from ens10.stations import has_stations
 from ens10.store.chunks import MEND, Form, check
 
 _INSTEAD = "Export to netCDF"
@@ -48,12 +49,14 @@ def check_for_grib(dataset: xr.Dataset, kind: str) -> None:
     """Reject data that GRIB edition 1 cannot describe.
 
     Raises:
-        ArgumentError: statistics, predictions, steps that are no hours, levels in parts of
-            a Pa, members beyond 255.
+        ArgumentError: statistics, predictions, stations, steps that are no hours, levels in parts
+            of a Pa, members beyond 255.
     """
     if "forecast_kind" in dataset.attrs or kind in ("statistics", "climate"):
         what = "predictions" if "forecast_kind" in dataset.attrs else kind
         raise ArgumentError("to", f"GRIB holds no {what}", _INSTEAD)
+    if has_stations(dataset):
+        raise ArgumentError("to", "GRIB holds grids, and these are stations", _INSTEAD)
     steps, units = dataset["step"].to_numpy(), dataset["step"].attrs.get("units", "h")
     if units != "h" or np.any(steps != steps.astype(np.int64)) or steps.min() < 0:
         raise ArgumentError("steps", f"GRIB needs whole hours, not {units}", _INSTEAD)

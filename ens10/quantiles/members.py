@@ -13,6 +13,7 @@ from dask.base import tokenize
 from ens10.channels import channel_names, field_of, resolve, split_exactly
 from ens10.compiled import OPTIONS
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
+from ens10.stations import as_row
 from ens10.store import forecasts
 from ens10.store.chunks import Reader, open_reader
 
@@ -125,7 +126,8 @@ class StoreMembers:
 
 
 def _at_step(field: xr.DataArray, step: float | None) -> tuple[xr.DataArray, int]:
-    """Return the field at one step, and the step's position."""
+    """Return the field at one step, stations as one row, and the step's position."""
+    field = as_row(field)
     if "step" not in field.dims:
         return field, 0
     steps: Sequence[float] = field["step"].to_numpy().tolist()

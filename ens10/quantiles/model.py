@@ -24,6 +24,7 @@ from ens10.quantiles.options import (
     month_days_of,
     quantile_levels,
 )
+from ens10.stations import coordinates
 from ens10.store import open_store
 
 
@@ -155,6 +156,7 @@ def model_climate(
             "latitude": about["latitude"],
             "longitude": about["longitude"],
             "members": ("time", counts),
+            **coordinates(about),
         },
         name=str(about.name or "members"),
         attrs={**about.attrs, "protocol": rules.name, "window": window, "method": "linear"},

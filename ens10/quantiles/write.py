@@ -35,6 +35,7 @@ from ens10.quantiles.members import StoreMembers, quantiles_of
 from ens10.quantiles.model import rows_within
 from ens10.quantiles.options import ClimateOptions, Climatology, quantile_levels
 from ens10.splits import split_dates
+from ens10.stations import as_row, coordinates
 from ens10.store import consolidate, create_array, forecasts, write_coordinates
 from ens10.store.manifest import COPY, NAME, REST, assembled, files_of, read_manifest
 from ens10.untrusted import parse_json
@@ -83,7 +84,7 @@ def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
         UnknownNameError: the store lacks a channel or a step.
         FileError: the store has a climate made with other options.
     """
-    arrays = _planned(store, forecasts(store, dask=False), options)
+    arrays = _planned(store, as_row(forecasts(store, dask=False)), options)
     attributes = _attributes(arrays, options)
     if arrays.folder.exists():
         group = zarr.open_group(store, mode="r", use_consolidated=False)
@@ -204,6 +205,7 @@ def _coordinates(arrays: ClimateArrays) -> xr.Dataset:
             "latitude": dataset["latitude"],
             "longitude": dataset["longitude"],
             "members": (_OUTER, np.array(members, np.int64), {"long_name": "size of the sample"}),
+            **coordinates(dataset),
         }
     )
 

@@ -16,6 +16,7 @@ from ens10.grid import area_weights
 from ens10.metrics import event_sums, merge_states
 from ens10.metrics.distributions import kind_of
 from ens10.metrics.scores.pairs import Pair
+from ens10.stations import as_row, as_stations
 
 Floats = npt.NDArray[np.float64]
 BINS = 10  # of probability
@@ -30,7 +31,7 @@ class Diagnosis:
     """What a run's predictions tell.
 
     Attributes:
-        bias: mean of the forecast less the truth, over latitude and longitude.
+        bias: mean of the forecast less the truth, over latitude and longitude or station.
         spread: root of the mean variance.
         ratio: spread over the root mean squared error of the mean; 1 is calibrated.
         events: sums for `ens10.metrics.reliability_diagram` of truth above its quantile.
@@ -61,6 +62,8 @@ def diagnose(folder: Path, dates: npt.NDArray[np.datetime64]) -> Diagnosis | Non
         return None
     forecast, truth = open_forecast(folder)
     kind = kind_of(forecast)
+    if truth is not None:
+        forecast, truth = as_row(forecast), as_row(truth)
     if truth is None or set(truth.dims) != set(_DIMS) or not np.isin(dates, truth["time"]).all():
         return None
     chosen = {"time": dates}
@@ -89,9 +92,9 @@ def _summed(forecast: xr.Dataset, truth: xr.DataArray, core: tuple[str, ...]) ->
         ratio = np.sqrt(inflation * variance / error2)
     like = truth.isel(time=0, drop=True)
     return Diagnosis(
-        bias=like.copy(data=error / there),
-        spread=like.copy(data=np.sqrt(variance / there)),
-        ratio=like.copy(data=ratio),
+        bias=as_stations(like.copy(data=error / there)),
+        spread=as_stations(like.copy(data=np.sqrt(variance / there))),
+        ratio=as_stations(like.copy(data=ratio)),
         events=merge_states(parts),
     )
 

@@ -1,4 +1,4 @@
-"""Maps with one pixel a grid cell, which a browser scales as it is, and their colour bars."""
+"""Maps with one pixel a grid cell, or one disc a station, and their colour bars."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,9 @@ from markupsafe import Markup
 from matplotlib.colors import Colormap, LogNorm, Normalize
 
 from ens10.experiments.reporting.svg import PAGE_STYLE, axes_of, label, svg
-from ens10.metrics.figures.geometry import cell_edges, set_ticks, unwrapped
-from ens10.metrics.figures.maps import nice_limit
+from ens10.metrics.figures.geometry import cell_edges, set_ticks, station_places, unwrapped
+from ens10.metrics.figures.maps import draw_stations, nice_limit
+from ens10.stations import STATION
 
 Floats = npt.NDArray[np.float64]
 Kind = Literal["better", "deviation", "ratio", "no"]
@@ -73,23 +74,31 @@ def map_picture(field: xr.DataArray, scale: Scale, words: str) -> Markup:
     """Draw a map with a few parallels and meridians.
 
     Args:
-        field: over latitude and longitude.
+        field: over latitude and longitude, or over `station`, each station a point.
         scale: of its colours.
         words: what stands in its place.
     """
-    field = _coarser(field.transpose("latitude", "longitude"))
-    order, east = unwrapped(field["longitude"])
-    x, y = cell_edges(east), cell_edges(field["latitude"], 90.0)
+    points = STATION in field.dims
+    if points:
+        east, lat, x, y = station_places(field)
+    else:
+        field = _coarser(field.transpose("latitude", "longitude"))
+        order, east = unwrapped(field["longitude"])
+        x, y = cell_edges(east), cell_edges(field["latitude"], 90.0)
     south, north = sorted((y[0], y[-1]))
-    values = _regular(field.to_numpy()[:, order].astype(np.float64), x, y)
     # a degree of longitude is shorter away from the equator; a global map is left as it is
     stretch = 1.0 if np.ptp(x) > 180 else 1.0 / np.cos(np.deg2rad((south + north) / 2))
     height = _WIDTH * float(np.clip(stretch * np.ptp(y) / np.ptp(x), 0.3, 1.6))
     axes = axes_of(_WIDTH + 58, height + 26, right=24)
-    axes.imshow(
-        np.clip(values, scale.ticks[0], scale.limit), scale.colours, scale.norm, aspect="auto",
-        interpolation="none", extent=(x[0], x[-1], south, north),
-    )  # fmt: skip
+    if points:
+        draw_stations(axes, east, lat, field.to_numpy(), scale.norm, scale.colours)
+        axes.set(xlim=x, ylim=(south, north))
+    else:
+        values = _regular(field.to_numpy()[:, order].astype(np.float64), x, y)
+        axes.imshow(
+            np.clip(values, scale.ticks[0], scale.limit), scale.colours, scale.norm, aspect="auto",
+            interpolation="none", extent=(x[0], x[-1], south, north),
+        )  # fmt: skip
     set_ticks(axes, x, y)
     axes.grid(color="black", alpha=0.28)
     axes.set_axisbelow(False)

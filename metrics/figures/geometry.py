@@ -1,7 +1,8 @@
-"""Cell edges, column order and tick labels of a latitude-longitude grid on a map."""
+"""Cell edges, column order and tick labels of a grid, or places of stations, on a map."""
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 from matplotlib.axes import Axes
 
 from ens10.grid import is_global
@@ -50,6 +51,27 @@ def unwrapped(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], Floats]:
     east = np.concatenate([east[first:], east[:first] + 360.0])
     shift = 360.0 if east.mean() >= 180.0 else 0.0
     return np.roll(order, -first), east - shift
+
+
+def station_places(field: xr.DataArray) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return where stations are drawn, and the limits of their map.
+
+    Args:
+        field: over `station`, with the coordinates `lat` and `lon`.
+
+    Returns:
+        Longitudes (N,), without a gap at 0 or 180 degrees, and latitudes (N,); lowest and highest
+        longitude and latitude of the map, (2,) each.
+    """
+    order, sorted_east = unwrapped(field["lon"])
+    east = np.empty(order.size)
+    east[order] = sorted_east
+    north = field["lat"].to_numpy().astype(np.float64)
+    x, y = (
+        np.array([v.min(), v.max()]) + max(0.06 * np.ptp(v), 0.5) * np.array([-1.0, 1.0])
+        for v in (east, north)
+    )
+    return east, north, x, np.clip(y, -90.0, 90.0)
 
 
 def degrees(value: float, names: str) -> str:

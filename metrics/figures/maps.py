@@ -9,12 +9,19 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 
 from ens10.errors import ArgumentError
-from ens10.metrics.figures.geometry import Floats, cell_edges, set_ticks, unwrapped
+from ens10.metrics.figures.geometry import (
+    Floats,
+    cell_edges,
+    set_ticks,
+    station_places,
+    unwrapped,
+)
 from ens10.metrics.figures.style import STYLE, WIDTH, new_figure
+from ens10.stations import STATION
 
 Signed = Literal["better", "deviation", "no"]
 _COLOURS = {"better": "RdBu", "deviation": "RdBu_r", "no": "viridis"}
@@ -32,7 +39,8 @@ def score_maps(
     """Draw maps, one panel per field, with one colour bar; missing points are grey.
 
     Args:
-        fields: by title, each over latitude and longitude, on one grid (global or regional).
+        fields: by title, each over latitude and longitude on one grid (global or regional), or
+            over `station` with the coordinates `lat` and `lon`, each station a point.
         label: label of the colour bar, with the unit.
         signed: "better" for skill (blue is above 0), "deviation" for a bias (red is above 0),
             "no" for scores of 0 and above.
@@ -49,7 +57,7 @@ def score_maps(
     if not fields:
         raise ArgumentError("fields", "there are none to draw")
     for name, field in fields.items():
-        if set(field.dims) != {"latitude", "longitude"}:
+        if set(field.dims) not in ({"latitude", "longitude"}, {STATION}):
             raise ArgumentError("fields", f"{name} has the dimensions {field.dims}", "Pass maps")
     projection = _projection(coasts)
     with mpl.rc_context(STYLE):
@@ -79,8 +87,12 @@ def _drawn(
     crs: Any,
 ) -> Figure:
     first = next(iter(fields.values()))
-    order, east = unwrapped(first["longitude"])
-    x, y = cell_edges(east), cell_edges(first["latitude"], 90.0)
+    points = STATION in first.dims
+    if points:
+        east, north, x, y = station_places(first)
+    else:
+        order, east = unwrapped(first["longitude"])
+        x, y = cell_edges(east), cell_edges(first["latitude"], 90.0)
     # a degree of longitude is shorter away from the equator; a global map is left as it is
     stretch = 1.0 if np.ptp(x) > 180 else 1.0 / np.cos(np.deg2rad((y[0] + y[-1]) / 2))
     across = min(len(fields), 2 if len(fields) < 7 else 3)
@@ -91,13 +103,25 @@ def _drawn(
     kind = {"projection": crs.PlateCarree()} if crs else {}
     grid = figure.subplots(down, across, squeeze=False, subplot_kw=kind).ravel()
     shown = {
-        name: field.transpose("latitude", "longitude").to_numpy()[:, order].astype(np.float64)
+        name: (
+            field.to_numpy()
+            if points
+            else field.transpose("latitude", "longitude").to_numpy()[:, order]
+        ).astype(np.float64)
         for name, field in fields.items()
     }
     colours, extend = _colours(shown, signed, limit)
     for n, (axes, (name, values)) in enumerate(zip(grid, shown.items(), strict=False)):
-        axes.pcolormesh(x, y, np.ma.masked_invalid(values), norm=colours.norm, cmap=colours.cmap)
-        if name in significant:
+        if points:
+            draw_stations(axes, east, north, values, colours.norm, colours.cmap)
+            axes.set(xlim=x, ylim=y)
+        else:
+            masked = np.ma.masked_invalid(values)
+            axes.pcolormesh(x, y, masked, norm=colours.norm, cmap=colours.cmap)
+        if name in significant and points:
+            where = ~significant[name].to_numpy() & np.isfinite(values)
+            axes.plot(east[where], north[where], ".", color="0.25", markersize=1.2)
+        elif name in significant:
             mask = significant[name].transpose("latitude", "longitude").to_numpy()[:, order]
             _dots(axes, x, y, ~mask & np.isfinite(values))
         axes.set_aspect(stretch)
@@ -111,6 +135,26 @@ def _drawn(
     bar = figure.colorbar(colours, ax=used, location="bottom", shrink=0.6, aspect=40, extend=extend)
     bar.set_label(label)
     return figure
+
+
+def draw_stations(
+    axes: Axes, east: Floats, north: Floats, values: Any, norm: Any, colours: Colormap
+) -> None:
+    """Draw a disc of its colour for each station; fewer stations have larger discs.
+
+    Args:
+        axes: of the map.
+        east: longitudes, (N,).
+        north: latitudes, (N,).
+        values: (N,), NaN where missing.
+        norm: from values to colours.
+        colours: the colours.
+    """
+    size = float(np.clip(2000.0 / max(1, east.size), 6.0, 60.0))
+    axes.scatter(
+        east, north, s=size, c=np.ma.masked_invalid(values), norm=norm, cmap=colours,
+        plotnonfinite=True, edgecolors="0.35", linewidths=0.4,
+    )  # fmt: skip
 
 
 def _dots(axes: Axes, x: Floats, y: Floats, where: Any) -> None:

@@ -34,6 +34,7 @@ from ens10.metrics.verification.efi_weights import aligned_efi_weights
 from ens10.metrics.verification.options import ScoringOptions
 from ens10.metrics.verification.summary import summarise
 from ens10.metrics.verification.zones import ZONES, zones_of
+from ens10.stations import has_stations
 
 
 def verify(
@@ -188,7 +189,8 @@ def paired_states(
         options.bins,
         options.seed,
     )
-    attrs: dict[str, Any] = {"weights": options.weights, "nan": options.nan}
+    weights = "none" if has_stations(first) else options.weights  # a row's weights are equal
+    attrs: dict[str, Any] = {"weights": weights, "nan": options.nan}
     if index is not None:
         attrs |= {"efi_source": index.origin.source, "efi_method": index.method}
     climatology = _climatology(scores, forecasts[0], options)

@@ -7,6 +7,10 @@ import realruns
 import xarray as xr
 
 from ens10.convert import prepare
+from ens10.errors import ArgumentError
+from ens10.experiments.apply import apply
+from ens10.experiments.finished import read_run
+from ens10.experiments.maps import skill_maps
 from ens10.source import open_source
 
 ROWS, COLUMNS = [1, 3, 3, 6, 2], [2, 2, 9, 15, 0]
@@ -70,3 +74,35 @@ def test_networks_of_neighbours_are_refused(stations, tmp_path, capsys):
     config = realruns.config_path("unet")
     realruns.command("fit", "--config", config, *options, status=1)
     assert "UNet uses neighbouring points" in capsys.readouterr().err
+
+
+def test_new_forecasts_are_corrected_as_predicted(local, stations, world, tmp_path):
+    out = apply([local], stations / "forecasts.nc", tmp_path / "out.nc")
+    found = xr.open_dataset(out)
+    wanted = xr.open_zarr(local / "predictions.zarr")
+    np.testing.assert_array_equal(found["mu"].sel(time=wanted["time"]), wanted["mu"])
+    assert found["mu"].dims == ("time", "station")
+    assert found["lat"].attrs["standard_name"] == "latitude"
+    assert found["station"].to_numpy().tolist() == wanted["station"].to_numpy().tolist()
+    realruns.command("score", out, "--truth", stations / "store.zarr", "--variable", "t2m")
+    with pytest.raises(ArgumentError, match="stations: the forecast has a grid"):
+        apply([local], world.folder, tmp_path / "grid.nc")
+    others = xr.open_dataset(stations / "forecasts.nc").isel(station=[1, 0, 2, 3, 4])
+    with pytest.raises(ArgumentError, match=r"has s1, s0, .*trained on s0, s1.*in their order"):
+        apply([local], others, tmp_path / "others.nc")
+    with pytest.raises(ArgumentError, match="GRIB holds grids"):
+        apply([local], stations / "forecasts.nc", tmp_path / "out.grib")
+
+
+def test_the_report_draws_a_disc_for_each_station(local, stations, tmp_path):
+    raw = realruns.finish(realruns.fit("raw", stations / "store.zarr", tmp_path / "raw"))
+    realruns.command("report", raw, local, "--out", tmp_path / "report")
+    assert "5 stations" in (tmp_path / "report" / "index.html").read_text()
+    figure = skill_maps([read_run(raw), read_run(local)])
+    discs = figure.axes[0].collections[0]
+    ours, theirs = (xr.open_dataset(run / "scores.nc") for run in (local, raw))
+    skill = 1 - ours["crps_map_sum"] / theirs["crps_map_sum"]
+    np.testing.assert_allclose(discs.get_array(), 100 * skill, rtol=1e-12)
+    np.testing.assert_allclose(discs.get_offsets()[:, 1], ours["lat"])
+    east = discs.get_offsets()[:, 0] - ours["lon"].to_numpy()
+    np.testing.assert_allclose(east / 360, np.round(east / 360), atol=1e-12)
