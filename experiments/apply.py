@@ -79,7 +79,8 @@ def apply(
     a time. Rerun the same call to resume.
 
     Args:
-        runs: folders of trained runs; several correct several targets or lead times.
+        runs: folders of trained runs; several correct several targets or lead times, and each
+            chunk of files or of a Dataset is read once for all of them.
         forecast: GRIB or netCDF file, folder of such files, Zarr store, URL of one, store of
             `ens10 prepare`, or a Dataset. It needs no truth.
         out: the file to write. A single run's variables have the names that `ens10 predict` gives
@@ -119,6 +120,8 @@ def apply(
         raise ArgumentError("edition", f"{out.name} is not a GRIB file", "Name it .grib")
     models = [load_model(run, device=device, trust=trust, history=history) for run in runs]
     data = _opened(forecast, names, missing)
+    if len(models) > 1 and isinstance(data, xr.Dataset):
+        data = _read_once(data)
     together = Together([model.corrections(data, products) for model in models])
     if chosen == "grib" and together.samples.stations:
         raise ArgumentError("format", "GRIB holds grids, and these are stations", "Write netCDF")
@@ -291,6 +294,42 @@ def _opened(
     if not is_url(forecast) and is_zarr(path) and "ens10_format" in root_attributes(path):
         return path
     return open_source(forecast, names, missing)
+
+
+def _read_once(data: xr.Dataset) -> xr.Dataset:
+    """A lazy forecast whose chunks of the current date stay in memory until the next date is read.
+
+    Several models that take the same channels then read each chunk of the source once.
+    """
+    lazy = {
+        name: field.copy(data=_with_memory(field.data, field.dims.index("time")))
+        for name, field in data.data_vars.items()
+        if field.chunks is not None and "time" in field.dims
+    }
+    return data.assign(lazy)
+
+
+def _with_memory(array: Any, axis: int) -> Any:
+    """A dask array that computes a chunk once until one of another date is computed.
+
+    Args:
+        array: the dask array.
+        axis: its dimension of dates.
+    """
+    import dask.array as da
+
+    blocks: dict[tuple[int, ...], np.ndarray[Any, Any]] = {}
+
+    def read(block_id: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        if block_id not in blocks:
+            for other in [key for key in blocks if key[axis] != block_id[axis]]:
+                del blocks[other]
+            blocks[block_id] = array.blocks[block_id].compute(scheduler="synchronous")
+        return blocks[block_id]
+
+    return da.map_blocks(  # type: ignore[no-untyped-call]
+        read, chunks=array.chunks, dtype=array.dtype, meta=array._meta, name=f"once-{array.name}"
+    )
 
 
 def _compute(together: Together, partial: Path, plan: dict[str, Any], progress: bool) -> None:

@@ -56,6 +56,7 @@ NOT_RUN = {
         "ens10 fit --config window.yaml": "tests/models/test_statistical_window.py, with its YAML",
         "ens10 predict --run runs/window": "the same",
         "ens10 score runs/window": "the same",
+        "ens10 bundle demo": "the demonstration takes minutes; tests/experiments/test_bundle.py",
         "for raw in": "a loop of the shell around a command that is run",
         "out=": "the same",
         "[ -e": "the same",

@@ -74,8 +74,11 @@ def _apply_options(parser: Parser) -> None:
 
 
 def _bundle_options(parser: Parser) -> None:
-    parser.add_argument("run", type=Path, metavar="RUN")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="such as a.ens10")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE",
+        help="such as a.ens10; of several runs the folder of their bundles",
+    )  # fmt: skip
     parser.add_argument("--licence", default="", metavar="NAME", help="such as CC-BY-4.0")
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
 
@@ -99,10 +102,17 @@ def _couple(**options: Any) -> None:
     print(f"Wrote {couple_run(**options)}")
 
 
-def _bundle(**options: Any) -> None:
+def _bundle(runs: Sequence[Path], out: Path, **options: Any) -> None:
     from ens10.experiments.bundle import bundle
 
-    print(f"Wrote {bundle(**options)}")
+    into_folder = len(runs) > 1 or out.is_dir()
+    files = [out / f"{run.resolve().name}.ens10" if into_folder else out for run in runs]
+    if len(set(files)) < len(files):
+        raise ArgumentError("runs", "two have the same name", "Bundle them into two folders")
+    if into_folder:
+        out.mkdir(exist_ok=True)
+    for run, file in zip(runs, files, strict=True):
+        print(f"Wrote {bundle(run, file, **options)}")
 
 
 def _apply(
@@ -151,11 +161,11 @@ COMMANDS = {
         "the same command to resume.",
     ),
     "bundle": Command(
-        "write a trained run as one file to share",
+        "write trained runs as files to share",
         _bundle,
         _bundle_options,
-        "Writes weights, configuration, normalisation statistics and a model card as one file for "
-        "`ens10 apply` and `ens10.load_model`, which opens without pickle.",
+        "Writes weights, configuration, normalisation statistics and a model card of each run as "
+        "one file for `ens10 apply` and `ens10.load_model`, which opens without pickle.",
     ),
     "couple": Command(
         "coherent members from a run's distributions",

@@ -123,7 +123,7 @@ def _root(path: Path | str) -> zarr.Group:
         raise FileError(path, reason, "Update ens10 to read it")
     if version < _OLDEST:
         reason = f"a store of format {version}, older than {_OLDEST}, is not read any more"
-        raise FileError(path, reason, "Make it anew from its source with `ens10 prepare`")
+        raise FileError(path, reason, "Rebuild it from its source with `ens10 prepare`")
     return root
 
 

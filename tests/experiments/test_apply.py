@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import eccodes
 import numpy as np
 import pytest
 import realruns
+import torch
 import xarray as xr
 from docblocks import commands, python
 
@@ -138,6 +140,41 @@ def test_several_runs_make_one_file(runs, world, today, tmp_path):
         assert written[f"{model.target}_mu"].attrs["forecast_kind"] == "normal"
     with pytest.raises(ArgumentError, match="mlp and emos_local both correct t2m at step 48"):
         apply([runs["mlp"], runs["emos_local"]], today, tmp_path / "two.nc")
+
+
+def test_several_runs_read_each_input_once(runs, today, tmp_path):
+    """The second run is a copy of the first with another target, so that both read all inputs."""
+    second = shutil.copytree(runs["mlp"], tmp_path / "u10")
+    for name in ("best", "last"):
+        path = next((second / "checkpoints").glob(f"{name}*"))
+        held = torch.load(path, weights_only=True)
+        held["EnsembleDataModule"]["trained"] |= {"target": "u10", "units": "m s-1"}
+        torch.save(held, path)
+    reads, whole = Counter(), open_source(today)
+
+    def counted(block, name, block_info):
+        reads[name, block_info[0]["chunk-location"]] += 1
+        return block
+
+    counting = whole.assign(
+        {
+            name: field.copy(data=field.data.map_blocks(counted, str(name), dtype=field.dtype,
+                             meta=field.data._meta))
+            for name, field in whole.data_vars.items()
+        }
+    )  # fmt: skip
+    both = [runs["mlp"], second]
+    out = apply(both, counting, tmp_path / "out.nc", products=Products(members="ecc"))
+    assert {name for name, _ in reads} >= {"t2m", "u10"}
+    assert len({place[0] for _, place in reads}) == 6
+    assert set(reads.values()) == {1}
+    written = xr.open_dataset(out)
+    for run in both:
+        model = ens10.load_model(run)
+        alone = model(open_source(today), members="ecc")
+        for name in alone.data_vars:
+            together = name if name == model.target else f"{model.target}_{name}"
+            np.testing.assert_array_equal(written[together], alone[name])
 
 
 def test_the_command(runs, today, tmp_path, capsys):

@@ -143,6 +143,12 @@ def test_the_command_and_its_use(runs, bundles, one, tmp_path, capsys):
     realruns.command("bundle", runs["mlp"], "--out", out, "--licence", "CC-BY-4.0")
     assert out.read_bytes() == bundles["mlp"].read_bytes()
     realruns.command("bundle", runs["mlp"], "--out", out, status=1)
+    folder = tmp_path / "bundles"
+    realruns.command("bundle", *runs.values(), "--out", folder, "--licence", "CC-BY-4.0")
+    assert {path.stem for path in folder.iterdir()} == set(runs)
+    assert (folder / "mlp.ens10").read_bytes() == out.read_bytes()
+    realruns.command("bundle", runs["raw"], runs["raw"], "--out", tmp_path / "two", status=1)
+    assert not (tmp_path / "two").exists()
     assert "--force" in capsys.readouterr().err
     one.to_netcdf(tmp_path / "one.nc")
     realruns.command("apply", out, tmp_path / "one.nc", "--out", corrected)

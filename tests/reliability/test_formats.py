@@ -15,7 +15,7 @@ from ens10.store import FORMAT_VERSION, manifest, opening, store_kinds
 @pytest.mark.parametrize(
     ("version", "words"),
     [
-        (0, r"format 0, older than 1, is not read any more. Make it anew .* `ens10 prepare`"),
+        (0, r"format 0, older than 1, is not read any more. Rebuild it .* `ens10 prepare`"),
         (FORMAT_VERSION + 1, r"newer than 2. Update ens10 to read it"),
     ],
 )
