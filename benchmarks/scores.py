@@ -23,8 +23,7 @@ import xarray as xr
 from common import Line, run
 
 from ens10.metrics import crps_ensemble, crps_normal
-from ens10.metrics._kernels_torch import EagerNormal
-from ens10.metrics.ensemble.autograd_torch import EagerEnsemble
+from ens10.metrics._kernels_torch import EagerEnsemble, EagerNormal
 
 SHAPE = (4, 10, 361, 720)
 SLOW = 5  # a subject that takes this much longer than the others, in fewer rounds

@@ -1,14 +1,23 @@
-"""Options of numba: interpreter lock released, cache on disk, numpy's rules for division."""
+"""Options of compiled loops, and the exponential in arithmetic that compilers vectorise.
 
+numba calls the C library for `np.exp`, number by number. The functions here are plain arithmetic,
+which LLVM puts into vector instructions. They exist inside compiled loops only.
+"""
+
+import math
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
+from numba import types
 from numba.core.caching import FunctionCache
+from numba.extending import overload
 
 _config: Any = numba.config
 
@@ -62,3 +71,59 @@ def _own_temporary_folder() -> Path | None:
 
 
 OPTIONS: dict[str, Any] = {"nogil": True, "cache": cache_works(), "error_model": "numpy"}
+
+
+FUSED: dict[str, Any] = {**OPTIONS, "fastmath": {"contract"}}  # a * b + c may be rounded once
+INLINED: Any = {"fastmath": {"contract"}, "error_model": "numpy"}  # of functions inside loops
+
+
+@numba.njit(**FUSED)
+def horner(coefficients, x):  # type: ignore[no-untyped-def]
+    """Evaluate a polynomial, coefficients as a tuple from the highest power down."""
+    total = coefficients[0]
+    for c in coefficients[1:]:
+        total = total * x + c
+    return total
+
+
+def exp(x: Any) -> Any:
+    """Return exp of a float32 in [-87, 88] or float64 in [-708, 709], to some ulp.
+
+    exp(x) = 2^n exp(r) with |r| <= log(2) / 2, by the Taylor series of exp(r). Added to a number so
+    large that it has no binary places, x / log(2) is rounded: the last bits of the sum are the
+    integer n. Shifted to where a number's exponent is, they are 2^n.
+    """
+    raise NotImplementedError("exp is for compiled loops")
+
+
+def _exp32() -> Callable[..., Any]:
+    taylor = tuple(np.float32(1 / math.factorial(n)) for n in range(7, -1, -1))
+    rounding, log2e = np.float32(1.5 * 2.0**23), np.float32(math.log2(math.e))
+    ln2 = np.float32(math.log(2))
+
+    def formula(x):  # type: ignore[no-untyped-def]
+        shifted = np.float32(x * log2e + rounding)
+        power = np.int32((np.float32(shifted).view(np.int32) + 127) << 23).view(np.float32)
+        return horner(taylor, (x * log2e - (shifted - rounding)) * ln2) * power
+
+    return formula
+
+
+def _exp64() -> Callable[..., Any]:
+    taylor = tuple(1 / math.factorial(n) for n in range(12, -1, -1))
+    rounding, log2e, ln2 = 1.5 * 2.0**52, math.log2(math.e), math.log(2)
+
+    def formula(x):  # type: ignore[no-untyped-def]
+        shifted = x * log2e + rounding
+        power = np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
+        return horner(taylor, (x * log2e - (shifted - rounding)) * ln2) * power
+
+    return formula
+
+
+_EXP = {types.float32: _exp32(), types.float64: _exp64()}
+
+
+@overload(exp, jit_options=INLINED)
+def _exp(x):  # type: ignore[no-untyped-def]
+    return _EXP.get(x)

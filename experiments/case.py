@@ -20,8 +20,7 @@ import xarray as xr
 from ens10.channels import step_number
 from ens10.errors import ArgumentError, Ens10Error
 from ens10.experiments import provenance
-from ens10.experiments.case_inputs import Source, open_sources, place_of
-from ens10.experiments.case_regions import part_of_grid
+from ens10.experiments.case_inputs import Source, open_sources, part_of_grid, place_of
 from ens10.experiments.reading import reading
 from ens10.grid import area_weights
 from ens10.metrics import efi
@@ -102,7 +101,7 @@ def read_event(
     Args:
         runs: run folders or predictions stores of one target, step and grid.
         date: valid date, such as 2006-01-03.
-        region: a name of `case_regions.REGIONS`, or "S,W,N,E" in degrees.
+        region: a name of `case_inputs.REGIONS`, or "S,W,N,E" in degrees.
         raw: the raw ensemble, a run or a store; None for the run that is called "raw".
         climate: prepared store for the climate of the raw ensemble: the climate that it keeps, or
             one made of its training years. None for the store that the raw run was made from.

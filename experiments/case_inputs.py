@@ -1,4 +1,4 @@
-"""What a case study reads of the runs: the forecasts and the truth of one date in one region."""
+"""Inputs of a case study: its region, forecasts and truth, and the most extreme dates to choose."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,116 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.experiments import provenance
 from ens10.experiments.raw_ensemble import open_raw
-from ens10.experiments.reading import open_forecast
+from ens10.experiments.reading import open_forecast, reading
+from ens10.grid import area_weights
+from ens10.metrics import region_boxes
+from ens10.metrics.groups import Box
 from ens10.metrics.verification.alignment import checked_forecast
 from ens10.stations import has_stations
 from ens10.untrusted import read_mapping
+
+# South, north, west and east edge in degrees, as of `region_boxes`.
+REGIONS: dict[str, Box] = {
+    "global": (-90.0, 90.0, -180.0, 180.0),
+    "europe": (35.0, 75.0, -12.5, 42.5),
+    "conus": (24.0, 50.0, -125.0, -66.0),
+    "north_america": (25.0, 60.0, -145.0, -50.0),
+    "south_america": (-56.0, 13.0, -82.0, -34.0),
+    "africa": (-35.0, 37.0, -18.0, 52.0),
+    "asia": (25.0, 65.0, 60.0, 145.0),
+    "south_asia": (5.0, 38.0, 60.0, 100.0),
+    "australia": (-45.0, -10.0, 110.0, 155.0),
+    "pacific": (-30.0, 30.0, 150.0, -80.0),
+    "arctic": (60.0, 90.0, -180.0, 180.0),
+    "antarctic": (-90.0, -60.0, -180.0, 180.0),
+}
+_CIRCLE = 360.0
+_FORM = "Give a name, or SOUTH,WEST,NORTH,EAST in degrees, such as 35,-12.5,75,42.5"
+
+
+def region_box(region: str) -> Box:
+    """South, north, west and east edge of a region.
+
+    Args:
+        region: a name of `REGIONS`; or "S,W,N,E" in degrees. A box whose east lies west of its
+            west goes across the meridian at which longitudes start anew.
+
+    Raises:
+        UnknownNameError: another name.
+        ArgumentError: not four numbers, no latitudes, or south not below north.
+    """
+    name = region.strip().lower()
+    if name in REGIONS:
+        return REGIONS[name]
+    parts = name.split(",")
+    if len(parts) == 1:
+        raise UnknownNameError("region", region, [*REGIONS, "S,W,N,E"])
+    try:
+        south, west, north, east = (float(part) for part in parts)
+    except ValueError:
+        raise ArgumentError("region", f"{region!r} is not four numbers", _FORM) from None
+    if not -90.0 <= south < north <= 90.0:
+        told = f"south {south:g} and north {north:g} are no latitudes that rise"
+        raise ArgumentError("region", told, _FORM)
+    if not -360.0 <= west <= 360.0 or not -360.0 <= east <= 360.0:
+        raise ArgumentError("region", f"{west:g} or {east:g} is no longitude", _FORM)
+    if east - west >= _CIRCLE:  # 0 to 360 is not the meridian that 0 to 0 is
+        west, east = -180.0, 180.0
+    return south, north, west, east
+
+
+def part_of_grid(
+    region: str, latitude: xr.DataArray, longitude: xr.DataArray
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Rows and columns of the grid points in a region.
+
+    Args:
+        region: as for `region_box`.
+        latitude: of the grid's rows, degrees north.
+        longitude: of its columns, degrees east.
+
+    Raises:
+        UnknownNameError, ArgumentError: as `region_box`; a region without any point of the grid.
+    """
+    box = region_box(region)
+    try:
+        inside = region_boxes({region: box}, latitude, longitude).to_numpy()[0] > 0
+    except ArgumentError as error:
+        lat, lon = latitude.to_numpy(), longitude.to_numpy()
+        told = f"{region!r} holds no point of the grid, which goes from {lat.min():g} to "
+        told += f"{lat.max():g} north and from {lon.min():g} to {lon.max():g} east"
+        raise ArgumentError("region", told, "Give a region that has some") from error
+    return np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
+
+
+def in_words(region: str) -> str:
+    """A region with its edges."""
+    south, north, west, east = region_box(region)
+    edges = f"{_lat(south)} to {_lat(north)}, {_lon(west)} to {_lon(east)}"
+    name = region.strip().lower()
+    return f"{name} ({edges})" if name in REGIONS else edges
+
+
+def file_name(region: str) -> str:
+    """A region as a part of the name of a folder."""
+    name = region.strip().lower()
+    if name in REGIONS:
+        return name
+    south, north, west, east = region_box(region)
+    return "_".join((_lat(south), _lon(west), _lat(north), _lon(east))).replace("°", "")
+
+
+def _lat(degrees: float) -> str:
+    return f"{abs(degrees):g}°" + ("S" if degrees < 0 else "N" if degrees > 0 else "")
+
+
+def _lon(degrees: float) -> str:
+    east = degrees if degrees == 180.0 else (degrees + 180.0) % 360.0 - 180.0
+    return f"{abs(east):g}°" + ("W" if east < 0 else "E" if east > 0 else "")
+
 
 RAW = "raw"
 _CONFIG = "config.yaml"
@@ -243,3 +346,125 @@ def _shown(moment: np.datetime64) -> str:
 
 def _span(valid: npt.NDArray[np.datetime64]) -> str:
     return f"{_shown(valid.min())} to {_shown(valid.max())}"
+
+
+Floats = npt.NDArray[np.float64]
+_YEAR = 365.2425  # days
+_FITTED = 12  # dates from which an annual cycle is fitted
+_HALF_A_YEAR = 183  # days
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """One date in one region.
+
+    Attributes:
+        valid: date.
+        region: name, or "S,W,N,E".
+        size: mean |departure| over the region, in standard deviations.
+        departure: mean departure, which tells warm from cold, in standard deviations.
+        most: the largest |departure| of a point, with its sign.
+    """
+
+    valid: np.datetime64
+    region: str
+    size: float
+    departure: float
+    most: float
+
+
+def most_extreme(
+    run: Path | str, number: int, region: str | None = None, step: float | None = None
+) -> list[Extreme]:
+    """The dates whose truth departs most from the usual, the most extreme one first.
+
+    The departure of a point is that from the mean and the annual cycle (one harmonic, fitted to
+    the run's own dates), in standard deviations of what is left. Below 12 dates, or half a year,
+    it is that from the mean alone.
+
+    Args:
+        run: run folder or predictions store with its truth.
+        number: how many to list.
+        region: where; None for every named region that the grid has points of, but the globe.
+        step: where there are several.
+
+    Raises:
+        ArgumentError: no number; a region without points; fewer than 3 dates.
+        FileError: no predictions.
+    """
+    if number < 1:
+        raise ArgumentError("worst", f"expected 1 or more, got {number}")
+    source = open_run(run, step)
+    if source.truth is None or source.truth.sizes["time"] < 3:
+        raise ArgumentError("worst", f"{source.name} has fewer than 3 dates", "Name a date")
+    with reading(source.path):
+        truth = source.truth.to_numpy().astype(np.float64)
+    size = standardised(truth, source.valid)
+    found = [e for name in _regions(source, region) for e in _of_region(source, size, name)]
+    return sorted(found, key=lambda extreme: -extreme.size)[:number]
+
+
+def standardised(truth: Floats, valid: npt.NDArray[np.datetime64]) -> Floats:
+    """Departures from the mean and annual cycle of each point, in standard deviations.
+
+    Args:
+        truth: (time, ...); points with a gap have no departure.
+        valid: (time,).
+
+    Returns:
+        Of the same shape; NaN where the truth never changes.
+    """
+    days = (valid - valid.min()) / np.timedelta64(1, "D")
+    terms = [np.ones_like(days)]
+    if len(days) >= _FITTED and days.max() >= _HALF_A_YEAR:
+        angle = 2 * np.pi * days / _YEAR
+        terms += [np.cos(angle), np.sin(angle)]
+    basis = np.stack(terms, axis=1)
+    flat = truth.reshape(len(truth), -1)
+    rest = flat - basis @ (np.linalg.pinv(basis) @ flat)
+    deviation = np.sqrt((rest**2).sum(axis=0) / (len(rest) - basis.shape[1]))
+    usual = np.where(deviation > 1e-9 * np.abs(flat).max(axis=0), deviation, np.nan)
+    made: Floats = (rest / usual).reshape(truth.shape)
+    return made
+
+
+def _regions(source: Source, region: str | None) -> list[str]:
+    if region is not None:
+        return [region]
+    lat, lon = source.forecast["latitude"], source.forecast["longitude"]
+    held = []
+    for name in REGIONS:
+        try:
+            part_of_grid(name, lat, lon)
+        except ArgumentError:
+            continue
+        held.append(name)
+    return [name for name in held if name != "global"] or held
+
+
+def _of_region(source: Source, size: Floats, region: str) -> list[Extreme]:
+    rows, columns = part_of_grid(region, source.forecast["latitude"], source.forecast["longitude"])
+    area = area_weights(source.forecast["latitude"].to_numpy())[rows][:, None]
+    found = []
+    for moment, field in zip(source.valid, size, strict=True):
+        part = field[np.ix_(rows, columns)]
+        there = np.isfinite(part)
+        if not there.any():
+            continue
+        w, z = (area * there), np.where(there, part, 0.0)
+        most = z.ravel()[int(np.argmax(np.abs(z)))]
+        means = ((w * np.abs(z)).sum() / w.sum(), (w * z).sum() / w.sum())
+        found.append(Extreme(moment, region, float(means[0]), float(means[1]), float(most)))
+    return found
+
+
+def listing(found: Sequence[Extreme]) -> str:
+    """The list for a terminal, with how to draw one of them."""
+    lines = [f"{'valid':<17}{'region':<16}{'mean |z|':>9}{'mean z':>8}{'most z':>8}"]
+    for one in found:
+        day = str(one.valid.astype("M8[m]"))
+        day = day[:10] if day.endswith("T00:00") else day
+        numbers = f"{one.size:>9.2f}{one.departure:>+8.2f}{one.most:>+8.2f}"
+        lines.append(f"{day:<17}{one.region:<16}{numbers}")
+    lines.append("z: truth less its mean and annual cycle on these dates, by its deviation")
+    return "\n".join(lines)

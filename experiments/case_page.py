@@ -9,10 +9,8 @@ import numpy as np
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError
 from ens10.experiments.case import Event, read_event
-from ens10.experiments.case_figures import case_figure
-from ens10.experiments.case_numbers import Numbers, event_facts, numbers_of, to_csv
-from ens10.experiments.case_regions import file_name, in_words
-from ens10.experiments.case_worst import listing, most_extreme
+from ens10.experiments.case_figures import Numbers, case_figure, event_facts, numbers_of, to_csv
+from ens10.experiments.case_inputs import file_name, in_words, listing, most_extreme
 from ens10.experiments.commands import refuse_file
 from ens10.experiments.report import png
 from ens10.experiments.reporting.pages import page

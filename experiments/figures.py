@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ens10.experiments.finished import Epoch, FinishedRun
 from ens10.experiments.tables import Row
-from ens10.metrics.figures.histograms import histogram_figure
+from ens10.metrics.figures.diagrams import histogram_figure
 from ens10.metrics.figures.style import (
     BLUE,
     COLOURS,

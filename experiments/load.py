@@ -30,7 +30,7 @@ from ens10.loader.datamodule import EnsembleDataModule, normaliser_of
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
 from ens10.metrics.distributions import Distribution
-from ens10.models.statistical.schaake import dates_near
+from ens10.models.statistical.coupling import dates_near
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.stations import station_dims
 from ens10.usage import Parser, configuration_errors

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ens10.experiments.runner.worlds import WorldSize, store_of
+from ens10.experiments.runner.tasks import WorldSize, store_of
 from ens10.loader.batch import Batch
 from ens10.loader.batches import Batches
 from ens10.metrics import crps_ensemble, crps_normal

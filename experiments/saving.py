@@ -24,7 +24,7 @@ from ens10.durable import temporary_path, whole_file
 from ens10.errors import FileError
 from ens10.experiments.checkpoints import BEST, LAST, PREVIOUS
 from ens10.experiments.runlog import RunLog
-from ens10.models.means import WeightedMean
+from ens10.models.postprocessor import WeightedMean
 from ens10.places import is_url
 from ens10.signals import Interrupted, Stop, Terminated, ending
 

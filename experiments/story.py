@@ -10,7 +10,7 @@ from ens10.experiments.reporting.groups import step_of
 from ens10.experiments.tables import Row, columns
 from ens10.experiments.writers import ABSENT, Column
 from ens10.grid import is_global
-from ens10.metrics.figures.geometry import degrees
+from ens10.metrics.figures.maps import degrees
 from ens10.stations import STATION
 
 _SPLITS = {"train": "Training dates", "val": "Validation dates", "test": "Test dates"}

@@ -23,14 +23,24 @@ if TYPE_CHECKING:
     from ens10.metrics.distributions import Distribution as Predictive
     from ens10.metrics.distributions import location_scale as FamilyForecast  # noqa: N812
     from ens10.models.deep_ensemble import DeepEnsemble
-    from ens10.models.heads import ResidualNormalHead
-    from ens10.models.heads_baseline import MethodHead
-    from ens10.models.heads_bernstein import BernsteinHead
-    from ens10.models.heads_family import FamilyHead
-    from ens10.models.heads_members import MembersHead, MembersNormalHead
-    from ens10.models.heads_spline import SplineHead
-    from ens10.models.losses import CRPSLoss, LogScoreLoss, SumLoss, ThresholdCRPSLoss
-    from ens10.models.losses_members import EnergyLoss, MembersCRPSLoss, SpectralCRPSLoss
+    from ens10.models.heads import (
+        BernsteinHead,
+        FamilyHead,
+        MembersHead,
+        MembersNormalHead,
+        MethodHead,
+        ResidualNormalHead,
+        SplineHead,
+    )
+    from ens10.models.losses import (
+        CRPSLoss,
+        EnergyLoss,
+        LogScoreLoss,
+        MembersCRPSLoss,
+        SpectralCRPSLoss,
+        SumLoss,
+        ThresholdCRPSLoss,
+    )
     from ens10.models.postprocessor import PostProcessor, StatisticalPostProcessor
 
 RESULT_VERSION = 1  # raise it when results change
@@ -64,27 +74,27 @@ __all__ = [
 
 _HOMES = {
     "Bernstein": "ens10.metrics.distributions",
-    "BernsteinHead": "ens10.models.heads_bernstein",
+    "BernsteinHead": "ens10.models.heads",
     "CRPSLoss": "ens10.models.losses",
     "DeepEnsemble": "ens10.models.deep_ensemble",
     "Distribution": "ens10.metrics.distributions",
-    "EnergyLoss": "ens10.models.losses_members",
+    "EnergyLoss": "ens10.models.losses",
     "Ensemble": "ens10.metrics.distributions",
     "FamilyForecast": "ens10.metrics.distributions",
-    "FamilyHead": "ens10.models.heads_family",
+    "FamilyHead": "ens10.models.heads",
     "LogScoreLoss": "ens10.models.losses",
-    "MembersCRPSLoss": "ens10.models.losses_members",
-    "MembersHead": "ens10.models.heads_members",
-    "MembersNormalHead": "ens10.models.heads_members",
-    "MethodHead": "ens10.models.heads_baseline",
+    "MembersCRPSLoss": "ens10.models.losses",
+    "MembersHead": "ens10.models.heads",
+    "MembersNormalHead": "ens10.models.heads",
+    "MethodHead": "ens10.models.heads",
     "Normal": "ens10.metrics.distributions",
     "PostProcessor": "ens10.models.postprocessor",
     "Predictive": "ens10.metrics.distributions",
     "Quantiles": "ens10.metrics.distributions",
     "ResidualNormalHead": "ens10.models.heads",
-    "SpectralCRPSLoss": "ens10.models.losses_members",
+    "SpectralCRPSLoss": "ens10.models.losses",
     "SplineFlow": "ens10.metrics.distributions",
-    "SplineHead": "ens10.models.heads_spline",
+    "SplineHead": "ens10.models.heads",
     "StatisticalPostProcessor": "ens10.models.postprocessor",
     "SumLoss": "ens10.models.losses",
     "ThresholdCRPSLoss": "ens10.models.losses",

@@ -1,14 +1,25 @@
 """Heads: from a network's output to a predictive distribution."""
 
+import math
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from scipy import special
 from torch import Tensor, nn
 
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.batch import Batch
-from ens10.metrics.distributions import Distribution, Normal
+from ens10.metrics import Estimator
+from ens10.metrics.distributions import Distribution, Ensemble, Normal
+from ens10.metrics.distributions.base import ClosedForm
+from ens10.metrics.distributions.bernstein import Bernstein
+from ens10.metrics.distributions.registry import location_scale, location_scale_kinds
+from ens10.metrics.distributions.spline import SplineFlow
+from ens10.models.statistical.base import StatisticalMethod
+from ens10.models.statistical.seasonal_emos import SeasonalEMOS
+from ens10.models.statistical.sliding_window import SlidingWindow
 
 
 class Head(nn.Module):
@@ -116,3 +127,374 @@ def checked_floor(floor: float) -> float:
     if not floor > 0:
         raise ArgumentError("floor", f"{floor} is not positive", "Pass a number in target units")
     return floor
+
+
+class MethodHead(Head):
+    """A normal distribution as a residual on that of a statistical method.
+
+    mu = m + s * o0 and sigma = s * exp(o1), where m and s are mean and standard deviation of the
+    method's forecast: an output of 0 gives the method's forecast. Training solves the method first,
+    in one pass over the training dates (`ens10.models.warmstart`); its coefficients are buffers,
+    saved in the checkpoint.
+
+    s is at least `floor`. o1 is clamped to [-7, 7], outside of which it gets no gradient. Where the
+    method's forecast is NaN, so is this one, and the network gets no gradient from there.
+
+    Args:
+        method: statistical method with normal forecasts; by default EMOS at each grid point with an
+            annual cycle.
+        floor: smallest s, in units of the target, e.g. 0.001 K.
+
+    Raises:
+        ArgumentError: a floor that is not positive, or a method with a sliding window.
+    """
+
+    out_channels = 2
+    max_log_scale = 7.0
+
+    def __init__(self, method: StatisticalMethod | None = None, floor: float = 1e-3) -> None:
+        super().__init__()
+        self.method = method if method is not None else SeasonalEMOS(harmonics=1)
+        if any(isinstance(part, SlidingWindow) for part in self.method.modules()):
+            reason = "a sliding window has no coefficients for the training dates"
+            raise ArgumentError("method", reason, "Pass the method without a window")
+        self.floor = checked_floor(floor)
+
+    def forward(self, outputs: Tensor, batch: Batch) -> Normal:
+        """Return a normal with mu and sigma (N, H, W) from outputs (N, 2, H, W).
+
+        Raises:
+            ArgumentError: the method was not solved, or its forecast is not a normal distribution.
+        """
+        with torch.no_grad():
+            base = self.method(batch)
+        if not isinstance(base, Normal):
+            raise ArgumentError(
+                "method",
+                f"{type(self.method).__name__} forecasts {type(base).__name__}, MethodHead needs "
+                "a normal distribution",
+                "Take EMOS, or SeasonalEMOS with family normal",
+            )
+        start = RawEnsemble.of_moments(base.mu, base.sigma, self.floor)
+        return Normal(*start.moved(outputs, self.max_log_scale), positive=True)
+
+
+class FamilyHead(Head):
+    """A distribution of a family as a residual on the raw ensemble.
+
+    mu = m + s o_0 and sigma = c s exp(o_1), where m is the mean and s the standard deviation of the
+    raw ensemble. c is chosen so that an output of 0 has the raw mean and deviation: 1 for the
+    normal, sqrt(3) / pi for the logistic, sqrt((df - 2) / df) for Student's t. For a bounded family
+    these are the moments before truncation or censoring.
+
+    s is at least `floor`, in units of the target, and o_1 is clamped to [-7, 7]; both as in
+    `ResidualNormalHead`.
+
+    Args:
+        family: "normal", "logistic", "student_t", "truncated_normal", "censored_normal",
+            "truncated_logistic" or "censored_logistic".
+        lower: lower bound of a bounded family, in units of the target.
+        upper: upper bound.
+        df: degrees of freedom of "student_t", above 2.
+        floor: smallest s, e.g. 0.001 K.
+
+    Examples:
+        >>> import torch
+        >>> from ens10.models import FamilyHead
+        >>> raw = {"raw_mean": torch.full((1, 1, 1), 280.0), "raw_std": torch.full((1, 1, 1), 2.0)}
+        >>> forecast = FamilyHead("logistic")(torch.zeros(1, 2, 1, 1), raw)
+        >>> forecast.mu.item(), round(forecast.sigma.item(), 3)  # 2 sqrt(3) / pi
+        (280.0, 1.103)
+
+    Raises:
+        UnknownNameError: another family.
+        ArgumentError: bounds that are missing, in the wrong order, or given for an unbounded
+            family; df of at most 2; a floor that is not positive.
+    """
+
+    out_channels = 2
+    max_log_scale = 7.0
+
+    def __init__(
+        self,
+        family: str,
+        lower: float = -math.inf,
+        upper: float = math.inf,
+        df: float = 8.0,
+        floor: float = 1e-3,
+    ) -> None:
+        super().__init__()
+        if family not in (known := location_scale_kinds()):
+            raise UnknownNameError("family", family, known)
+        _check_bounds(family, lower, upper)
+        if not df > 2:
+            raise ArgumentError("df", f"{df} is not above 2", "The variance would be infinite")
+        self.family, self.lower, self.upper, self.df = family, lower, upper, df
+        self.floor = checked_floor(floor)
+
+    @property
+    def _unit(self) -> float:
+        """Scale of the member of the family with standard deviation 1, without bounds."""
+        if self.family.endswith("logistic"):
+            return math.sqrt(3) / math.pi
+        if self.family.endswith("student_t") and not math.isinf(self.df):
+            return math.sqrt((self.df - 2) / self.df)
+        return 1.0
+
+    def forward(self, outputs: Tensor, batch: Batch) -> ClosedForm:
+        """Return the forecast with location and scale (N, H, W) from outputs (N, 2, H, W)."""
+        raw = RawEnsemble.of(batch, self.floor)
+        # float32 also under mixed precision, see ResidualNormalHead
+        shift, log_scale = outputs.to(raw.mean.dtype).unbind(1)
+        scale = log_scale.clamp(-self.max_log_scale, self.max_log_scale).exp()
+        mu, sigma = raw.mean + raw.spread * shift, self._unit * raw.spread * scale
+        return location_scale(
+            self.family, raw.masked(mu), raw.masked(sigma), self.lower, self.upper, self.df
+        )
+
+
+def _check_bounds(family: str, lower: float, upper: float) -> None:
+    given = not (math.isinf(lower) and math.isinf(upper))
+    if not lower < upper:
+        raise ArgumentError("lower", f"{lower} is not below upper, {upper}")
+    if family.startswith(("truncated", "censored")) != given:
+        if given:
+            raise ArgumentError("lower", f"{family} takes no bounds", "Choose a truncated family")
+        raise ArgumentError("lower", f"{family} has no bound", "Pass lower, upper or both")
+
+
+_binomials: Any = special.comb  # which has no type hints
+
+
+class BernsteinHead(Head):
+    """A Bernstein quantile function as a residual on the raw ensemble (Bremnes 2020).
+
+    doi:10.1175/MWR-D-19-0227.1. The coefficients are a_k = m + s (o_0 + b_k), where m is the mean
+    and s the standard deviation of the raw ensemble, and the b_k have mean 0 and increments c_k
+    exp(o_1 + o_k+1), k = 1 to d, so that they increase. o_0 shifts the forecast's mean, o_1 scales
+    its spread, the others change its shape. The c_k approximate a standard normal: an output of 0
+    is the normal distribution of the raw ensemble, to 0.08 s in its quantiles (root mean square, at
+    degree 12) and with 99 % of its variance.
+
+    s is at least `floor`, in units of the target, and o_1 + o_k+1 is clamped to [-7, 7]; both as in
+    `ResidualNormalHead`. A store of predictions holds the quantiles at 1 % to 99 %; see
+    `Bernstein`.
+
+    Args:
+        degree: degree d of the polynomials; `out_channels` is d + 2.
+        floor: smallest s, e.g. 0.001 K.
+
+    Raises:
+        ArgumentError: a degree below 1, or a floor that is not positive.
+    """
+
+    max_log_rise = 7.0
+
+    def __init__(self, degree: int = 12, floor: float = 1e-3) -> None:
+        super().__init__()
+        if degree < 1:
+            raise ArgumentError("degree", f"{degree} is less than 1")
+        self.degree, self.floor = degree, checked_floor(floor)
+        self.out_channels = degree + 2
+        self.rises: Tensor
+        rises = torch.from_numpy(np.diff(normal_coefficients(degree))).float()
+        self.register_buffer("rises", rises, persistent=False)
+
+    def forward(self, outputs: Tensor, batch: Batch) -> Bernstein:
+        """Return the forecast from outputs (N, d + 2, H, W)."""
+        raw = RawEnsemble.of(batch, self.floor)
+        outputs = outputs.to(raw.mean.dtype)
+        shift, log_rise = outputs[:, :1], outputs[:, 1:2] + outputs[:, 2:]
+        log_rise = log_rise.clamp(-self.max_log_rise, self.max_log_rise)
+        rises = self.rises.to(log_rise)[:, None, None] * log_rise.exp()
+        risen = torch.cat([torch.zeros_like(shift), rises.cumsum(1)], dim=1)
+        centred = risen - risen.mean(1, keepdim=True)
+        coefficients = raw.mean.unsqueeze(1) + raw.spread.unsqueeze(1) * (shift + centred)
+        return Bernstein(raw.masked(coefficients))
+
+
+def normal_coefficients(degree: int) -> np.ndarray:
+    """Return increasing coefficients, (d + 1,), that approximate the quantile function of N(0, 1).
+
+    They are c Phi^-1((k + e) / (d + 2 e)), with c and e fitted by least squares over probability;
+    unconstrained least squares would not increase.
+    """
+    z = np.linspace(-9.0, 9.0, 2001)
+    u = special.ndtr(z)
+    weights = np.exp(-0.5 * z * z)
+    k = np.arange(degree + 1)
+    basis = _binomials(degree, k)[:, None] * u ** k[:, None] * (1 - u) ** (degree - k)[:, None]
+    best = (np.inf, np.zeros(degree + 1))
+    for e in np.geomspace(0.005, 0.5, 60):
+        b = special.ndtri((k + e) / (degree + 2 * e))
+        q = b @ basis
+        c = (weights * q * z).sum() / (weights * q * q).sum()
+        best = min(best, ((weights * (c * q - z) ** 2).sum(), c * b), key=lambda pair: pair[0])
+    return best[1]
+
+
+class SplineHead(Head):
+    """A rational-quadratic spline flow as a residual on the raw ensemble (Durkan et al. 2019).
+
+    arXiv:1906.04032. The forecast is m + s (o_0 + exp(o_1) T(Z)), where m is the mean and s the
+    standard deviation of the raw ensemble, Z is standard normal and T is a monotone spline of K
+    pieces on [-B, B], the identity outside. Of the other 3 K - 1 outputs, K and K, clamped to [-2,
+    2], give its widths and heights by softmax; the last K - 1, clamped to [-1, 1], are the
+    logarithms of its slopes at the inner knots, in units of the harmonic mean of the slopes of the
+    adjacent pieces (in the paper they are the slopes themselves, without clamping, which allows
+    kinks that need many nodes to integrate). An output of 0 is the normal distribution of the raw
+    ensemble.
+
+    s is at least `floor`, in units of the target, and o_1 is clamped to [-7, 7]; both as in
+    `ResidualNormalHead`. A store of predictions holds the quantiles at 1 % to 99 %; see
+    `SplineFlow` for the CRPS.
+
+    Args:
+        pieces: number of pieces K; `out_channels` is 3 K + 1.
+        reach: half-width B of the spline, in standard deviations.
+        floor: smallest s, e.g. 0.001 K.
+
+    Raises:
+        ArgumentError: fewer than two pieces, or a reach or floor that is not positive.
+    """
+
+    max_log_scale = 7.0
+    max_log_share, max_log_slope = 2.0, 1.0
+
+    def __init__(self, pieces: int = 8, reach: float = 4.0, floor: float = 1e-3) -> None:
+        super().__init__()
+        if pieces < 2:
+            raise ArgumentError("pieces", f"{pieces} is less than 2")
+        if not 0 < reach < math.inf:
+            raise ArgumentError("reach", f"{reach} is not a positive number")
+        self.pieces, self.reach, self.floor = pieces, reach, checked_floor(floor)
+        self.out_channels = 3 * pieces + 1
+
+    def forward(self, outputs: Tensor, batch: Batch) -> SplineFlow:
+        """Return the forecast from outputs (N, 3 K + 1, H, W)."""
+        raw, K = RawEnsemble.of(batch, self.floor), self.pieces
+        # float32 also under mixed precision, see ResidualNormalHead
+        outputs = outputs.to(raw.mean.dtype)
+        limit = self.max_log_scale
+        mu = raw.mean + raw.spread * outputs[:, 0]
+        sigma = raw.spread * outputs[:, 1].clamp(-limit, limit).exp()
+        x, y = (self._knots(outputs[:, start : start + K]) for start in (2, 2 + K))
+        steep = (y[:, 1:] - y[:, :-1]) / (x[:, 1:] - x[:, :-1])
+        low, high = steep[:, :-1], steep[:, 1:]
+        bend = outputs[:, 2 + 2 * K :].clamp(-self.max_log_slope, self.max_log_slope).exp()
+        ends = torch.ones_like(outputs[:, :1])
+        slopes = torch.cat([ends, 2 * low * high / (low + high) * bend, ends], dim=1)
+        return SplineFlow(*(raw.masked(part) for part in (mu, sigma, x, y, slopes)))
+
+    def _knots(self, outputs: Tensor) -> Tensor:
+        """Return K + 1 knots from -B to B."""
+        shares = outputs.clamp(-self.max_log_share, self.max_log_share).softmax(1)
+        inner = self.reach * (2 * shares[:, :-1].cumsum(1) - 1)
+        end = torch.full_like(outputs[:, :1], self.reach)
+        return torch.cat([-end, inner, end], dim=1)
+
+
+class MembersHead(Head):
+    """Corrected members as a residual on the raw ones: x_m + s * o_m.
+
+    s is the standard deviation of the raw ensemble at that point and date, at least `floor`: an
+    output of 0 is the raw ensemble. Where a raw member is NaN, all members are, and the network
+    gets no gradient from there. The batch must carry the raw members (`data.members: true`).
+
+    Args:
+        estimator: estimator of the CRPS in training and validation; "plain" scores the members as
+            the forecast distribution. "fair" and "almost_fair" assume independent members, and
+            reward too much spread if the network couples members.
+        floor: smallest s, in units of the target, e.g. 0.001 K.
+
+    Raises:
+        ArgumentError: a floor that is not positive.
+    """
+
+    out_channels = 1
+    takes_members = True
+
+    def __init__(self, estimator: Estimator = "plain", floor: float = 1e-3) -> None:
+        super().__init__()
+        self.estimator, self.floor = estimator, checked_floor(floor)
+
+    def forward(self, outputs: Tensor, batch: Batch) -> Ensemble:
+        """Return an ensemble of members (N, M, H, W) from outputs (N, M, 1, H, W).
+
+        Raises:
+            ArgumentError: the batch lacks the members, or has another number of them.
+        """
+        return Ensemble(corrected_members(outputs, batch, self.floor), self.estimator)
+
+
+class MembersNormalHead(Head):
+    """Normal distribution with mean and standard deviation (n - 1) of the corrected members.
+
+    Members are corrected as by `MembersHead`, of which an output of 0 gives the moments of the raw
+    ensemble. A standard deviation below `floor` is `floor`, and gets no gradient.
+
+    Args:
+        floor: smallest sigma and smallest s, in units of the target, e.g. 0.001 K.
+
+    Examples:
+        >>> import torch
+        >>> from ens10.models import MembersNormalHead
+        >>> members = torch.tensor([279.0, 280.0, 281.0]).reshape(1, 3, 1, 1)
+        >>> batch = {"members": members, "raw_std": torch.ones(1, 1, 1)}
+        >>> forecast = MembersNormalHead()(torch.zeros(1, 3, 1, 1, 1), batch)
+        >>> forecast.mu.item(), forecast.sigma.item()
+        (280.0, 1.0)
+
+    Raises:
+        ArgumentError: a floor that is not positive.
+    """
+
+    out_channels = 1
+    takes_members = True
+
+    def __init__(self, floor: float = 1e-3) -> None:
+        super().__init__()
+        self.floor = checked_floor(floor)
+
+    def forward(self, outputs: Tensor, batch: Batch) -> Normal:
+        """Return a normal with mu and sigma (N, H, W) from outputs (N, M, 1, H, W).
+
+        Raises:
+            ArgumentError: the batch lacks the members, has another number of them, or only one.
+        """
+        members = corrected_members(outputs, batch, self.floor)
+        if members.shape[1] < 2:
+            raise ArgumentError(
+                "members", "one member has no standard deviation", "Use at least 2 members"
+            )
+        # clamped before the root, whose slope at 0 is infinite
+        variance = members.var(dim=1).clamp(min=self.floor**2)
+        return Normal(members.mean(dim=1), variance.sqrt(), positive=True)
+
+
+def corrected_members(outputs: Tensor, batch: Batch, floor: float) -> Tensor:
+    """Return raw members plus outputs in units of the raw spread, (N, M, H, W).
+
+    Args:
+        outputs: (N, M, 1, H, W).
+        batch: with `members`.
+        floor: smallest spread.
+
+    Raises:
+        ArgumentError: the batch lacks the members, or has another number of them.
+    """
+    if "members" not in batch:
+        raise ArgumentError("members", "the batch has no raw members", "Set data.members to true")
+    members: Tensor = batch["members"]
+    if outputs.shape[1] != members.shape[1]:
+        raise ArgumentError(
+            "members",
+            f"outputs of {outputs.shape[1]} members for {members.shape[1]} raw members",
+            "Use features and members of the same ensemble",
+        )
+    missing = ~(members.isfinite().all(dim=1) & batch["raw_std"].isfinite())
+    spread = batch["raw_std"].masked_fill(missing, 1).clamp(min=floor)
+    # float32 also of half precision outputs, by promotion: half precision cannot represent Z500
+    shift = spread.unsqueeze(1) * outputs.squeeze(2)
+    corrected: Tensor = members + shift
+    return corrected.masked_fill(missing.unsqueeze(1), float("nan"))

@@ -3,13 +3,17 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from ens10.errors import ArgumentError
-from ens10.metrics.distributions import Distribution
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics import Estimator, crps_ensemble, energy_score, spectral_crps
+from ens10.metrics.crps import spread_factor
+from ens10.metrics.distributions import Distribution, Ensemble
+from ens10.models.domain import current
 
 
 class Loss(nn.Module):
@@ -133,3 +137,247 @@ class SumLoss(Loss):
         for factor, loss in zip(self.factors, self.losses, strict=True):
             total = total + factor * cast("Loss", loss).evaluate(forecast, target, weights)
         return total
+
+
+Over = Literal["row", "field"]
+
+
+class _MembersLoss(Loss):
+    """Base of losses that need a forecast of members.
+
+    Args:
+        estimator: "plain", "fair" or "almost_fair"; see `ens10.metrics.crps_ensemble`.
+        alpha: weight of the fair score in "almost_fair"; unused otherwise.
+
+    Raises:
+        UnknownNameError: another estimator.
+        ArgumentError: an alpha outside [0, 1].
+    """
+
+    def __init__(self, estimator: Estimator = "plain", alpha: float = 0.95) -> None:
+        super().__init__()
+        if estimator not in get_args(Estimator):
+            raise UnknownNameError("estimator", estimator, get_args(Estimator))
+        if not 0 <= alpha <= 1:
+            raise ArgumentError("alpha", f"{alpha} is not between 0 and 1")
+        self.estimator, self.alpha = estimator, alpha
+
+    def _members(self, forecast: Distribution) -> Tensor:
+        if not isinstance(forecast, Ensemble):
+            raise ArgumentError(
+                "loss",
+                f"{type(self).__name__} needs members, the forecast is {type(forecast).__name__}",
+                "Choose a head that forecasts members, such as MembersHead, or another loss",
+            )
+        members: Tensor = forecast.members
+        return members
+
+
+class MembersCRPSLoss(_MembersLoss):
+    """The CRPS of members by the chosen estimator, which may differ from the head's.
+
+    "fair" is unbiased if members are drawn independently from the forecast distribution (Ferro
+    2014, doi:10.1002/qj.2270), "almost_fair" is a mixture with "plain" that leaves no member
+    unconstrained (Lang et al. 2024, arXiv:2412.15832). Members that the network couples are not
+    independent, and can improve both scores while over-dispersed.
+
+    Args:
+        estimator: "plain", "fair" or "almost_fair".
+        alpha: weight of the fair score in "almost_fair"; unused otherwise.
+
+    Raises:
+        UnknownNameError: another estimator.
+        ArgumentError: an alpha outside [0, 1].
+    """
+
+    def __init__(self, estimator: Estimator = "almost_fair", alpha: float = 0.95) -> None:
+        super().__init__(estimator, alpha)
+
+    def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
+        """Return the CRPS at each point, (N, H, W)."""
+        score: Tensor = crps_ensemble(
+            self._members(forecast),
+            target,
+            estimator=self.estimator,
+            alpha=self.alpha,
+            member_dim=1,
+        )
+        return score
+
+
+class _FieldsLoss(_MembersLoss):
+    """A loss of members over many points at once, without those that have no truth."""
+
+    @abstractmethod
+    def forward(
+        self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss of `forecast` against `target`; without weights every point has truth."""
+
+    def evaluate(self, forecast: Distribution, target: Tensor, weights: Tensor) -> Tensor:
+        """Return the loss, ignoring points whose weight is 0."""
+        return self.forward(forecast, target, weights)
+
+    def _differences(
+        self, forecast: Distribution, target: Tensor, weights: Tensor | None
+    ) -> Tensor:
+        """Return members - truth, 0 where either is missing."""
+        members = self._members(forecast)
+        missing = members.isnan().any(1)
+        if weights is not None:
+            missing = missing | (weights == 0)
+        return (members - target.unsqueeze(1)).masked_fill(missing.unsqueeze(1), 0)
+
+
+class SpectralCRPSLoss(_FieldsLoss):
+    """The CRPS of zonal Fourier coefficients, which measures variability at every scale.
+
+    Every point gets `ens10.metrics.spectral_crps` of its row of the globe, so that the step's mean
+    is the mean over rows with area weights. In the units of the target; combine it with the CRPS in
+    a `SumLoss` (with factor 0.1 in FourCastNet 3, Bonev et al. 2025, arXiv:2507.12144, for
+    spherical harmonics). Longitudes have to go round the Earth: not for patches. Differences from
+    the truth at points without truth or members are 0.
+
+    Args:
+        estimator: "plain", "fair" or "almost_fair".
+        alpha: weight of the fair score in "almost_fair"; unused otherwise.
+
+    Raises:
+        UnknownNameError: another estimator.
+        ArgumentError: an alpha outside [0, 1].
+    """
+
+    def forward(
+        self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return at each point the score of its row, (N, H, W).
+
+        Raises:
+            ArgumentError: rows that are split between processes.
+        """
+        _require_whole_rows(target, "SpectralCRPSLoss")
+        if current().shape(target)[0] == 1:
+            reason = "the data are stations (a single row of points), which have no spectrum"
+            raise ArgumentError("loss", reason, "Choose another loss, such as CRPSLoss")
+        score: Tensor = spectral_crps(
+            self._differences(forecast, target, weights),
+            torch.zeros_like(target),
+            estimator=self.estimator,
+            alpha=self.alpha,
+            member_dim=1,
+            longitude_dim=3,
+        )
+        return score.unsqueeze(-1).expand_as(target)
+
+
+class EnergyLoss(_FieldsLoss):
+    """The energy score of rows or of whole fields, which measures dependence between points.
+
+    Gneiting and Raftery 2007, doi:10.1198/016214506000001437. The norm is the root mean square over
+    the points of a row or of a date's field (for fields with the step's weights, if any), so that
+    the score is in units of the target, and equals the CRPS for constant fields. Every point gets
+    the score of its row or date, so that the step's mean is the mean over rows by area, or over
+    dates. Differences from the truth at points without truth or members are 0.
+
+    Args:
+        over: points that make one vector: a "row" or a "field".
+        estimator: "plain", "fair" or "almost_fair".
+        alpha: weight of the fair score in "almost_fair"; unused otherwise.
+
+    Raises:
+        UnknownNameError: another estimator, or another choice of points.
+        ArgumentError: an alpha outside [0, 1].
+    """
+
+    def __init__(
+        self, over: Over = "field", estimator: Estimator = "plain", alpha: float = 0.95
+    ) -> None:
+        super().__init__(estimator, alpha)
+        if over not in get_args(Over):
+            raise UnknownNameError("over", over, get_args(Over))
+        self.over = over
+
+    def forward(
+        self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return at each point the score of its row or date, (N, H, W).
+
+        Raises:
+            ArgumentError: over rows that are split between processes.
+        """
+        if self.over == "row":
+            _require_whole_rows(target, "EnergyLoss over rows")
+        differences = self._differences(forecast, target, weights)
+        area = torch.ones_like(target) if weights is None else weights
+        dims = (2,) if self.over == "row" else (1, 2)
+        total = area.sum(dims, keepdim=True)
+        split = self.over == "field" and not current().whole
+        if split:
+            total = current().total(total)
+        share = (area / torch.where(total > 0, total, 1)).sqrt().unsqueeze(1)
+        if split:
+            return self._of_parts(differences * share).view(-1, 1, 1).expand_as(target)
+        score: Tensor = energy_score(
+            differences * share,
+            torch.zeros_like(target),
+            estimator=self.estimator,
+            alpha=self.alpha,
+            member_dim=1,
+            variable_dim=tuple(dim + 1 for dim in dims),
+        )
+        return score.reshape(total.shape).expand_as(target)
+
+    def _of_parts(self, differences: Tensor) -> Tensor:
+        """Return energy scores (N,) of differences (N, M, h, w) on parts of fields."""
+        M = differences.shape[1]
+        factor = spread_factor(M, self.estimator, self.alpha)
+        found: Tensor = _SquaredNorms.apply(differences)  # type: ignore[no-untyped-call]
+        squares = current().sum(found)
+        # no gradient of norms that are 0, as `energy_score` has it
+        norms = torch.where(squares > 0, squares, 1).sqrt() * (squares > 0)
+        score: Tensor = norms[:, :M].mean(1) - norms[:, M:].sum(1) * (factor / M**2)
+        return score
+
+
+class _SquaredNorms(torch.autograd.Function):
+    """Squared norms of fields and of the differences of all pairs; saves only the fields.
+
+    Called with (N, M, h, w); gives (N, M + M (M - 1) / 2), pairs in the order (0, 1), (0, 2), ...
+    """
+
+    @staticmethod
+    def forward(ctx: Any, fields: Tensor) -> Tensor:
+        """Return the sums of squares over the points."""
+        ctx.save_for_backward(fields)
+        away = (fields[:, i + 1 :] - fields[:, i, None] for i in range(fields.shape[1] - 1))
+        # one member at a time: all pairs at once would be M / 2 times the fields
+        sums = [fields.square().sum((2, 3)), *(x.square().sum((2, 3)) for x in away)]
+        return torch.cat(sums, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """Return the gradient for the fields."""
+        (fields,) = ctx.saved_tensors
+        M = fields.shape[1]
+        twice = 2 * gradient[..., None, None]
+        by_fields: Tensor = twice[:, :M] * fields
+        first = M
+        for i in range(M - 1):
+            factors = twice[:, first : first + M - 1 - i]
+            first += M - 1 - i
+            away = (fields[:, i + 1 :] - fields[:, i, None]) * factors
+            by_fields[:, i + 1 :] += away
+            by_fields[:, i] -= away.sum(1)
+        return by_fields
+
+
+def _require_whole_rows(target: Tensor, loss: str) -> None:
+    """Reject columns that are split between processes, on all processes alike."""
+    columns = current().shape(target)[1]
+    if columns != target.shape[-1]:
+        raise ArgumentError(
+            "lon",
+            f"{loss} needs whole rows of {columns} points, but a process has {target.shape[-1]}",
+            "Split rows only: set lat to the number of parts and lon to 1",
+        )

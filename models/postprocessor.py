@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
+from torchmetrics import Metric
 
 from ens10.errors import ArgumentError, listing
 from ens10.loader.batch import Batch
@@ -17,18 +18,40 @@ from ens10.loader.datamodule import EnsembleDataModule
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
 from ens10.models.heads import Head
-from ens10.models.layers.smoe.tracking import (
-    record_routing_loss,
-    recorded_routing_loss,
-    track_loss,
-)
+from ens10.models.layers.smoe.tracking import record_routing_loss, recorded_routing_loss, track_loss
 from ens10.models.losses import CRPSLoss, Loss
 from ens10.models.matching import forecast_of, require_match
-from ens10.models.means import WeightedMean
 from ens10.models.networks.base import Network
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.warmstart import solve_methods, unsolved
+
+
+class WeightedMean(Metric):
+    """Sum of w x over sum of w, as two sums that merge exactly; 0 if all weights are 0.
+
+    torchmetrics' MeanMetric adds in place, which fails when a module is fitted after it was
+    validated: Lightning validates in inference mode, whose tensors must not be written to later.
+    """
+
+    full_state_update = False
+    total: Tensor
+    weight: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("weight", torch.zeros(()), dist_reduce_fx="sum")
+
+    def update(self, total: Tensor, weight: Tensor) -> None:
+        """Add one batch's sums of w x and of w."""
+        self.total = self.total + total
+        self.weight = self.weight + weight
+
+    def compute(self) -> Tensor:
+        """Return the mean over all batches."""
+        return self.total / self.weight.clamp(min=torch.finfo(self.weight.dtype).tiny)
+
 
 Stage = Literal["train", "val", "test"]
 _ROUTING, _ROUTING_EVERY = "train_routing_loss", 50

@@ -153,7 +153,7 @@ def test_a_bare_name_is_refused(folder):
         ("from ens10.metrics import crps_normal; assert crps_normal(0.0, 0.0, 2.0) == 2", TORCH),
         # what a GPU machine has beside torch is enough for models, scores and batches
         (
-            "import ens10.metrics, ens10.models.heads_baseline, ens10.models.networks; "
+            "import ens10.metrics, ens10.models.heads, ens10.models.networks; "
             "from ens10.loader import Batches",
             ["crc32c", "dask", "eccodes", "jsonargparse", "netCDF4", "numcodecs", "zarr"],
         ),

@@ -29,7 +29,7 @@ from ens10.experiments.reporting.svg import label
 from ens10.experiments.tables import columns, notes
 from ens10.experiments.writers import ABSENT, Column
 from ens10.metrics import finish_mean, reliability_diagram
-from ens10.metrics.figures.histograms import relative
+from ens10.metrics.figures.diagrams import relative
 from ens10.metrics.figures.style import in_units
 from ens10.untrusted import read_mapping
 

@@ -13,8 +13,7 @@ from ens10.experiments.figures import loss_curves
 from ens10.experiments.finished import FinishedRun
 from ens10.experiments.reporting.svg import PAGE_STYLE, axes_of, label, nice_ticks, svg
 from ens10.metrics import Interval
-from ens10.metrics.figures.diagrams import reliability_panel
-from ens10.metrics.figures.histograms import histogram_panel, relative
+from ens10.metrics.figures.diagrams import histogram_panel, relative, reliability_panel
 from ens10.metrics.figures.style import BLUE, ORANGE
 
 _STEEP = 4.0  # times what most losses are above the lowest: steeper beginnings are cut off

@@ -12,8 +12,14 @@ from markupsafe import Markup
 from matplotlib.colors import Colormap, LogNorm, Normalize
 
 from ens10.experiments.reporting.svg import PAGE_STYLE, axes_of, label, svg
-from ens10.metrics.figures.geometry import cell_edges, set_ticks, station_places, unwrapped
-from ens10.metrics.figures.maps import draw_stations, nice_limit
+from ens10.metrics.figures.maps import (
+    cell_edges,
+    draw_stations,
+    nice_limit,
+    set_ticks,
+    station_places,
+    unwrapped,
+)
 from ens10.stations import STATION
 
 Floats = npt.NDArray[np.float64]

@@ -18,8 +18,8 @@ from ens10.experiments.finished import read_runs
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tables import comparisons, write_files
+from ens10.experiments.runner.tasks import WorldSize, store_of
 from ens10.experiments.runner.trainings import OPTIMUM, find_cells, keep_optimum
-from ens10.experiments.runner.worlds import WorldSize, store_of
 from ens10.experiments.tables import Row, markdown, score_table, to_csv
 from ens10.experiments.writers import columns_of, markdown_of
 from ens10.usage import command_parser, count, reports_errors

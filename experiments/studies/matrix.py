@@ -14,8 +14,8 @@ from ens10.experiments.demo import config_path
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tables import write_summary
+from ens10.experiments.runner.tasks import WorldSize, store_of
 from ens10.experiments.runner.trainings import find_cells, keep_optimum
-from ens10.experiments.runner.worlds import WorldSize, store_of
 from ens10.usage import command_parser, count, reports_errors
 
 MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")

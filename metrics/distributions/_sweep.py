@@ -10,7 +10,7 @@ import numpy as np
 
 from ens10.compiled import OPTIONS
 from ens10.metrics._dispatch import Array
-from ens10.metrics.ensemble import _network
+from ens10.metrics._ensemble_loops import exchanges as sorting_network
 
 LANES = 128  # points processed together; their members fit the L1 cache
 
@@ -41,7 +41,7 @@ def sweep(members, y, exchanges, crps, fair, error, variance, below, equal):  # 
     Args:
         members: shape (M, points), contiguous.
         y: shape (points,), of the same dtype.
-        exchanges: `_network.exchanges(M)`.
+        exchanges: of a sorting network, `_ensemble_loops.exchanges(M)`.
         crps: output: the plain CRPS; shape (points,), like all further outputs.
         fair: output: the fair CRPS; NaN for one member.
         error: output: mean of the members less the observation.
@@ -107,5 +107,5 @@ def scores_of_members(members: Array, y: Array) -> dict[str, Array]:
     observed = np.ascontiguousarray(y, dtype=x.dtype).reshape(-1)
     results = {name: np.empty_like(observed) for name in ("crps", "crps_fair", "error", "variance")}
     results |= {name: np.empty(observed.size, np.int32) for name in ("below", "equal")}
-    sweep(x, observed, _network.exchanges(M), *results.values())
+    sweep(x, observed, sorting_network(M), *results.values())
     return {name: values.reshape(shape) for name, values in results.items()}

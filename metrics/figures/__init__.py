@@ -8,9 +8,13 @@ from ens10.extras import telling_extras
 
 with telling_extras("ens10.metrics.figures"):
     from ens10.metrics.figures.card import score_card
-    from ens10.metrics.figures.diagrams import reliability_figure, roc_figure
-    from ens10.metrics.figures.histograms import histogram_figure
-    from ens10.metrics.figures.lines import latitude_figure, spread_error_figure
+    from ens10.metrics.figures.diagrams import (
+        histogram_figure,
+        latitude_figure,
+        reliability_figure,
+        roc_figure,
+        spread_error_figure,
+    )
     from ens10.metrics.figures.maps import score_maps
 
 __all__ = [

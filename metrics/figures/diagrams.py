@@ -1,15 +1,18 @@
-"""Reliability and ROC diagrams."""
+"""Diagrams of scores: reliability, ROC, histograms, and scores along latitude or lead time."""
 
 from collections.abc import Mapping
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.special import bdtr, bdtrik
 
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.metrics.figures.style import BLUE, GREY, INK, STYLE, look, new_figure
+from ens10.metrics.figures.maps import degrees
+from ens10.metrics.figures.style import BLUE, GREY, INK, STYLE, in_units, look, new_figure
 
 _ACROSS = 3
 
@@ -118,3 +121,175 @@ def _check(datasets: Mapping[str, xr.Dataset], names: tuple[str, ...], dim: str)
             raise ArgumentError(
                 "diagrams", f"{name} has the dimensions {dataset[names[0]].dims}", "Select one"
             )
+
+
+def histogram_figure(
+    counts: Mapping[str, xr.DataArray],
+    *,
+    cases: int | None = None,
+    confidence: float = 0.9,
+    colours: Mapping[str, str] | None = None,
+) -> Figure:
+    """Draw rank or PIT histograms, as frequencies relative to a flat histogram (the line at 1).
+
+    Args:
+        counts: by title, each over `rank` (whole numbers) or `pit_bin` (in [0, 1]).
+        cases: effective number of independent cases, for a band that contains the bins of a
+            calibrated forecast. Errors of neighbouring points are correlated, so that it is near
+            the number of dates, not that of points; None for no band.
+        confidence: coverage of the band for each single bin.
+        colours: by title; blue by default.
+
+    Raises:
+        ArgumentError: no counts, or of another dimension.
+    """
+    if not counts:
+        raise ArgumentError("counts", "there are none to draw")
+    for name, field in counts.items():
+        if field.dims not in (("rank",), ("pit_bin",)):
+            raise ArgumentError("counts", f"{name} has the dimensions {field.dims}")
+    with mpl.rc_context(STYLE):
+        across = min(_ACROSS, len(counts))
+        down = -(-len(counts) // across)
+        figure = new_figure(0.4 + 1.65 * down)
+        grid = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+        for axes, (name, field) in zip(grid, counts.items(), strict=False):
+            histogram_panel(axes, field, (colours or {}).get(name, BLUE))
+            if cases:
+                axes.axhspan(*_band(field.size, cases, confidence), color="0.88", zorder=0)
+            axes.set_title(name, loc="left")
+        for axes in grid[len(counts) :]:
+            axes.set_visible(False)
+        grid[0].set_ylim(bottom=0)
+        figure.supylabel("frequency, 1 if calibrated", fontsize=9)
+    return figure
+
+
+def relative(field: xr.DataArray) -> npt.NDArray[np.float64]:
+    """Return the frequency of each bin relative to a calibrated forecast's."""
+    counts = field.to_numpy().astype(np.float64)
+    frequency: npt.NDArray[np.float64] = counts * counts.size / max(1, counts.sum())
+    return frequency
+
+
+def histogram_panel(axes: Axes, field: xr.DataArray, colour: str, top: float = np.inf) -> None:
+    """Draw one histogram with the line of a calibrated forecast.
+
+    Args:
+        axes: where to draw.
+        field: counts over `rank` or `pit_bin`.
+        colour: of the bars.
+        top: where higher bars are cut off.
+    """
+    frequency, ranks = np.minimum(relative(field), top), field.dims == ("rank",)
+    bins = frequency.size
+    edges = np.arange(bins + 1) - 0.5 if ranks else np.linspace(0, 1, bins + 1)
+    axes.stairs(frequency, edges, fill=True, alpha=0.85, color=colour)
+    axes.axhline(1.0, color=INK, linestyle="--", linewidth=1)
+    axes.set_xlim(edges[0], edges[-1])
+    if ranks:
+        axes.set_xticks([0, (bins - 1) / 2, bins - 1] if bins % 2 else [0, bins - 1])
+        axes.xaxis.set_major_formatter("{x:.0f}")
+    else:
+        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+
+
+def _band(bins: int, cases: int, confidence: float) -> tuple[float, float]:
+    """Return binomial quantiles of one bin's frequency, relative to its expectation."""
+    tail = (1 - confidence) / 2
+    # the smallest k whose distribution function reaches the probability
+    bounds = []
+    for p in (tail, 1 - tail):
+        k = max(0.0, np.ceil(float(bdtrik(p, cases, 1 / bins)) - 1e-9))
+        bounds.append(k if bdtr(k, cases, 1 / bins) >= p else k + 1)
+    return bounds[0] * bins / cases, bounds[1] * bins / cases
+
+
+_PARALLELS = (-90, -60, -45, -30, -15, 0, 15, 30, 45, 60, 90)
+
+
+def latitude_figure(
+    scores: Mapping[str, xr.DataArray], *, label: str | None = None, zero: bool = False
+) -> Figure:
+    """Draw scores by latitude, on an axis in which equal areas of the Earth have equal length.
+
+    Args:
+        scores: by name, each over latitude.
+        label: label of the scores' axis; None for the first one's `long_name` and `units`.
+        zero: True to draw a line at 0, for skill and bias.
+
+    Raises:
+        ArgumentError: no scores, or other dimensions.
+    """
+    if not scores:
+        raise ArgumentError("scores", "there are none to draw")
+    for name, field in scores.items():
+        if field.dims != ("latitude",):
+            raise ArgumentError("scores", f"{name} has the dimensions {field.dims}")
+    with mpl.rc_context(STYLE):
+        figure = new_figure(3.4)
+        axes = figure.subplots()
+        for n, (name, field) in enumerate(scores.items()):
+            north = np.sin(np.deg2rad(field["latitude"].to_numpy()))
+            axes.plot(field.to_numpy(), north, label=name, **look(n))
+        if zero:
+            axes.axvline(0.0, color=GREY, linewidth=1)
+        low, high = (np.sin(np.deg2rad(f(*_ends(scores)))) for f in (min, max))
+        ticks = [p for p in _PARALLELS if low - 1e-9 <= np.sin(np.deg2rad(p)) <= high + 1e-9]
+        axes.set_yticks(np.sin(np.deg2rad(ticks)), [degrees(p, "NS") for p in ticks])
+        axes.set_ylim(low, high)
+        first = next(iter(scores.values()))
+        named = str(first.attrs.get("long_name", first.name or "score"))
+        axes.set_xlabel(label or named + in_units(str(first.attrs.get("units", ""))))
+        axes.grid()
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return figure
+
+
+def _ends(scores: Mapping[str, xr.DataArray]) -> tuple[float, ...]:
+    rows = [float(e) for f in scores.values() for e in f["latitude"].to_numpy()[[0, -1]]]
+    return tuple(rows)
+
+
+def spread_error_figure(
+    scores: Mapping[str, xr.Dataset], *, along: str = "step", units: str | None = None
+) -> Figure:
+    """Draw RMSE (solid) and spread (dashed) by lead time, one colour per forecast.
+
+    Args:
+        scores: by name, Datasets with `rmse` and `spread_error` (the ratio spread / error) over
+            `along`.
+        along: the dimension of the axis.
+        units: units of `along`; None for those of its coordinate.
+
+    Raises:
+        ArgumentError: no scores.
+        MissingDataError: a Dataset lacks one of the two, or the dimension.
+    """
+    if not scores:
+        raise ArgumentError("scores", "there are none to draw")
+    for name, dataset in scores.items():
+        absent = [v for v in ("rmse", "spread_error") if v not in dataset]
+        absent += [] if along in dataset.dims else [f"dimension {along}"]
+        if absent:
+            raise MissingDataError(f"scores of {name}", absent)
+    with mpl.rc_context(STYLE):
+        figure = new_figure(2.9)
+        axes = figure.subplots()
+        for n, (name, dataset) in enumerate(scores.items()):
+            colour = look(n)["color"]
+            error = dataset["rmse"].to_numpy()
+            axes.plot(dataset[along], error, "o-", color=colour, label=name, markersize=4)
+            spread = error * dataset["spread_error"].to_numpy()
+            axes.plot(dataset[along], spread, "s--", color=colour, markersize=3.5, mfc="white")
+        axes.plot([], [], "o-", color=GREY, label="error", markersize=4)
+        axes.plot([], [], "s--", color=GREY, label="spread", markersize=3.5, mfc="white")
+        first = next(iter(scores.values()))
+        axes.set_ylim(bottom=0)
+        axes.set_xticks(first[along].to_numpy())
+        where = str(first[along].attrs.get("units", "")) if units is None else units
+        axes.set_xlabel(along + in_units(where))
+        axes.set_ylabel("RMSE, spread" + in_units(str(first["rmse"].attrs.get("units", ""))))
+        axes.grid()
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return figure

@@ -104,7 +104,7 @@ def energy_of(x: Any, factor: float) -> Any:
     Returns:
         Shape (points,), of the dtype of `x`; sums are in float64.
     """
-    from ens10.metrics.multivariate import _energy_loops as loops
+    from ens10.metrics.multivariate import _loops as loops
 
     score = np.empty(x.shape[2], x.dtype if x.dtype != np.float16 else np.float32)
     x = x.astype(score.dtype, copy=False)
@@ -116,7 +116,7 @@ def energy_of(x: Any, factor: float) -> Any:
 
 
 def _on_tensors(members: Any, y: Any, *, factor: float, variables: int, scale: Any) -> Any:
-    from ens10.metrics.multivariate._energy_torch import energy_score as on_torch
+    from ens10.metrics.multivariate._torch import energy_score as on_torch
 
     return on_torch(members, y, factor=factor, variables=variables, scale=scale)
 

@@ -138,7 +138,7 @@ def _on_numpy(members: Any, y: Any, *, factor: float, waves: Any) -> Any:
 
 
 def _on_tensors(members: Any, y: Any, *, factor: float, waves: Any) -> Any:
-    from ens10.metrics.multivariate._spectral_torch import spectral_crps as on_torch
+    from ens10.metrics.multivariate._torch import spectral_crps as on_torch
 
     return on_torch(members, y, factor=factor, waves=waves)
 

@@ -120,7 +120,7 @@ def _both_ways(weights: Any, variables: int) -> Any:
 
 
 def _on_numpy(members: Any, y: Any, *, variables: int, order: float, fair: bool, pairs: Any) -> Any:
-    from ens10.metrics.multivariate._variogram_loops import variogram_scores
+    from ens10.metrics.multivariate._loops import variogram_scores
 
     shape = np.broadcast_shapes(members.shape[1:], y.shape)
     x = flattened(np.broadcast_to(members, (members.shape[0], *shape)), 1, variables)
@@ -130,7 +130,7 @@ def _on_numpy(members: Any, y: Any, *, variables: int, order: float, fair: bool,
 
 
 def _on_tensors(members: Any, y: Any, **options: Any) -> Any:
-    from ens10.metrics.multivariate._variogram_torch import variogram_score as on_torch
+    from ens10.metrics.multivariate._torch import variogram_score as on_torch
 
     return on_torch(members, y, **options)
 

@@ -1,9 +1,5 @@
 """Uncertainty of scores: confidence intervals over dates, and tests of differences."""
 
-from ens10.metrics.uncertainty.block_length import (
-    automatic_block_length,
-    default_block_length,
-)
 from ens10.metrics.uncertainty.discovery import Dependence, benjamini_hochberg
 from ens10.metrics.uncertainty.hac import (
     Alternative,
@@ -13,17 +9,15 @@ from ens10.metrics.uncertainty.hac import (
 )
 from ens10.metrics.uncertainty.intervals import (
     REPLICATES,
+    Floats,
     Interval,
     Method,
-    blocks_in_words,
-    interval,
-)
-from ens10.metrics.uncertainty.pairs import (
-    Floats,
     Sums,
+    blocks_in_words,
     check_paired_dates,
     daily_differences,
     difference_of,
+    interval,
     mean_of,
     mean_sums,
     paired_differences,
@@ -32,6 +26,8 @@ from ens10.metrics.uncertainty.pairs import (
 )
 from ens10.metrics.uncertainty.resampling import (
     BlockMethod,
+    automatic_block_length,
+    default_block_length,
     resample_counts,
 )
 

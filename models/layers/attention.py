@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
 from ens10.models.domain import current
-from ens10.models.layers.groupnorm import group_norm
+from ens10.models.layers.norm import group_norm
 
 
 class ChannelNorm(nn.Module):

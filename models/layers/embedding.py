@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ens10.errors import ArgumentError
 from ens10.grid import area_weights
 from ens10.models.domain import current
-from ens10.models.layers.locally_connected import checked_grid
+from ens10.models.layers.location_convolutions import checked_grid
 
 _STEEPEST = 10.0  # bound of 1 / cos(latitude), which is infinite at the poles
 

@@ -1,4 +1,4 @@
-"""Convolution on a regular latitude-longitude grid that keeps the grid's shape."""
+"""Convolutions and padding on the globe: longitudes are periodic, rows end at the poles."""
 
 from typing import Literal, get_args
 
@@ -90,3 +90,42 @@ def upsample_twice(fields: Tensor, *, periodic_longitude: bool = False) -> Tenso
     padded = domain.pad(fields, Sides(rows, rows, 1, 1), edges)
     twice = functional.interpolate(padded, scale_factor=2, mode="bilinear", align_corners=False)
     return twice[..., 2 * rows : twice.shape[-2] - 2 * rows, 2:-2]
+
+
+class FreeConv2d(SameConv2d):
+    """A convolution without bias that may have a stride: ceil(H / stride) rows of output.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: rows and columns of the filter, odd.
+        stride: rows and columns from one output to the next.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+
+    Raises:
+        ArgumentError: an even kernel, or a stride that is not positive.
+        UnknownNameError: another value of `poles`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int = 3,
+        *,
+        stride: int = 1,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+    ) -> None:
+        if stride < 1:
+            raise ArgumentError("stride", f"{stride} is not positive")
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            periodic_longitude=periodic_longitude,
+            poles=poles,
+        )
+        self.stride = (stride, stride)
+        self.register_parameter("bias", None)

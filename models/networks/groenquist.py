@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.models.layers.locally_connected import LocallyConnected2d
+from ens10.models.layers.location_convolutions import LocallyConnected2d
 from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.networks.base import Network
 from ens10.models.networks.unet import UNet

@@ -10,7 +10,7 @@ from torch.nn import functional
 from ens10.errors import ArgumentError
 from ens10.models.domain import Edges, Sides, current
 from ens10.models.layers.embedding import PointEmbedding, require_grid
-from ens10.models.layers.locally_connected import checked_grid
+from ens10.models.layers.location_convolutions import checked_grid
 from ens10.models.layers.padding import Poles, SameConv2d, upsample_twice
 from ens10.models.networks.base import Network
 

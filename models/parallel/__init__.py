@@ -1,9 +1,9 @@
 """Spatial parallelism: samples split between processes, with a serial run's results to rounding."""
 
 from ens10.models.parallel.exchange import Exchange, Link, ProcessGroupExchange, Traffic
-from ens10.models.parallel.known import register_known, require_known
 from ens10.models.parallel.shard import Shard
 from ens10.models.parallel.strategy import SpatialStrategy
+from ens10.models.parallel.supported_modules import register_known, require_known
 
 __all__ = [
     "Exchange",

@@ -35,8 +35,8 @@ from ens10.errors import ArgumentError, Ens10Error
 from ens10.models.domain import Cut, Domain, Odd, Whole, use
 from ens10.models.layers.smoe.routing import RoutingRule
 from ens10.models.parallel.exchange import ProcessGroupExchange
-from ens10.models.parallel.known import require_known
 from ens10.models.parallel.shard import Shard
+from ens10.models.parallel.supported_modules import require_known
 from ens10.progress import track
 
 Precision = Literal["32", "bf16"]

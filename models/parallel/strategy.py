@@ -21,7 +21,7 @@ from ens10.models.networks.base import Network
 from ens10.models.parallel.automatic import lat_of_run, memory_of_process
 from ens10.models.parallel.cost import ChosenLat
 from ens10.models.parallel.exchange import ProcessGroupExchange
-from ens10.models.parallel.known import require_known
+from ens10.models.parallel.failure_detection import WatchedStrategy
 from ens10.models.parallel.mesh import Mesh
 from ens10.models.parallel.shard import Shard
 from ens10.models.parallel.sharding import (
@@ -31,7 +31,7 @@ from ens10.models.parallel.sharding import (
     shard_parameters,
     whole,
 )
-from ens10.models.parallel.watched import WatchedStrategy
+from ens10.models.parallel.supported_modules import require_known
 
 Grid = tuple[int, int]
 Parameters = Literal["replicated", "sharded"]

@@ -2,15 +2,13 @@
 
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.bias import BiasMap
-from ens10.models.statistical.climatology import Climatology
-from ens10.models.statistical.coupling import ECC, couple
+from ens10.models.statistical.climatology import Climatology, SeasonalClimatology
+from ens10.models.statistical.coupling import ECC, SchaakeShuffle, couple
 from ens10.models.statistical.emos import EMOS
 from ens10.models.statistical.isotonic import IsotonicRegression
 from ens10.models.statistical.member_by_member import MemberByMember
 from ens10.models.statistical.member_emos import MemberEMOS
 from ens10.models.statistical.raw import Raw
-from ens10.models.statistical.schaake import SchaakeShuffle
-from ens10.models.statistical.seasonal_climatology import SeasonalClimatology
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
 from ens10.models.statistical.sliding_window import SlidingWindow
 

@@ -30,7 +30,7 @@ class SeasonalEMOS(StatisticalMethod):
     m and variance var, and a, b, log c, log d sums of harmonics of the year (Gneiting et al. 2005,
     doi:10.1175/MWR2904.1). The predictors are standardised at each point (as in Dabernig et al.
     2017, doi:10.1002/qj.2975), one set of coefficients is fitted to all points, and those of each
-    point are shrunk towards it by a ridge (`ens10.models.statistical.seasonal_regression`). Points
+    point are shrunk towards it by a ridge (`ens10.models.statistical.seasonal_fit`). Points
     with fewer than three valid dates keep mean and spread of the raw ensemble.
 
     Training batches are kept in a temporary file, 12 bytes for each date and point; main memory

@@ -213,7 +213,7 @@ def test_a_page_that_is_served_for_good_is_shown_and_not_kept(site, get):
 
 
 def test_a_page_is_known_however_small_the_pieces(site, get, monkeypatch):
-    monkeypatch.setattr("ens10.download.web.BLOCK", 1)
+    monkeypatch.setattr("ens10.download.remote.BLOCK", 1)
     site.files[NAME] = b"GRID: Please log in"
     with pytest.raises(MissingDataError, match=r"no GRIB file.*'GRID'"):
         get()
@@ -251,7 +251,7 @@ def test_servers_without_head_sizes_or_versions(site, get, grib):
 def test_wherever_it_drops_the_file_is_the_same(
     site, grib, tmp_path_factory, monkeypatch, faults, ranges, etags, block
 ):
-    monkeypatch.setattr("ens10.download.web.BLOCK", block)
+    monkeypatch.setattr("ens10.download.remote.BLOCK", block)
     site.ranges, site.etags = ranges, etags
     site.faults[NAME] = list(faults)
     folder = tmp_path_factory.mktemp("p")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from urllib3 import HTTPResponse
 
 from ens10.catalog import HINDCAST_YEARS, month_days
-from ens10.download import download, files, web
+from ens10.download import download, files
+from ens10.download import remote as web
 from ens10.download.choice import start_days, valid_hours
 from ens10.download.remote import Info, Patience, TransientError
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError

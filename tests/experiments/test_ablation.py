@@ -15,9 +15,8 @@ from ens10.experiments.reading import open_predictions
 from ens10.experiments.run import run_stage
 from ens10.experiments.runner import running
 from ens10.experiments.studies.ablation import __main__ as command
-from ens10.experiments.studies.ablation.cells import Place, find_cell
+from ens10.experiments.studies.ablation.cells import Place, bound_to, find_cell, thinned_store
 from ens10.experiments.studies.ablation.spec import load_ablation
-from ens10.experiments.studies.ablation.transfer import bound_to, thinned_store
 from ens10.store import open_store
 from ens10.synthetic import World
 

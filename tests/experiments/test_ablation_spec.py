@@ -8,7 +8,7 @@ import yaml
 
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.demo import config_path
-from ens10.experiments.runner.worlds import WorldSize
+from ens10.experiments.runner.tasks import WorldSize
 from ens10.experiments.studies.ablation.spec import known_ablations, laid_over, load_ablation
 
 ASKED = {"inputs", "location", "loss", "members", "members_worth", "resolution", "smoe"}

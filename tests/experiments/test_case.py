@@ -14,10 +14,16 @@ from scipy.special import ndtri
 from ens10.cli import main
 from ens10.errors import ArgumentError, Ens10Error, MissingDataError, UnknownNameError
 from ens10.experiments.case import read_event
-from ens10.experiments.case_figures import case_figure, grid_of
-from ens10.experiments.case_numbers import area_mean, numbers_of, to_csv
-from ens10.experiments.case_regions import REGIONS, file_name, in_words, part_of_grid, region_box
-from ens10.experiments.case_worst import most_extreme, standardised
+from ens10.experiments.case_figures import area_mean, case_figure, grid_of, numbers_of, to_csv
+from ens10.experiments.case_inputs import (
+    REGIONS,
+    file_name,
+    in_words,
+    most_extreme,
+    part_of_grid,
+    region_box,
+    standardised,
+)
 from ens10.grid import area_weights
 from ens10.metrics import crps_ensemble, crps_normal, efi
 from ens10.quantiles import model_climate

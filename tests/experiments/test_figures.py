@@ -15,7 +15,7 @@ from ens10.experiments.maps import skill_map, skill_maps
 from ens10.experiments.report import png
 from ens10.experiments.tables import score_table
 from ens10.metrics import summarise
-from ens10.metrics.figures.geometry import cell_edges, degrees, unwrapped
+from ens10.metrics.figures.maps import cell_edges, degrees, unwrapped
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownName
 from ens10.experiments.load import BeyondTrainingWarning
 from ens10.experiments.reading import open_forecast, open_predictions
 from ens10.experiments.run import run_stage
-from ens10.models.statistical.schaake import dates_near
+from ens10.models.statistical.coupling import dates_near
 from ens10.source import open_source
 
 TEST_YEARS = [2004, 2005]

@@ -7,11 +7,11 @@ from realruns import compute_here
 
 from ens10.cli import main
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.experiments.runner import running, worlds
+from ens10.experiments.runner import running
+from ens10.experiments.runner import tasks as worlds
 from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.results import Results
-from ens10.experiments.runner.tasks import Task
-from ens10.experiments.runner.worlds import WorldSize
+from ens10.experiments.runner.tasks import Task, WorldSize
 from ens10.experiments.studies.reproduce import command
 from ens10.experiments.studies.reproduce.command import MODELS, Request, find_all
 

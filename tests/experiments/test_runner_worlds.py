@@ -6,7 +6,7 @@ import pytest
 
 from ens10.errors import FileError
 from ens10.experiments.runner.claims import claim
-from ens10.experiments.runner.worlds import WorldSize, store_of
+from ens10.experiments.runner.tasks import WorldSize, store_of
 from ens10.store import open_store
 
 SIZE = WorldSize("6x8", (2000, 2001), 2, levels=(500,), steps=(0, 48))

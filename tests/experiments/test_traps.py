@@ -14,7 +14,7 @@ from ens10.errors import FileError, MissingDataError
 from ens10.experiments.runner import running
 from ens10.experiments.runner.results import Results
 from ens10.experiments.studies.traps import __main__ as traps
-from ens10.experiments.studies.traps import training
+from ens10.experiments.studies.traps import cells as training
 from ens10.experiments.studies.traps.tables import (
     TRAPS,
     against,

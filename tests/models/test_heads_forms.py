@@ -8,7 +8,7 @@ import torch
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models import BernsteinHead, CRPSLoss, FamilyHead, Normal, SplineHead
-from ens10.models.heads_bernstein import normal_coefficients
+from ens10.models.heads import normal_coefficients
 
 BOUNDED = {"lower": 0.0, "upper": 1000.0}  # far from the values of the batches
 HEADS = {

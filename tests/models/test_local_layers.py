@@ -7,10 +7,13 @@ import torch
 from torch import nn
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.models.layers.condconv import CondConv2d
-from ens10.models.layers.coordconv import CoordConv2d, coordinates
-from ens10.models.layers.locally_connected import LocallyConnected2d
-from ens10.models.layers.low_rank import LowRankLocallyConnected2d
+from ens10.models.layers.location_convolutions import (
+    CondConv2d,
+    CoordConv2d,
+    LocallyConnected2d,
+    LowRankLocallyConnected2d,
+    coordinates,
+)
 
 GRID = (4, 5)
 

@@ -5,7 +5,7 @@ import torch
 
 from ens10.errors import ArgumentError
 from ens10.models import PostProcessor, ResidualNormalHead
-from ens10.models.heads_members import MembersHead, MembersNormalHead
+from ens10.models.heads import MembersHead, MembersNormalHead
 from ens10.models.networks import MLP
 from ens10.models.networks.poet import PoET
 from ens10.models.networks.saet import SAET

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from ens10.models.layers.smoe.choosing import planes, preferred
 from ens10.models.layers.smoe.compiled import classification
+from ens10.models.layers.smoe.gates import planes, preferred
 from ens10.models.layers.smoe.routing import RoutingRule, classification_gradient, judge
 
 SPECIAL = (0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-45, -1e-45, 3e38)

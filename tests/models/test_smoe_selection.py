@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ens10.errors import ArgumentError
-from ens10.models.layers.smoe.selection import _select, _select_compiled, lower_quantile
+from ens10.models.layers.smoe.error_quantiles import _select, _select_compiled, lower_quantile
 
 
 def errors(*shape, seed=0):

@@ -5,8 +5,7 @@ import torch
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics.distributions import Normal
 from ens10.models.statistical import EMOS
-from ens10.models.statistical.coupling import ECC, couple, ranks
-from ens10.models.statistical.schaake import SchaakeShuffle
+from ens10.models.statistical.coupling import ECC, SchaakeShuffle, couple, ranks
 
 DAY = 86400
 

@@ -6,8 +6,7 @@ from scipy.optimize import minimize
 from ens10.errors import ArgumentError
 from ens10.metrics.distributions import Normal
 from ens10.models.statistical import EMOS
-from ens10.models.statistical.isotonic import IsotonicRegression
-from ens10.models.statistical.pool import step_functions
+from ens10.models.statistical.isotonic import IsotonicRegression, step_functions
 
 
 def world(dates=600, grid=(2, 3), seed=0):

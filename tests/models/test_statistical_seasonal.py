@@ -6,10 +6,9 @@ import torch
 
 from ens10.errors import ArgumentError
 from ens10.models.statistical.bias import BiasMap
-from ens10.models.statistical.climatology import Climatology
+from ens10.models.statistical.climatology import Climatology, SeasonalClimatology
 from ens10.models.statistical.harmonics import CycleSums, annual_cycle
 from ens10.models.statistical.member_emos import MemberEMOS
-from ens10.models.statistical.seasonal_climatology import SeasonalClimatology
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
 
 DAY = 86400

@@ -12,8 +12,12 @@ from ens10.models.statistical import EMOS
 from ens10.models.statistical.crps_terms import FamilyName, crps_terms
 from ens10.models.statistical.harmonics import annual_cycle
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
-from ens10.models.statistical.seasonal_fit import SeasonalFit, left_out_folds
-from ens10.models.statistical.seasonal_regression import SeasonalProblems, point_fits
+from ens10.models.statistical.seasonal_fit import (
+    SeasonalFit,
+    SeasonalProblems,
+    left_out_folds,
+    point_fits,
+)
 from ens10.models.statistical.spool import Spool
 
 DAY = 86400

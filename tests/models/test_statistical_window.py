@@ -14,7 +14,7 @@ from ens10.experiments.load import BeyondTrainingWarning, load_model
 from ens10.experiments.reading import open_predictions
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.models import StatisticalPostProcessor
-from ens10.models.heads_baseline import MethodHead
+from ens10.models.heads import MethodHead
 from ens10.models.statistical import ECC, EMOS, SlidingWindow
 from ens10.source import open_source
 from ens10.store import open_store

@@ -10,8 +10,7 @@ from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.experiments.commands import add_work_options, refuse_file
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
-from ens10.experiments.runner.tasks import load_budget
-from ens10.experiments.runner.worlds import WorldSize, store_of
+from ens10.experiments.runner.tasks import WorldSize, load_budget, store_of
 from ens10.experiments.studies.ablation.cells import (
     Place,
     find_cells_of,

@@ -28,8 +28,7 @@ import yaml
 
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.demo import config_path
-from ens10.experiments.runner.tasks import config_of
-from ens10.experiments.runner.worlds import WorldSize
+from ens10.experiments.runner.tasks import WorldSize, config_of
 from ens10.untrusted import read_mapping
 
 _KEYS = ("question", "base", "common", "variants", "world", "worth")

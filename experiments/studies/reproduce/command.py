@@ -11,8 +11,14 @@ from ens10.channels import split
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments.commands import refuse_file
 from ens10.experiments.demo import config_path
-from ens10.experiments.runner.tasks import MEMBERS, Task, config_of, load_budget
-from ens10.experiments.runner.worlds import WorldSize, store_of
+from ens10.experiments.runner.tasks import (
+    MEMBERS,
+    Task,
+    WorldSize,
+    config_of,
+    load_budget,
+    store_of,
+)
 from ens10.protocol import Protocol, protocol_of
 from ens10.store import store_kinds
 

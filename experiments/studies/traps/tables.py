@@ -14,9 +14,7 @@ from scipy.special import stdtrit
 from ens10.durable import whole_file
 from ens10.errors import FileError, MissingDataError
 from ens10.experiments.runner.tables import write_files
-from ens10.experiments.studies.traps.cells import RESULT
-from ens10.experiments.studies.traps.raw_ensemble import EFI_RULES
-from ens10.experiments.studies.traps.training import RAW
+from ens10.experiments.studies.traps.cells import EFI_RULES, RAW, RESULT
 from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, csv_of, filled, markdown_of, number
 from ens10.metrics.figures.style import BLUE, INK, ORANGE, STYLE, new_figure
 from ens10.untrusted import parse_json

@@ -10,8 +10,14 @@ Examples:
 """
 
 from ens10.models.layers.smoe.comparing import ComparingSMoE2d
-from ens10.models.layers.smoe.gates import FixedGate, Gate, TensorGate
-from ens10.models.layers.smoe.input_gates import ConvGate, CoordConvGate, LocallyConnectedGate
+from ens10.models.layers.smoe.gates import (
+    ConvGate,
+    CoordConvGate,
+    FixedGate,
+    Gate,
+    LocallyConnectedGate,
+    TensorGate,
+)
 from ens10.models.layers.smoe.layer import SMoE2d
 from ens10.models.layers.smoe.tracking import (
     record_routing_loss,

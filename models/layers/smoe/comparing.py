@@ -10,10 +10,9 @@ from torch.autograd.function import once_differentiable
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.domain import current
 from ens10.models.layers.padding import Poles
-from ens10.models.layers.smoe.choosing import planes, preferred
-from ens10.models.layers.smoe.execution import uncompiled
-from ens10.models.layers.smoe.gates import Gate
+from ens10.models.layers.smoe.gates import Gate, planes, preferred
 from ens10.models.layers.smoe.layer import SMoE2d
+from ens10.models.layers.smoe.loops import uncompiled
 from ens10.models.layers.smoe.routing import all_finite, along_experts, not_finite, record_loss
 
 Rivals = Literal["all", "one"]

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ens10.models.domain import current
+from ens10.models.layers.padding import FreeConv2d
 from ens10.models.layers.smoe import loops
-from ens10.models.layers.smoe.choosing import planes
-from ens10.models.layers.smoe.conv import FreeConv2d
-from ens10.models.layers.smoe.execution import Band, bands, in_bands
+from ens10.models.layers.smoe.gates import planes
+from ens10.models.layers.smoe.loops import Band, bands, in_bands
 from ens10.models.layers.smoe.routing import (
     Judgement,
     RoutingRule,

@@ -1,17 +1,93 @@
-"""Gates: the weight of every expert at every grid point."""
+"""Gates: the weight of every expert at every grid point, and the choice of the largest weights."""
 
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.grid import Weighting, area_weights
 from ens10.models.domain import current
-from ens10.models.layers.locally_connected import checked_grid
-from ens10.models.layers.smoe.maps import Nested, read_map
+from ens10.models.layers.location_convolutions import CoordConv2d, LocallyConnected2d, checked_grid
+from ens10.models.layers.padding import FreeConv2d, Poles
+from ens10.models.layers.smoe.loops import bands, choose, in_bands
+
+Nested = Sequence[Sequence[Sequence[float]]]
+
+
+def read_map(path: str | Path) -> Tensor:
+    """Read the one array of a .npy, .npz or netCDF file.
+
+    Raises:
+        ArgumentError: no such file, another kind of file, or not exactly one array in it.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ArgumentError("weights", f"there is no file {path}")
+    if path.suffix == ".npy":
+        return torch.from_numpy(np.load(path, allow_pickle=False))
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    elif path.suffix in (".nc", ".nc4"):
+        import xarray as xr
+
+        with xr.open_dataset(path) as dataset:
+            arrays = {str(name): dataset[name].to_numpy() for name in dataset.data_vars}
+    else:
+        raise ArgumentError("weights", f"{path} does not end in .npy, .npz or .nc")
+    if len(arrays) != 1:
+        raise ArgumentError(
+            "weights", f"{path} holds {len(arrays)} arrays ({', '.join(arrays)}), must be one"
+        )
+    return torch.from_numpy(next(iter(arrays.values())))
+
+
+def mean_one(area: Tensor | Sequence[float]) -> Tensor:
+    """Return weights as (H, 1) or (H, W), normalised to mean 1.
+
+    Raises:
+        ArgumentError: another shape, or negative, NaN or no weights.
+    """
+    area = torch.as_tensor(area, dtype=torch.get_default_dtype())
+    if area.ndim not in (1, 2) or not bool((area >= 0).all()) or not bool(area.sum() > 0):
+        raise ArgumentError(
+            "area", "must be (H,) or (H, W), not negative, not NaN and not all zero"
+        )
+    area = area[:, None] if area.ndim == 1 else area
+    return area / area.mean()
+
+
+def named_area(name: str, rows: int | None) -> Tensor | None:
+    """Return row weights of a global grid whose first and last row are the poles.
+
+    Args:
+        name: "cell", "cos" or "none", see `ens10.grid.area_weights`.
+        rows: number of rows of the gate's map, or None if it has none.
+
+    Returns:
+        (rows, 1) of mean 1, or None for "none".
+
+    Raises:
+        UnknownNameError: another name.
+        ArgumentError: a gate without a map of its own.
+    """
+    if name not in get_args(Weighting):
+        raise UnknownNameError("area", name, get_args(Weighting))
+    if name == "none":
+        return None
+    if rows is None:
+        raise ArgumentError(
+            "area",
+            f"{name!r} needs the rows of the grid, which this gate does not have",
+            "Pass the weights of the rows, from ens10.grid.area_weights",
+        )
+    return mean_one(area_weights(np.linspace(90, -90, rows), name).tolist())  # type: ignore[call-overload]
 
 
 class Gate(nn.Module):
@@ -133,3 +209,169 @@ def check_selected(selected: int, num_experts: int) -> None:
             f"{selected} of {num_experts} experts",
             f"Select from 1 to {num_experts}, or have more experts",
         )
+
+
+class ConvGate(Gate):
+    """A convolution of the input, without bias.
+
+    Args:
+        in_channels: channels of the features.
+        num_experts: number E of experts.
+        kernel_size: rows and columns of the filter, odd.
+        stride: stride of the layer that uses the gate.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+
+    Raises:
+        ArgumentError: an even kernel, or a stride that is not positive.
+        UnknownNameError: another value of `poles`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_experts: int,
+        kernel_size: int = 3,
+        *,
+        stride: int = 1,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+    ) -> None:
+        super().__init__()
+        self.num_experts = num_experts
+        self.conv = FreeConv2d(
+            in_channels,
+            num_experts,
+            kernel_size,
+            stride=stride,
+            periodic_longitude=periodic_longitude,
+            poles=poles,
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, E, H', W')."""
+        weights: Tensor = self.conv(features)
+        return weights
+
+
+class CoordConvGate(Gate):
+    """A convolution of the input and its coordinates (`CoordConv2d`).
+
+    Args:
+        in_channels: channels of the features.
+        num_experts: number E of experts.
+        kernel_size: rows and columns of the filter, odd.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+
+    Raises:
+        ArgumentError: an even kernel.
+        UnknownNameError: another value of `poles`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_experts: int,
+        kernel_size: int = 3,
+        *,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+    ) -> None:
+        super().__init__()
+        self.num_experts = num_experts
+        self.conv = CoordConv2d(
+            in_channels,
+            num_experts,
+            kernel_size,
+            periodic_longitude=periodic_longitude,
+            poles=poles,
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, E, H, W)."""
+        weights: Tensor = self.conv(features)
+        return weights
+
+
+class LocallyConnectedGate(Gate):
+    """A locally connected layer: separate weights at every grid point.
+
+    Args:
+        in_channels: channels of the features.
+        num_experts: number E of experts.
+        grid: rows and columns (H, W).
+        kernel_size: rows and columns of the filters, odd.
+        periodic_longitude: True if the first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+
+    Raises:
+        ArgumentError: an even kernel, or a grid that is not two positive numbers.
+        UnknownNameError: another value of `poles`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_experts: int,
+        grid: Sequence[int],
+        kernel_size: int = 3,
+        *,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+    ) -> None:
+        super().__init__()
+        self.num_experts = num_experts
+        self.local = LocallyConnected2d(
+            in_channels,
+            num_experts,
+            grid,
+            kernel_size,
+            periodic_longitude=periodic_longitude,
+            poles=poles,
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, E, H, W)."""
+        weights: Tensor = self.local(features)
+        return weights
+
+
+_MOST = 2**16  # experts whose index fits into a key
+_BAND = 2**13  # points
+
+
+def preferred(routing: Tensor, k: int) -> Tensor:
+    """Return the k experts of largest weight at each point.
+
+    On the CPU in float32 experts of equal weight are taken in order (by a sorting network for many
+    points at once); elsewhere `torch.topk` breaks ties arbitrarily.
+
+    Args:
+        routing: R, (N, E, H, W).
+        k: number of selected experts.
+
+    Returns:
+        (N, H, W, k) indices in rank order, in the smallest type that holds E - 1.
+    """
+    routing = routing.detach()
+    N, E, H, W = routing.shape
+    if routing.dtype != torch.float32 or routing.device.type != "cpu" or E > _MOST:
+        ranked = routing.movedim(1, -1).topk(k, dim=-1).indices
+        return ranked.to(_smallest_dtype(E)).contiguous()
+    chosen = torch.empty(N, H, W, k, dtype=_smallest_dtype(E))
+    bits = routing.contiguous().view(torch.int32).flatten(2).numpy()
+    pieces = [(n, band) for n in range(N) for band in bands(H * W, _BAND)]
+    in_bands(lambda n, band: choose(bits[n], band, chosen[n].flatten(0, 1).numpy()), pieces)
+    return chosen
+
+
+def planes(chosen: Tensor) -> Tensor:
+    """Convert choices (N, H, W, k) to indices (N, k, H, W), int64, as torch.gather takes them."""
+    return chosen.movedim(-1, 1).long()
+
+
+def _smallest_dtype(num_experts: int) -> torch.dtype:
+    if num_experts <= 2**8:
+        return torch.uint8
+    return torch.int16 if num_experts <= 2**15 else torch.int32

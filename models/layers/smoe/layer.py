@@ -10,13 +10,17 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.domain import current
-from ens10.models.layers.padding import Poles
+from ens10.models.layers.padding import FreeConv2d, Poles
 from ens10.models.layers.smoe import compiled
-from ens10.models.layers.smoe.choosing import planes, preferred
-from ens10.models.layers.smoe.conv import FreeConv2d
-from ens10.models.layers.smoe.execution import uncompiled
-from ens10.models.layers.smoe.gates import Gate, check_selected
-from ens10.models.layers.smoe.maps import mean_one, named_area
+from ens10.models.layers.smoe.gates import (
+    Gate,
+    check_selected,
+    mean_one,
+    named_area,
+    planes,
+    preferred,
+)
+from ens10.models.layers.smoe.loops import uncompiled
 from ens10.models.layers.smoe.routing import ErrorSignal, RoutedOutput, RoutingRule
 from ens10.models.layers.smoe.tracking import RoutingState
 

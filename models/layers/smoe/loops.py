@@ -7,12 +7,16 @@ Input row r stays at index r % K of K rows; therefore filters are stored K times
 rotated like the ring buffer.
 """
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
 import numba
 import numpy as np
+import torch
 
-from ens10.compiled import OPTIONS
-from ens10.metrics.ensemble.loops import POINTS, merge_fours, sort_four
-from ens10.vector_math import FUSED, exp
+from ens10.compiled import FUSED, OPTIONS, exp
+from ens10.metrics._ensemble_loops import POINTS, merge_fours, sort_four
 
 _SUMMED = {**OPTIONS, "fastmath": {"contract", "reassoc"}}  # sums in the order of vectors
 _TILE = 32  # columns that are transposed at once: all their channels fit in the L1 cache
@@ -381,3 +385,36 @@ def select(keys, weights, level, bits, width):  # type: ignore[no-untyped-def]
         digit, below = _digit_at(sums, below, level)
         keys, weights = _with_digit(keys, weights, shift, mask, digit)
     return keys[0, 0]
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Band = tuple[int, int]
+
+
+def bands(count: int, size: int) -> list[Band]:
+    """Split `count` rows into bands of `size`: (first, past the last); one band for one thread."""
+    size = max(count, 1) if torch.get_num_threads() == 1 else size
+    return [(first, min(first + size, count)) for first in range(0, count, size)]
+
+
+def in_bands(work: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> None:
+    """Call `work` on each piece, in threads; pieces must be independent."""
+    threads = min(torch.get_num_threads(), len(pieces))
+    if threads <= 1:
+        for piece in pieces:
+            work(*piece)
+        return
+    with ThreadPoolExecutor(threads, "ens10-experts") as pool:
+        for done in [pool.submit(work, *piece) for piece in pieces]:
+            done.result()
+
+
+def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Exclude a function from `torch.compile`; compiled code calls it as it is.
+
+    For layers with their own compiled loops or a custom backward pass, which torch cannot trace; it
+    compiles the code before and after them.
+    """
+    called: Callable[P, R] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+    return called

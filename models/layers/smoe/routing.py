@@ -11,9 +11,8 @@ from torch.nn import functional
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.domain import current
-from ens10.models.layers.smoe.choosing import planes
-from ens10.models.layers.smoe.parted import lower_quantile_of_parts
-from ens10.models.layers.smoe.selection import lower_quantile
+from ens10.models.layers.smoe.error_quantiles import lower_quantile, lower_quantile_of_parts
+from ens10.models.layers.smoe.gates import planes
 from ens10.models.layers.smoe.tracking import RoutingState
 
 ErrorSignal = Literal["output", "weight"]

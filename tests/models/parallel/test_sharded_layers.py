@@ -11,8 +11,7 @@ from ens10.errors import ArgumentError
 from ens10.models.domain import use
 from ens10.models.layers import GroupNorm, SameConv2d
 from ens10.models.layers.norm import BatchNorm2d
-from ens10.models.layers.padding import upsample_twice
-from ens10.models.layers.smoe.conv import FreeConv2d
+from ens10.models.layers.padding import FreeConv2d, upsample_twice
 from ens10.models.networks import UNet
 
 MESHES = [(2, 1), (4, 1), (1, 2), (2, 2)]

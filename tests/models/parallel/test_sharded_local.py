@@ -15,8 +15,8 @@ from ens10.models.layers import (
     LowRankLocallyConnected2d,
 )
 from ens10.models.layers.attention import ChannelNorm, MemberAttention
-from ens10.models.layers.groupnorm import GroupNorm, group_norm
 from ens10.models.layers.member_encoder import MemberEncoder
+from ens10.models.layers.norm import GroupNorm, group_norm
 
 GRID = (37, 48)
 MESHES = [

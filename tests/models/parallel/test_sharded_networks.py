@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from ens10.models.layers import CoordConv2d, SameConv2d
-from ens10.models.layers.groupnorm import GroupNorm
+from ens10.models.layers.norm import GroupNorm
 from ens10.models.networks import (
     MLP,
     Groenquist,

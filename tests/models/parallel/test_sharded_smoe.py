@@ -21,8 +21,7 @@ from ens10.models.layers.smoe import (
     track_loss,
 )
 from ens10.models.layers.smoe.comparing import ComparingSMoE2d
-from ens10.models.layers.smoe.parted import lower_quantile_of_parts
-from ens10.models.layers.smoe.selection import lower_quantile
+from ens10.models.layers.smoe.error_quantiles import lower_quantile, lower_quantile_of_parts
 
 GRID = (37, 24)
 MESHES = [(2, 1), (4, 1), (1, 2), (2, 2)]

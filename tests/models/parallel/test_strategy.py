@@ -7,7 +7,7 @@ from trainings import data_of, pretend_torchrun, split_of, train, trainer_of, un
 
 from ens10.errors import ArgumentError, LostProcessError
 from ens10.models.parallel import SpatialStrategy
-from ens10.models.parallel.faults import one_error_for_lost_processes
+from ens10.models.parallel.failure_detection import one_error_for_lost_processes
 
 
 def assert_same(found, expected, tolerance=1e-10):

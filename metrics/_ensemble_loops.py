@@ -6,7 +6,9 @@ loops run over points with constant stride, so that the compiler uses vector ins
 interpreter lock is released; compiled code is cached on disk.
 """
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numba
@@ -14,11 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.compiled import OPTIONS
-from ens10.metrics.ensemble._network import exchanges
-from ens10.metrics.ensemble.layouts import contiguous, flat_pieces, in_memory_order
 
 POINTS = 256  # of a block
-Array = npt.NDArray[np.floating[Any]]
+Array = npt.NDArray[Any]
 
 
 @numba.njit(**OPTIONS)
@@ -254,3 +254,77 @@ def gradients(x: Array, y: Array, grad: Array, factor: float) -> tuple[Array, Ar
             inputs = members, contiguous(observed), contiguous(outer)
             _gradients(*inputs, side, pair, *results)
     return by_x.transpose(back), by_y.transpose(back[1:] - 1)
+
+
+@lru_cache(maxsize=64)
+def exchanges(n: int) -> npt.NDArray[np.int64]:
+    """Return Batcher's odd-even merge sort of n numbers (Knuth, TAOCP, 5.2.2 M).
+
+    It has about n log2(n)^2 / 4 exchanges, more than the comparisons of a branching sort, but each
+    is two vector instructions for 8 or 16 points.
+
+    Returns:
+        Shape (exchanges, 2): the positions of the lower and of the higher number, in order.
+    """
+    pairs = []
+    p = 1 << max((n - 1).bit_length() - 1, 0)
+    first = p
+    while p > 0:
+        q, r, d = first, 0, p
+        while True:
+            pairs += [(i, i + d) for i in range(n - d) if i & p == r]
+            if q == p:
+                break
+            d, q, r = q - p, q // 2, p
+        p //= 2
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+_SMALL = 2**20  # numbers: copying a smaller piece takes less time than calls for its parts
+
+
+def in_memory_order(array: Array, points: int) -> tuple[int, ...]:
+    """Return the axes of an array, its last `points` axes sorted by decreasing stride."""
+    lead = array.ndim - points
+    tail = sorted(range(lead, array.ndim), key=lambda axis: -abs(array.strides[axis]))
+    return (*range(lead), *tail)
+
+
+def flat_pieces(
+    inputs: Sequence[Array], outputs: Sequence[Array], points: int
+) -> Iterator[tuple[list[Array], list[Array]]]:
+    """Split arrays along their first point axes until the rest is flat in memory.
+
+    Args:
+        inputs: arrays whose last `points` axes have one shape; copied where a small piece is not
+            flat. Their pieces are read-only.
+        outputs: likewise; their pieces are always views.
+        points: number of point axes.
+
+    Yields:
+        The pieces of inputs and of outputs, their point axes joined into one.
+    """
+    arrays = [*inputs, *outputs]
+    if not all(_is_flat(a, points) for a in outputs) or not (
+        inputs[0].size <= _SMALL or all(_is_flat(a, points) for a in inputs)
+    ):
+        for part in zip(*(np.moveaxis(a, a.ndim - points, 0) for a in arrays), strict=True):
+            yield from flat_pieces(part[: len(inputs)], part[len(inputs) :], points - 1)
+        return
+    flat = [a.reshape(*a.shape[: a.ndim - points], -1) for a in arrays]
+    for a in flat[: len(inputs)]:
+        a.flags.writeable = False  # one type for the compiler, whatever the caller holds
+    yield flat[: len(inputs)], flat[len(inputs) :]
+
+
+def _is_flat(array: Array, points: int) -> bool:
+    """Return True if the point axes can be joined without a copy."""
+    axes = [axis for axis in range(array.ndim - points, array.ndim) if array.shape[axis] > 1]
+    return all(array.strides[a] == array.strides[b] * array.shape[b] for a, b in pairwise(axes))
+
+
+def contiguous(array: Array) -> Array:
+    """Return an aligned array whose numbers lie side by side, read-only; a copy if need be."""
+    array = np.require(array, requirements=["C", "A"]).view()
+    array.flags.writeable = False
+    return array

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import overload
 
-from ens10.metrics.ensemble.layouts import contiguous, flat_pieces, in_memory_order
-from ens10.vector_math import FUSED, INLINED, exp, horner
+from ens10.compiled import FUSED, INLINED, exp, horner
+from ens10.metrics._ensemble_loops import contiguous, flat_pieces, in_memory_order
 
 Array = npt.NDArray[np.floating[Any]]
 

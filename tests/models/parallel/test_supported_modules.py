@@ -22,7 +22,7 @@ from ens10.models import (
 )
 from ens10.models.heads import Head
 from ens10.models.layers import SameConv2d, smoe
-from ens10.models.layers.groupnorm import GroupNorm
+from ens10.models.layers.norm import GroupNorm
 from ens10.models.losses import Loss
 from ens10.models.networks import (
     MLP,
@@ -38,8 +38,8 @@ from ens10.models.networks import (
     UNet,
     WithMembers,
 )
-from ens10.models.parallel import known
-from ens10.models.parallel.known import register_known, require_known
+from ens10.models.parallel import supported_modules as known
+from ens10.models.parallel.supported_modules import register_known, require_known
 from ens10.models.statistical import EMOS, MemberByMember
 from ens10.models.statistical.base import StatisticalMethod
 
@@ -95,9 +95,9 @@ def test_every_module_of_the_package_was_thought_of():
 
 
 UNKNOWN = [
-    (nn.BatchNorm2d(3), r"statistics would cover one part only; use ens10\.models\.layers\.norm"),
-    (nn.InstanceNorm2d(3), "groupnorm.GroupNorm"),
-    (nn.GroupNorm(1, 3), "groupnorm.GroupNorm"),
+    (nn.BatchNorm2d(3), r"statistics would cover one part only; use ens10\.models\.layers\.Batch"),
+    (nn.InstanceNorm2d(3), "layers.GroupNorm"),
+    (nn.GroupNorm(1, 3), "layers.GroupNorm"),
     (nn.LayerNorm((3, *GRID)), "ChannelNorm"),
     (nn.Conv2d(3, 3, 3, padding=1), "SameConv2d"),
     (nn.Conv2d(3, 3, 1, stride=2), "SameConv2d"),

@@ -1,1 +1,0 @@
-"""Ensemble CRPS: compiled kernels, tensors with gradients, member weights, missing members."""

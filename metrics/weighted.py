@@ -1,0 +1,417 @@
+"""Weighted CRPS: threshold-weighted and outcome-weighted."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ens10.errors import ArgumentError
+from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._reduce import EnsembleNan, Over, mean_over
+from ens10.metrics.crps import crps_ensemble, spread_factor
+from ens10.metrics.distributions import standard_normal
+from ens10.metrics.distributions.censored import crps
+from ens10.metrics.distributions.formula import Formula
+from ens10.metrics.multivariate._variables import size_of
+
+__all__ = ["owcrps_ensemble", "twcrps_ensemble", "twcrps_normal"]
+
+
+def ordered(lower: Any, upper: Any, check: bool = True) -> Any:
+    """Check that lower thresholds are not above the upper ones, and return the upper ones.
+
+    Args:
+        lower: lower thresholds, a number or an array; where NaN, the score is NaN.
+        upper: upper thresholds, likewise.
+        check: True to check, which synchronises with the GPU for tensors.
+
+    Raises:
+        ArgumentError: some lower threshold lies above the upper one (on lazy arrays when
+            computed), or thresholds that do not fit each other.
+    """
+    if not check:
+        return upper
+    if np.isscalar(lower) and np.isscalar(upper):
+        _refuse_if(np.asarray(lower) > np.asarray(upper))
+        return upper
+    return apply(_UPPER, {"lower": lower, "upper": upper})
+
+
+def _checked_numpy(lower: Any, upper: Any) -> Any:
+    lower, upper = np.broadcast_arrays(lower, upper)
+    _refuse_if(lower > upper)
+    return upper
+
+
+def _checked_tensors(lower: Any, upper: Any) -> Any:
+    _refuse_if((lower > upper).detach())
+    return upper
+
+
+def _refuse_if(wrong: Any) -> None:
+    if bool(wrong.any()):
+        raise ArgumentError(
+            "lower",
+            f"{int(wrong.sum())} thresholds are above `upper`",
+            "Pass lower <= upper",
+        )
+
+
+_UPPER = Score("upper", "upper threshold", _checked_numpy, _checked_tensors)
+
+
+def twcrps_ensemble(
+    members: Any,
+    y: Any,
+    *,
+    estimator: str,
+    member_dim: Dim,
+    lower: Any = -math.inf,
+    upper: Any = math.inf,
+    chaining: Callable[[Any], Any] | None = None,
+    alpha: float = 0.95,
+    check: bool = True,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+) -> Any:
+    """Return the threshold-weighted CRPS of ensembles.
+
+    The CRPS of v(x_i) against v(y), with the chaining function v(z) = min(max(z, lower), upper):
+    the integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper` (Gneiting and Ranjan 2011,
+    doi:10.1198/jbes.2010.08110; Allen, Ginsbourger and Ziegel 2023, doi:10.1137/22M1532184). It
+    is proper, unlike the mean CRPS over extreme outcomes only. The fair estimator is unbiased here
+    too. A NaN in members, `y` or thresholds gives NaN.
+
+    Args:
+        members: the ensemble; any shape with a member axis.
+        y: observations: the members' shape without the member axis, or what broadcasts to it.
+        estimator: "plain", "fair" or "almost_fair".
+        member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
+        lower: lower thresholds in the unit of `members`: a number, or an array that broadcasts to
+            the scores, such as a climate quantile of each grid point.
+        upper: upper thresholds, likewise.
+        chaining: v instead of thresholds: an elementwise, non-decreasing function of arrays of the
+            input's type. Its derivative is the weight of each outcome.
+        alpha: weight of the fair score in "almost_fair"; unused otherwise.
+        check: True to refuse lower > upper; a training loss passes False, because the check
+            synchronises with the GPU.
+        dim: dimensions of a weighted mean of scores: axis numbers or names without members; "all";
+            None for the scores of all points.
+        weights: weights of the mean.
+        nan: "propagate", "omit" or "skip-members", as in `crps_ensemble`.
+
+    Returns:
+        The scores in the unit of `members` (of v with `chaining`), as an array of the input's type.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import twcrps_ensemble
+        >>> members = np.array([1.0, 3.0])
+        >>> float(twcrps_ensemble(members, 2.0, estimator="plain", member_dim=0, lower=2.0))
+        0.25
+
+    Raises:
+        UnknownNameError: an unknown estimator or NaN policy.
+        ArgumentError: thresholds together with `chaining`, or the lower above the upper (on lazy
+            arrays when computed); no such axis; arrays that do not match.
+    """
+    thresholds = {"lower": lower, "upper": upper}
+    if chaining is not None:
+        refuse_thresholds("chaining", lower, upper)
+        members, y = chaining(members), chaining(y)
+    else:
+        thresholds["upper"] = ordered(lower, upper, check)
+    check_members(members, member_dim, estimator, alpha)
+    score = apply(
+        TWCRPS,
+        {"members": members, "y": y, **thresholds},
+        {"members": [member_dim]},
+        options={"estimator": estimator, "alpha": alpha, "nan": members_nan(nan)},
+        attrs={"estimator": estimator},
+    )
+    return mean_over(score, dim, weights, nan, policies=EnsembleNan)
+
+
+def refuse_thresholds(instead: str, lower: Any, upper: Any) -> None:
+    """Refuse thresholds together with a function that replaces them.
+
+    Raises:
+        ArgumentError: a threshold is passed.
+    """
+    for name, value, free in (("lower", lower, -math.inf), ("upper", upper, math.inf)):
+        if not np.isscalar(value) or value != free:
+            raise ArgumentError(name, f"passed together with {instead}", "Pass one of the two")
+
+
+def members_nan(nan: str) -> str:
+    """Return the NaN policy within a point; "omit" applies to the mean only."""
+    return nan if nan == "skip-members" else "propagate"
+
+
+def check_members(members: Any, member_dim: Dim, estimator: str, alpha: float) -> None:
+    """Check the estimator and the number of members before lazy arrays are built.
+
+    Raises:
+        UnknownNameError: an unknown estimator.
+        ArgumentError: too few members.
+    """
+    try:
+        M = size_of(members, member_dim)
+    except (IndexError, ValueError, TypeError):
+        M = 0
+    spread_factor(M or 2, estimator, alpha)  # an axis that is not there is `apply`'s to refuse
+
+
+def _clipped_numpy(members: Any, y: Any, lower: Any, upper: Any, **options: Any) -> Any:
+    x, observed = np.clip(members, lower, upper), np.clip(y, lower, upper)
+    return crps_ensemble(x, observed, member_dim=0, **options)
+
+
+def _clipped_tensors(members: Any, y: Any, lower: Any, upper: Any, **options: Any) -> Any:
+    x, observed = members.clamp(min=lower, max=upper), y.clamp(min=lower, max=upper)
+    return crps_ensemble(x, observed, member_dim=0, **options)
+
+
+TWCRPS = Score("twcrps", "threshold-weighted CRPS", _clipped_numpy, _clipped_tensors)
+
+
+def owcrps_ensemble(
+    members: Any,
+    y: Any,
+    *,
+    estimator: str,
+    member_dim: Dim,
+    lower: Any = -math.inf,
+    upper: Any = math.inf,
+    weight: Callable[[Any], Any] | None = None,
+    alpha: float = 0.95,
+    check: bool = True,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+) -> Any:
+    """Return the outcome-weighted CRPS of ensembles.
+
+    w(y) times the CRPS of the conditional forecast, in which member i has the weight
+    p_i = w(x_i) / sum_j w(x_j): sum_i p_i |x_i - y| - a sum_{i<j} p_i p_j |x_i - x_j|
+    (Holzmann and Klar 2017, doi:10.1214/16-AOAS1086). w is 1 from `lower` to `upper`, both
+    included, and 0 elsewhere, or `weight`. It is proper, but does not depend on the forecast
+    probability of the event: report it with a score of that, such as the Brier score.
+
+    a = 1 is "plain". Between thresholds, K members inside are a sample of the forecast given the
+    event, so a = K / (K - 1) is unbiased for it ("fair"; "almost_fair" as in `crps_ensemble`).
+    With other weights no unbiased form is known, and only "plain" is taken.
+
+    NaN where no member has weight (for the fair estimators, fewer than two), whatever `y` is,
+    because the conditional forecast is undefined there; omitting these points favours forecasts
+    with many of them. A NaN in members, `y` or thresholds gives NaN.
+
+    Args:
+        members: the ensemble; any shape with a member axis.
+        y: observations: the members' shape without the member axis, or what broadcasts to it.
+        estimator: "plain"; between thresholds also "fair" or "almost_fair".
+        member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
+        lower: lower thresholds in the unit of `members`: a number, or an array that broadcasts to
+            the scores.
+        upper: upper thresholds, likewise.
+        weight: w instead of thresholds: an elementwise function of arrays of the input's type that
+            returns 0 or more. The gradient of tensors goes through it.
+        alpha: weight of the fair score in "almost_fair"; unused otherwise.
+        check: True to refuse lower > upper and negative weights, which synchronises with the GPU
+            for tensors.
+        dim: dimensions of a weighted mean of scores: axis numbers or names without members; "all";
+            None for the scores of all points.
+        weights: weights of the mean.
+        nan: "propagate"; "omit" to leave NaN scores out of the mean; "skip-members" to leave out
+            members that are NaN as well.
+
+    Returns:
+        The scores, in the unit of `members`, as an array of the input's type.
+
+    Raises:
+        UnknownNameError: an unknown estimator or NaN policy.
+        ArgumentError: thresholds together with `weight`, or the lower above the upper; negative
+            weights (both on lazy arrays when computed); a fair estimator with `weight`; no such
+            axis; arrays that do not match.
+    """
+    check_members(members, member_dim, estimator, alpha)
+    share = {"plain": 0.0, "fair": 1.0}.get(estimator, alpha)
+    arrays, core = {"members": members, "y": y}, {"members": [member_dim]}
+    options: dict[str, Any] = {"share": share, "skip": nan == "skip-members"}
+    attrs = {"estimator": estimator}
+    if weight is None:
+        arrays |= {"lower": lower, "upper": ordered(lower, upper, check)}
+        score = apply(BETWEEN, arrays, core, options=options, attrs=attrs)
+    else:
+        refuse_thresholds("weight", lower, upper)
+        if share:
+            raise ArgumentError(
+                "estimator", f"{estimator!r} is not known for a weight function", "Take 'plain'"
+            )
+        arrays |= {"weight of members": weight(members), "weight of y": weight(y)}
+        core["weight of members"] = [member_dim]
+        unlike = list(arrays)[2:]
+        options = {"check": check, "skip": nan == "skip-members"}
+        score = apply(WEIGHTED, arrays, core, options=options, attrs=attrs, unlike=unlike)
+    return mean_over(score, dim, weights, nan, policies=EnsembleNan)
+
+
+def refuse_negative(*weights: Any) -> None:
+    """Refuse weights below 0.
+
+    Raises:
+        ArgumentError: there are some.
+    """
+    if any(bool((w < 0).any()) for w in weights):
+        raise ArgumentError("weight", "returns negative weights", "Return 0 or more")
+
+
+def _between(members: Any, y: Any, lower: Any, upper: Any, *, share: float, skip: bool) -> Any:
+    inside = ((members >= lower) & (members <= upper)).astype(members.dtype)
+    mark = ((y >= lower) & (y <= upper)).astype(members.dtype)
+    unknown = np.isnan(lower) | np.isnan(upper)
+    return np.where(unknown, np.nan, _score(members - y, inside, mark, share, skip))
+
+
+def _weighted(
+    members: Any, y: Any, member_weight: Any, y_weight: Any, *, check: bool, skip: bool
+) -> Any:
+    if check:
+        refuse_negative(member_weight, y_weight)
+    return _score(members - y, member_weight, y_weight, 0.0, skip)
+
+
+def _score(x: Any, w: Any, mark: Any, share: float, skip: bool) -> Any:
+    """Return scores of weighted members less the observation; `share` of the fair factor."""
+    absent = np.isnan(x)
+    if skip:
+        x, w = np.where(absent | (w == 0), 0, x), np.where(absent, 0, w)
+    else:
+        x, w = np.broadcast_arrays(np.where((w == 0) & ~absent, 0, x), w)
+    undefined = w.sum(axis=0) <= (1 if share else 0)
+    # Only ratios count: the greatest weight becomes 1, so that weights of 1 and 0 stay exact
+    w = np.where(undefined, 1, w / np.where(undefined, 1, w.max(axis=0)))
+    order = np.argsort(x, axis=0)
+    x, w = np.take_along_axis(x, order, 0), np.take_along_axis(w, order, 0)
+    before = np.cumsum(w, axis=0)
+    total = before[-1]
+    distance = (w * np.abs(x)).sum(axis=0) / total
+    spread = (w * x * (2 * before - w - total)).sum(axis=0) / total**2
+    factor = share * total / (total - 1) + (1 - share) if share else 1.0
+    return np.where(undefined, np.nan, mark * (distance - factor * spread))
+
+
+def _between_of_tensors(*tensors: Any, share: float, skip: bool) -> Any:
+    from ens10.metrics._kernels_torch import between
+
+    return between(*tensors, share=share, skip=skip)
+
+
+def _weighted_of_tensors(*tensors: Any, check: bool, skip: bool) -> Any:
+    from ens10.metrics._kernels_torch import weighted
+
+    return weighted(*tensors, check=check, skip=skip)
+
+
+BETWEEN = Score("owcrps", "outcome-weighted CRPS", _between, _between_of_tensors)
+WEIGHTED = Score("owcrps", "outcome-weighted CRPS", _weighted, _weighted_of_tensors)
+
+
+FAR = 1e3  # a z at which the normal distribution is 0 or 1 in every dtype, its square finite
+SQRT_2, INV_SQRT_PI, INV_SQRT_2PI = math.sqrt(2), 1 / math.sqrt(math.pi), 1 / math.sqrt(math.tau)
+
+
+def twcrps_normal(
+    mu: Any,
+    sigma: Any,
+    y: Any,
+    *,
+    lower: Any = -math.inf,
+    upper: Any = math.inf,
+    check: bool = True,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+) -> Any:
+    """Return the threshold-weighted CRPS of normal distributions.
+
+    The integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper`, which is the CRPS of the
+    normal censored at both thresholds against the observation clipped to them (see
+    `twcrps_ensemble`). With a, b, w the standardised thresholds and clipped observation and
+    G(z) = z Phi(z)^2 + 2 phi(z) Phi(z) - Phi(sqrt(2) z) / sqrt(pi), which has the derivative
+    Phi^2, it is sigma [G(w) - G(a) + G(-w) - G(-b)]. NaN propagates. Gradients, also of the
+    thresholds, are analytic and finite for every sigma >= 0.
+
+    Args:
+        mu: means; any shape.
+        sigma: standard deviations, 0 or more, in the unit of `mu`.
+        y: observations. Arrays broadcast by position, DataArrays by name.
+        lower: lower thresholds in the unit of `mu`, numbers or arrays; -inf for none.
+        upper: upper thresholds; inf for none.
+        check: True to refuse sigma < 0 and lower > upper. A training loss passes False, because
+            the check synchronises with the GPU.
+        dim: dimensions of a weighted mean: axis numbers or names; "all"; None for all points.
+        weights: weights of the mean.
+        nan: "propagate" or "omit", in the mean.
+
+    Returns:
+        The scores, in the unit of `mu`, as an array of the input's type.
+
+    Examples:
+        >>> from ens10.metrics import twcrps_normal
+        >>> round(float(twcrps_normal(0.0, 1.0, 0.0, lower=0.0)), 4)  # half of the CRPS
+        0.1168
+
+    Raises:
+        ArgumentError: a negative sigma or thresholds in the wrong order (on lazy arrays when
+            computed), or arrays that do not match.
+    """
+    upper = ordered(lower, upper, check)
+    return FORMULA(*(mu, sigma, lower, upper, y), check=check, dim=dim, weights=weights, nan=nan)
+
+
+def _standardised(ops: Any, d: Any, s: Any) -> Any:
+    """Return d / s clipped to +-`FAR`; its limit where s is 0."""
+    z = ops.where(s == 0, FAR * ops.sign(d), d / ops.where(s == 0, ops.full_like(s, 1.0), s))
+    return ops.where(z > FAR, ops.full_like(z, FAR), ops.where(z < -FAR, ops.full_like(z, -FAR), z))
+
+
+def _density(ops: Any, z: Any) -> Any:
+    return INV_SQRT_2PI * ops.exp(-0.5 * z * z)
+
+
+def _moved(ops: Any, lower: Any, upper: Any, y: Any) -> Any:
+    return ops.minimum(ops.maximum(y, lower), upper)
+
+
+def _value(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> Any:
+    # by integrals that do not cancel where both thresholds lie far from mu, or close together
+    return crps(standard_normal, ops, mu, s, lower, upper, _moved(ops, lower, upper, y))
+
+
+def _partials(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> tuple[Any, ...]:
+    moved = _moved(ops, lower, upper, y)
+    a, b, w = (_standardised(ops, d - mu, s) for d in (lower, upper, moved))
+    at_a, at_b, at_w = (ops.ndtr(z) for z in (a, b, w))
+    above_a, above_b, above_w = (ops.ndtr(-z) for z in (a, b, w))
+    # (1 - Phi(b))^2 - Phi(w)^2 + Phi(a)^2 + ..., whose terms vanish one by one far outside
+    by_mu = (at_a * at_a - at_w * at_w) + (above_w * above_w - above_b * above_b)
+    edges = at_a * _density(ops, a) + above_b * _density(ops, b)
+    between = ops.ndtr(SQRT_2 * b) - ops.ndtr(SQRT_2 * a)
+    by_s = 2 * (_density(ops, w) - edges) - INV_SQRT_PI * between
+    inside = (y > lower) & (y < upper)
+    by_y = ops.where(inside, at_w - above_w, ops.full_like(y, 0.0))
+    by_lower = -(ops.where(y <= lower, above_a, at_a) ** 2)
+    by_upper = ops.where(y <= upper, above_b, at_b) ** 2
+    return by_mu, by_s, by_lower, by_upper, by_y
+
+
+FORMULA = Formula(
+    "twcrps",
+    "threshold-weighted CRPS",
+    {"mu": "real", "sigma": "nonnegative", "lower": "real", "upper": "real"},
+    _value,
+    _partials,
+)

@@ -1,0 +1,297 @@
+"""The part of the grid that this process computes, and its partition on every level of a network.
+
+By default it is the whole grid. `ens10.models.parallel` sets another domain while samples are split
+between processes.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+from torch.nn import functional
+
+from ens10.errors import ArgumentError
+
+__all__ = ["Cut", "Domain", "Edges", "Level", "Odd", "Sides", "Whole", "current", "parts_of", "use"]
+
+
+class Sides(NamedTuple):
+    """Number of rows and columns of padding on each side of a field."""
+
+    top: int = 0
+    bottom: int = 0
+    left: int = 0
+    right: int = 0
+
+
+class Edges(NamedTuple):
+    """Padding beyond the outermost rows and columns of the whole grid.
+
+    Attributes:
+        rows: beyond the first and last row: zeros, or that row replicated.
+        columns: beyond the first and last column: zeros, that column replicated, or periodic.
+    """
+
+    rows: Literal["zeros", "replicate"] = "zeros"
+    columns: Literal["zeros", "replicate", "circular"] = "zeros"
+
+
+class Domain(ABC):
+    """The part of the grid that this process holds.
+
+    Fields are tensors (..., h, w) of this process's part, on any level of a network; maps are
+    tensors (..., H, W) of the whole grid, such as parameters with a value at each point.
+
+    Attributes:
+        size: number of processes that hold parts of the same samples.
+    """
+
+    size: int = 1
+
+    @property
+    def whole(self) -> bool:
+        """True if there is only one part."""
+        return self.size == 1
+
+    @abstractmethod
+    def shape(self, fields: Tensor) -> tuple[int, int]:
+        """Return rows and columns of the whole grid, on the network level of `fields`."""
+
+    @abstractmethod
+    def origin(self, fields: Tensor) -> tuple[int, int]:
+        """Return row and column in the whole grid, on its level, of the first point of `fields`."""
+
+    @abstractmethod
+    def part(self, whole: Tensor) -> Tensor:
+        """Return this process's part of a map, differentiably; dimensions of length 1 stay."""
+
+    @abstractmethod
+    def pad(self, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
+        """Pad fields (N, C, h, w) by values of neighbouring parts or grid edges, differentiably."""
+
+    @abstractmethod
+    def convolve(
+        self,
+        fields: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        half: int,
+        edges: Edges,
+        stride: int = 1,
+        dilation: int = 1,
+    ) -> Tensor:
+        """Convolve with `half` rows and columns of padding on each side, differentiably."""
+
+    @abstractmethod
+    def sum(self, parts: Tensor) -> Tensor:
+        """Sum over all processes that hold parts of a sample (all-reduce), differentiably."""
+
+    @abstractmethod
+    def total(self, parts: Tensor) -> Tensor:
+        """Sum over all processes that hold parts of a sample, without gradient."""
+
+
+class Whole(Domain):
+    """The whole grid, in one process."""
+
+    def shape(self, fields: Tensor) -> tuple[int, int]:
+        """Return the shape of the fields, which are the whole grid."""
+        return fields.shape[-2], fields.shape[-1]
+
+    def origin(self, fields: Tensor) -> tuple[int, int]:  # noqa: ARG002
+        """Return (0, 0): the fields begin at the grid's first point."""
+        return 0, 0
+
+    def part(self, whole: Tensor) -> Tensor:
+        """Return the map itself."""
+        return whole
+
+    def pad(self, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
+        """Pad the columns, then the rows, so that corners belong to the padded rows."""
+        top, bottom, left, right = sides
+        wide = _padded(fields, (left, right, 0, 0), edges.columns)
+        return _padded(wide, (0, 0, top, bottom), edges.rows)
+
+    def convolve(
+        self,
+        fields: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        half: int,
+        edges: Edges,
+        stride: int = 1,
+        dilation: int = 1,
+    ) -> Tensor:
+        """Convolve, leaving zero padding to the convolution itself."""
+        rows, columns = (0 if edge == "zeros" else half for edge in edges)
+        padding = half - rows, half - columns
+        padded = self.pad(fields, Sides(rows, rows, columns, columns), edges)
+        return functional.conv2d(padded, weight, bias, stride, padding, dilation)
+
+    def sum(self, parts: Tensor) -> Tensor:
+        """Return the values themselves: there is one part."""
+        return parts
+
+    def total(self, parts: Tensor) -> Tensor:
+        """Return the values themselves: there is one part."""
+        return parts.detach()
+
+
+def _padded(fields: Tensor, widths: tuple[int, int, int, int], mode: str) -> Tensor:
+    if not any(widths):
+        return fields
+    return functional.pad(fields, widths, mode="constant" if mode == "zeros" else mode)
+
+
+_current: Domain = Whole()
+
+
+def current() -> Domain:
+    """Return the domain of this process: the whole grid, or the one set by `use`."""
+    return _current
+
+
+@contextmanager
+def use(domain: Domain) -> Iterator[Domain]:
+    """Set the current domain for all threads, since backward passes run in threads of their own."""
+    global _current
+    before, _current = _current, domain
+    try:
+        yield domain
+    finally:
+        _current = before
+
+
+Odd = Literal["dropped", "repeated"]
+
+
+class Level(NamedTuple):
+    """Rows or columns of one network level in one process.
+
+    Attributes:
+        total: number of rows (or columns) of the whole grid.
+        start: first row of this process.
+        size: number of rows of this process.
+        least: fewest rows of any process.
+        step: greatest common divisor of the first rows of all processes; 0 if all are 0.
+    """
+
+    total: int
+    start: int
+    size: int
+    least: int
+    step: int = 0
+
+
+def parts_of(total: int, parts: int, unit: int = 1) -> list[int]:
+    """Return the bounds of the parts: the first index of each, and the end of the last.
+
+    All bounds but the end are multiples of `unit`, so that halving a part needs no rows of another
+    one, and every part has at least one unit. The largest part, which determines time and memory,
+    is as small as possible. If no part is empty then, all parts but the last are equal, as chunks
+    of an array are; otherwise they differ by one unit.
+
+    Args:
+        total: number of rows or columns.
+        parts: number of processes.
+        unit: rows or columns that stay together.
+
+    Examples:
+        >>> from ens10.models.domain import parts_of
+        >>> parts_of(361, 4, unit=4)
+        [0, 92, 184, 276, 361]
+
+    Raises:
+        ArgumentError: more parts than units.
+    """
+    units = total // unit  # what is left over goes to the last part
+    if not 1 <= parts <= units:
+        raise ArgumentError(
+            "parts",
+            f"{total} rows or columns in units of {unit} cannot be cut into {parts} parts",
+            f"Use at most {units}, or a network with fewer levels",
+        )
+    largest = -(-units // parts)
+    if largest * (parts - 1) < units:
+        starts = [largest * n for n in range(parts)]
+    else:
+        starts = [n * units // parts + (n * units % parts > 0) for n in range(parts)]
+    return [unit * start for start in starts] + [total]
+
+
+class Cut:
+    """One dimension of the grid, cut into parts.
+
+    Args:
+        total: rows or columns of the grid.
+        parts: processes.
+        index: number of this process, from 0.
+        halvings: how often a network halves the grid.
+        odd: treatment of the last row of an odd number when it is halved: dropped, or repeated.
+
+    Raises:
+        ArgumentError: more parts than units of 2^halvings rows or columns.
+    """
+
+    def __init__(
+        self, total: int, parts: int, index: int, halvings: int = 0, odd: Odd = "dropped"
+    ) -> None:
+        self.parts, self.index, self.unit = parts, index, 2**halvings
+        self.bounds = parts_of(total, parts, self.unit)
+        self.levels: list[Level] = []
+        bounds = self.bounds
+        for _ in range(halvings + 1):
+            sizes = [end - start for start, end in pairwise(bounds)]
+            step = math.gcd(*bounds[:-1])
+            self.levels.append(Level(bounds[-1], bounds[index], sizes[index], min(sizes), step))
+            last = bounds[-1] // 2 if odd == "dropped" else -(-bounds[-1] // 2)
+            bounds = [start // 2 for start in bounds[:-1]] + [last]
+
+    @property
+    def own(self) -> slice:
+        """The rows or columns of this process."""
+        return slice(self.bounds[self.index], self.bounds[self.index + 1])
+
+    def of_size(self, size: int) -> Level:
+        """Return the network level on which this process has `size` rows or columns.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        # a part has at least a unit, so that no two levels have the same size
+        return self._level(size, [level.size for level in self.levels])
+
+    def of_total(self, total: int) -> Level:
+        """Return the network level on which the whole grid has `total` rows or columns.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        return self._level(total, [level.total for level in self.levels])
+
+    def room(self, size: int) -> int:
+        """Return the fewest rows or columns of any process on the level with about `size` here.
+
+        An upsampled field may lack the last one of an odd number.
+        """
+        if self.parts == 1:
+            return size
+        return min(self.levels, key=lambda level: abs(level.size - size)).least
+
+    def _level(self, length: int, known: list[int]) -> Level:
+        """Return the level whose entry of `lengths` is `length`; any length if nothing is split."""
+        if self.parts == 1:
+            return Level(length, 0, length, length)
+        if length in known:
+            return self.levels[known.index(length)]
+        raise ArgumentError(
+            "features",
+            f"{length} rows or columns, but the levels of the network have "
+            f"{', '.join(map(str, known))} in this process",
+            "Set the network's `halvings` to the number of times that it halves the grid, and "
+            "`odd` to what it does with the last of an odd number",
+        )
