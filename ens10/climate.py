@@ -74,13 +74,19 @@ class Normaliser:
 
     Attributes:
         channels: names of the features, in order.
-        mean: shape (C, H, W), float32.
-        scale: shape (C, H, W), float32, positive.
+        mean: shape (C, H, W), float32; (lead, C, H, W) for several lead times.
+        scale: like `mean`, positive.
     """
 
     channels: tuple[str, ...]
     mean: npt.NDArray[np.float32]
     scale: npt.NDArray[np.float32]
+
+    def at(self, lead: int) -> "Normaliser":
+        """Return the normaliser of one of several lead times, by its place among them."""
+        if self.mean.ndim == 3:
+            return self
+        return Normaliser(self.channels, self.mean[lead], self.scale[lead])
 
     def apply(self, features: npt.NDArray[np.float32]) -> None:
         """Normalise features (..., C, H, W) in place.

@@ -25,7 +25,13 @@ from ens10.convert.plan import described, plain
 from ens10.convert.sources import grib_files
 from ens10.durable import replace_folder, sync_files, whole_path, write_whole
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.experiments.load import Corrections, TrainedModel, coordinates, load_model
+from ens10.experiments.load import (
+    Corrections,
+    TrainedModel,
+    coordinates,
+    load_models,
+    variable_name,
+)
 from ens10.experiments.locks import locked
 from ens10.experiments.products import Products
 from ens10.export.corrected import check_corrected, write_corrected
@@ -79,8 +85,9 @@ def apply(
     a time. Rerun the same call to resume.
 
     Args:
-        runs: folders of trained runs; several correct several targets or lead times, and each
-            chunk of files or of a Dataset is read once for all of them.
+        runs: folders of trained runs; several, or one that was trained for several, correct
+            several targets or lead times, and each chunk of files or of a Dataset is read once for
+            all of them.
         forecast: GRIB or netCDF file, folder of such files, Zarr store, URL of one, store of
             `ens10 prepare`, or a Dataset. It needs no truth.
         out: the file to write. A single run's variables have the names that `ens10 predict` gives
@@ -118,7 +125,11 @@ def apply(
         products = replace(products, moments=True)
     elif encoding is not None:
         raise ArgumentError("edition", f"{out.name} is not a GRIB file", "Name it .grib")
-    models = [load_model(run, device=device, trust=trust, history=history) for run in runs]
+    models = [
+        model
+        for run in runs
+        for model in load_models(run, device=device, trust=trust, history=history)
+    ]
     data = _opened(forecast, names, missing)
     if len(models) > 1 and isinstance(data, xr.Dataset):
         data = _read_once(data)
@@ -176,10 +187,10 @@ class Together:
         for part in parts:
             part.begin()
             self._add(part)
-        models = [part.model for part in parts]
+        names = (f"{part.model.name} ({part.model.checksum[:12]})" for part in parts)
         self.attributes = {
             **(parts[0].form[2] if len(parts) == 1 else {}),
-            "corrected_by": ", ".join(f"{model.name} ({model.checksum[:12]})" for model in models),
+            "corrected_by": ", ".join(dict.fromkeys(names)),
         }
 
     def __len__(self) -> int:
@@ -230,9 +241,7 @@ class Together:
         return (i, self._steps.index(part.model.step)) if several else (i,)
 
     def _name(self, part: Corrections, name: str) -> str:
-        target = part.model.target
-        alone = len(self._parts) == 1 or name == target or name.startswith(f"{target}_")
-        return name if alone else f"{target}_{name}"
+        return name if len(self._parts) == 1 else variable_name(part.model.target, name)
 
     def _add(self, part: Corrections) -> None:
         """The variables and coordinates of one model."""

@@ -32,6 +32,7 @@ from ens10.durable import whole_file
 from ens10.errors import Ens10Error, FileError
 from ens10.experiments import provenance
 from ens10.experiments.checkpoints import BEST, read_checkpoint
+from ens10.experiments.reading import parts_of
 from ens10.experiments.run import CHECKPOINTS, CONFIG
 from ens10.experiments.score import in_words, read_states
 from ens10.experiments.trust import checked_config, checked_text, is_own, record_own
@@ -76,6 +77,12 @@ class Parts:
     statistics: dict[str, Any]
     known: dict[str, Any]
     checksum: str
+
+    @property
+    def trained(self) -> list[dict[str, Any]]:
+        """What the training data of each target and lead time were."""
+        trained: list[dict[str, Any]] = self.known.get("parts") or [self.known]
+        return trained
 
 
 def read_parts(path: Path | str, trust: Sequence[str] = ()) -> Parts:
@@ -254,14 +261,16 @@ def _provenance(run: Path) -> dict[str, Any]:
 
 def _card(parts: Parts, licence: str) -> str:
     """The model card, in Markdown."""
-    known, facts = parts.known, _provenance(parts.path)
+    known, facts = parts.trained[0], _provenance(parts.path)
     grid = [_axis(known[name], name) for name in ("latitude", "longitude") if known.get(name)]
     dates = [datetime.fromtimestamp(s, UTC) for s in known.get("dates", [])]
     span = f"{len(dates)} dates, {min(dates):%Y-%m-%d} to {max(dates):%Y-%m-%d}" if dates else ""
     inputs = [c.removesuffix(":mean") for c in parts.statistics["channels"] if c.endswith(":mean")]
     rows: Mapping[str, Any] = {
-        "corrects": f"{known['target']} ({known['units']}) at lead {known['step']:g} "
-        f"{known['step_units']}",
+        "corrects": "; ".join(
+            f"{one['target']} ({one['units']}) at lead {one['step']:g} {one['step_units']}"
+            for one in parts.trained
+        ),
         "model": str(parts.config["model"].get("class_path", "")),
         "grid": "; ".join(grid),
         "inputs": ", ".join(inputs),
@@ -285,10 +294,14 @@ def _axis(values: Sequence[float], name: str) -> str:
 
 
 def _scores(run: Path) -> str:
+    folders = parts_of(run)
     try:
-        return in_words(read_states(run))
+        words = [in_words(read_states(folder)) for folder in folders]
     except Ens10Error:
         return "not scored"
+    if len(words) == 1:
+        return words[0]
+    return "; ".join(f"{folder.name}: {said}" for folder, said in zip(folders, words, strict=True))
 
 
 def _json(content: Any) -> bytes:

@@ -15,10 +15,12 @@ import xarray as xr
 
 from ens10.channels import field_of
 from ens10.durable import replace_folder
-from ens10.errors import FileError, UnknownNameError
-from ens10.experiments.load import load_model
+from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.experiments.load import TrainedModel, load_models
 from ens10.experiments.locks import locked
 from ens10.experiments.products import Products
+from ens10.experiments.provenance import part_name
+from ens10.experiments.reading import parts_of
 from ens10.signals import stoppable
 from ens10.store import consolidate, open_store
 from ens10.store.manifest import record_files
@@ -44,24 +46,40 @@ def couple_run(
         method: "ecc" (Schefzik et al. 2013, doi:10.1214/13-STS443) or "schaake" (Clark et al. 2004,
             doi:10.1175/1525-7541(2004)005<0243:TSSAMF>2.0.CO;2).
         store: with the raw members and the truth; None for the one that it was trained on.
-        out: Zarr store to write; None for RUN/coupled_METHOD.zarr.
+        out: Zarr store to write; None for RUN/coupled_METHOD.zarr, or for one in RUN/parts/NAME/
+            for each of several targets and lead times.
         seed: of the choice of past dates, and of the order of equal ranks.
         trust: modules besides this package whose classes runs of others may use.
         force: replace a store that exists.
 
     Returns:
-        The path of the store, which `ens10 score` takes.
+        The path of the store, which `ens10 score` takes; of several, that of RUN/parts.
 
     Raises:
         FileError: the store exists, or the run or its data cannot be read.
         UnknownNameError: another method.
+        ArgumentError: `out` for a run of several targets or lead times.
     """
     if method not in get_args(Method):
         raise UnknownNameError("method", method, get_args(Method))
-    path = Path(run) / f"coupled_{method}.zarr" if out is None else Path(out)
-    if path.exists() and not force:
-        raise FileError(path, "exists already", "Choose another place, or give --force")
-    model = load_model(run, trust=trust, history=store)
+    folders = parts_of(run)
+    if len(folders) > 1 and out is not None:
+        reason = f"{run} has {len(folders)} targets and lead times, with a store for each"
+        raise ArgumentError("out", reason, "Leave it out: each store gets a place in the run")
+    paths = [f / f"coupled_{method}.zarr" for f in folders] if out is None else [Path(out)]
+    for path in paths:
+        if path.exists() and not force:
+            raise FileError(path, "exists already", "Choose another place, or give --force")
+    models = load_models(run, trust=trust, history=store)
+    named = {part_name(model.target, model.step, model.step_units): model for model in models}
+    for folder, path in zip(folders, paths, strict=True):
+        model = named[folder.name] if len(models) > 1 else models[0]
+        _couple(model, method, path, seed)
+    return paths[0] if len(paths) == 1 else folders[0].parent
+
+
+def _couple(model: TrainedModel, method: Method, path: Path, seed: int) -> None:
+    """Write the members of one model."""
     corrections = model.corrections(Path(model.history), Products(members=method, seed=seed))
     corrections.samples.require_truth()
     index = corrections.batches.index
@@ -81,4 +99,3 @@ def couple_run(
         consolidate(partial)
         record_files(partial, PREDICTED)
         replace_folder(partial, path)
-    return path

@@ -25,17 +25,19 @@ from ens10.experiments.products import Coupling, Fields, Products
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Fields as WholeFields
 from ens10.loader.batch_layouts import kind_of
-from ens10.loader.batches import Batches, open_samples
+from ens10.loader.batches import Batches, open_samples, with_lead
 from ens10.loader.datamodule import EnsembleDataModule, normaliser_of
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
 from ens10.metrics.distributions import Distribution
+from ens10.models.heads import by_target
 from ens10.models.statistical.coupling import dates_near
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.stations import station_dims
 from ens10.usage import Parser, configuration_errors
 
 _NEAR_DEGREES = 1e-3
+_OF_LEAD = ["step", "valid_time"]
 _SEASON_DAYS = 31.0  # from the nearest training date in the calendar
 _SCHAAKE_DAYS = 30.0
 _DAY = 86400
@@ -54,8 +56,10 @@ def load_model(
     device: str = "cpu",
     trust: Sequence[str] = (),
     history: Path | str | None = None,
-) -> "TrainedModel":
+) -> "TrainedModel | TrainedModels":
     """A trained model, as a function from forecasts to corrected forecasts.
+
+    Of several targets or lead times it corrects all in one call.
 
     Args:
         path: folder of a run that was trained, or a bundle of one.
@@ -70,15 +74,30 @@ def load_model(
         FileError: neither is there, a part of it is damaged, was changed or is of another model,
             or it names code that is not trusted.
     """
+    models = load_models(path, device=device, trust=trust, history=history)
+    return models[0] if len(models) == 1 else TrainedModels(models)
+
+
+def load_models(
+    path: Path | str,
+    *,
+    device: str = "cpu",
+    trust: Sequence[str] = (),
+    history: Path | str | None = None,
+) -> "list[TrainedModel]":
+    """The model of each target and lead time of a run or bundle; see `load_model`."""
     parts = read_parts(path, trust)
     module, data = _built(parts.path, parts.config)
     _fill(module, parts.path, parts.weights)
     precision = str((parts.config.get("trainer") or {}).get("precision", ""))
     past = parts.config["data"].get("store", "") if history is None else history
-    model = TrainedModel(
-        parts.name, module, data, parts.statistics, parts.known, precision, past, parts.checksum
-    )
-    return model.to(device)
+    return [
+        TrainedModel(
+            parts.name, module, data, parts.statistics, parts.trained, precision, past,
+            parts.checksum, part,
+        ).to(device)
+        for part in range(len(parts.trained))
+    ]  # fmt: skip
 
 
 class TrainedModel:
@@ -89,11 +108,13 @@ class TrainedModel:
         module: the trained module.
         data: how features are made: inputs, extras, protocol, members.
         state: of the data module in the checkpoint: normalisation statistics.
-        known: what the training data were, see `ens10.loader.datamodule.TrainingData`; runs of
-            earlier versions lack some of it, which is then not compared.
+        trained: what the training data of each target and lead time were, see
+            `ens10.loader.datamodule.TrainingData`; runs of earlier versions lack some of it, which
+            is then not compared.
         precision: of the trainer.
         history: store with the truth of past dates.
         checksum: SHA-256 of the file that it was loaded from.
+        part: which of the targets and lead times it corrects, by its place in `trained`.
 
     Attributes:
         target: channel that is corrected.
@@ -101,6 +122,8 @@ class TrainedModel:
         step_units: "h" or "months".
         units: of the target.
         members: size of the ensemble that the model takes; None if any does.
+        targets: all targets of the training.
+        place: place of `target` among them.
     """
 
     def __init__(
@@ -109,17 +132,22 @@ class TrainedModel:
         module: pl.LightningModule,
         data: EnsembleDataModule,
         state: dict[str, Any],
-        known: dict[str, Any],
+        trained: Sequence[dict[str, Any]],
         precision: str = "",
         history: Path | str = "",
         checksum: str = "",
+        part: int = 0,
     ) -> None:
+        known = trained[part]
         self.name, self.history, self.checksum = name, history, checksum
         self.target, self.step = str(known["target"]), step_number(known["step"])
         self.step_units, self.units = str(known["step_units"]), str(known["units"])
         self.members: int | None = data.ensemble or known.get("members")
         self._module, self._data, self._known = module.eval().requires_grad_(False), data, known
-        self._normaliser = normaliser_of(state)
+        self.targets = [str(one["target"]) for one in trained if one["step"] == known["step"]]
+        self.place = self.targets.index(self.target)
+        self._steps = list(dict.fromkeys(one["step"] for one in trained))
+        self._normaliser = normaliser_of(state).at(self._steps.index(known["step"]))
         self._precision = _PRECISIONS.get(precision)
         self._device = torch.device("cpu")
 
@@ -179,8 +207,8 @@ class TrainedModel:
             self._device.type, self._precision, enabled=self._precision is not None
         )
         with _ONE_AT_A_TIME, torch.inference_mode(), autocast:
-            forecast: Distribution = self._module(batch)
-        return forecast
+            forecast: Distribution | tuple[Distribution, ...] = self._module(batch)
+        return forecast[self.place] if isinstance(forecast, tuple) else forecast
 
     def batches(self, samples: Samples, *, members: bool) -> Batches:
         """The features of forecasts, as the training had them.
@@ -197,7 +225,7 @@ class TrainedModel:
             "test",
             kind=WholeFields(features=kind_of(data.kind).features),
             protocol=data.protocol,
-            extras=data.extras,
+            extras=with_lead(data.extras) if len(self._steps) > 1 else data.extras,
             members=data.members or members,
             normaliser=self._normaliser,
         )
@@ -249,13 +277,14 @@ class TrainedModel:
             remedy = f"Assign the coordinate: forecast.assign_coords(step={self.step})"
             raise ArgumentError("step", "the forecast has no lead time", remedy)
         try:
-            samples = open_samples(forecast, f"{self.target}@{self.step}", None, self.members)
+            names = [f"{target}@{self.step}" for target in self.targets]
+            samples = open_samples(forecast, names, None, self.members)
         except ArgumentError as error:
             if error.argument != "ensemble":
                 raise
             reason = f"{self.name} takes {self.members} members, and the forecast has fewer"
             raise ArgumentError("members", reason, "Add the members that are missing") from error
-        units = str(samples.attributes.get("units", ""))
+        units = str(samples.targets[self.place].attributes.get("units", ""))
         if units != self.units:
             reason = f"{self.target} of the forecast is in {units!r}, that of the training was in"
             raise ArgumentError("units", f"{reason} {self.units!r}", "Convert the forecast")
@@ -324,6 +353,42 @@ class TrainedModel:
                 BeyondTrainingWarning,
                 stacklevel=5,
             )
+
+
+class TrainedModels:
+    """A trained model of several targets or lead times: forecasts in, corrected forecasts out.
+
+    Args:
+        models: of each target and lead time.
+    """
+
+    def __init__(self, models: Sequence[TrainedModel]) -> None:
+        self.models = list(models)
+
+    def __call__(self, forecast: xr.Dataset | Path | str, **options: Any) -> xr.Dataset:
+        """Correct forecasts; options as for `TrainedModel`.
+
+        Returns:
+            Dataset over (time, [step,] ..., latitude, longitude); the names of parameters begin
+            with their target (`t2m_mu`), and each has the attribute `forecast_kind`.
+        """
+        fields: dict[str, list[xr.DataArray]] = {}
+        for model in self.models:
+            one = model(forecast, **options)
+            for name, field in one.data_vars.items():
+                of_all = fields.setdefault(variable_name(model.target, str(name)), [])
+                of_all.append(field.assign_attrs(one.attrs))
+        several = len({model.step for model in self.models}) > 1
+        if not several:
+            return xr.Dataset({name: parts[0] for name, parts in fields.items()})
+        joined = {name: xr.concat(parts, "step", coords=_OF_LEAD) for name, parts in fields.items()}
+        return xr.Dataset(joined).transpose("time", "step", ...)
+
+
+def variable_name(target: str, name: str) -> str:
+    """Return the name of a variable of one target among those of several."""
+    known = name == target or name.startswith(f"{target}_")
+    return name if known else f"{target}_{name}"
 
 
 class Corrections:
@@ -442,7 +507,8 @@ class Corrections:
         return self.model.on_device(self.batches.batch(np.array([i])))
 
     def _fields(self, forecast: Distribution, template: Tensor | None, dates: Tensor) -> Fields:
-        units, known = self.model.units, self.samples.attributes
+        units = self.model.units
+        known = self.samples.targets[self.model.place].attributes
         held: Fields = {
             name: (
                 forecast.dims,
@@ -462,6 +528,7 @@ class Corrections:
     def _template(self, batch: Batch, past: bool) -> Tensor:
         """The fields whose order the members take, (1, M, H, W)."""
         count, by = self.samples.members, self._products.members
+        batch = by_target(batch)[self.model.place]
         if by == "schaake" and past:
             return self.model.past_truth(int(batch["dates"][0]), count, self._products.seed)
         if by == "ecc":

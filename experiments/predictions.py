@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytorch_lightning as pl
 import xarray as xr
 import zarr
 from pytorch_lightning.callbacks import BasePredictionWriter
 
 from ens10.durable import replace_folder
-from ens10.loader.batches import Batches
+from ens10.experiments.provenance import PARTS, part_name
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.order import Share
-from ens10.loader.samples import Field
+from ens10.loader.samples import Field, Samples
+from ens10.metrics.distributions import Distribution
 from ens10.metrics.distributions.base import FIELD
 from ens10.models.postprocessor import Prediction
 from ens10.stations import STATION, station_dims
@@ -29,22 +31,19 @@ GRID = FIELD[1:]
 class PredictionWriter(BasePredictionWriter):
     """Writes each batch's forecast as it comes, so that memory does not grow with the dates.
 
-    Where samples are split between processes, each writes its own rows and columns.
+    Where samples are split between processes, each writes its own rows and columns. Each of several
+    targets and lead times has a store of its own.
 
     Args:
-        path: the Zarr store to write; replaced if it exists.
+        path: the Zarr store to write; replaced if it exists. Several targets or lead times are
+            written to `parts/NAME/` in its folder, under its name; see `part_name`.
         data: what is predicted: coordinates, units and truth come from there.
     """
 
     def __init__(self, path: Path, data: EnsembleDataModule) -> None:
         super().__init__(write_interval="batch")
         self._path, self._data = path, data
-        self._arrays: dict[str, Any] = {}
-        self._place: dict[int, int] = {}
-
-    @property
-    def _batches(self) -> Batches:
-        return self._data.batches(self._data.predict_split)
+        self._stores: dict[tuple[float, int], _Store] = {}
 
     def write_on_batch_end(
         self,
@@ -57,61 +56,83 @@ class PredictionWriter(BasePredictionWriter):
         dataloader_idx: int,  # noqa: ARG002
     ) -> None:
         """Writes one batch: forecast and truth."""
-        batches = self._batches
-        if not self._arrays:
-            self._open(trainer, prediction, batches)
-        variables = prediction.forecast.variables()
+        if not self._stores:
+            self._open(trainer, prediction)
+        steps = prediction.steps
         for n, second in enumerate(prediction.dates.tolist()):
-            place = self._place[second]
-            for name, value in variables.items():
-                values = value[n].detach().cpu().float().numpy()
-                self._write(name, prediction.forecast.dims, place, values)
-            if batches.samples.has_truth:
-                truth = _truth(batches, place, self._data.share)
-                self._write("truth", FIELD, place, truth)
+            step = self._data.parts[0].step if steps is None else float(steps[n])
+            for target, forecast in enumerate(prediction.forecasts):
+                self._stores[step, target].write(second, forecast, n)
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
-        """Gives the store its manifest and then its name, now that it is complete."""
+        """Gives each store its manifest and then its name, now that it is complete."""
         trainer.strategy.barrier("predictions are written")
-        if not trainer.is_global_zero:
-            return
-        record_files(self._partial, PREDICTED)
-        replace_folder(self._partial, self._path)
-
-    def _write(self, name: str, dims: Sequence[str], place: int, values: Field) -> None:
-        """This process's part of one date."""
-        share = self._data.share
-        own = dict(zip(GRID, (share.rows, share.columns), strict=True))
-        if share.first or set(GRID) <= set(dims):
-            index = {dim: own.get(dim, slice(None)) for dim in dims[1:]}
-            if self._batches.samples.stations and GRID[0] in index:
-                values = values.squeeze(dims.index(GRID[0]) - 1)
-                del index[GRID[0]]
-            self._arrays[name][(place, *index.values())] = values
-
-    @property
-    def _partial(self) -> Path:
-        return self._path.with_name(self._path.name + ".partial")
-
-    def _open(self, trainer: pl.Trainer, prediction: Prediction, batches: Batches) -> None:
-        """The store, which the first process makes; each then writes dates of its own."""
-        seconds = batches.dates.astype("datetime64[s]").astype(np.int64).tolist()
-        self._place = {second: n for n, second in enumerate(seconds)}
         if trainer.is_global_zero:
-            self._create(prediction, batches)
+            for store in self._stores.values():
+                store.finish()
+
+    def _open(self, trainer: pl.Trainer, prediction: Prediction) -> None:
+        """The stores, which the first process makes; each then writes dates of its own."""
+        batches = self._data.batches(self._data.predict_split)
+        parts = [(*lead, n) for lead in batches.by_lead() for n in range(len(lead[0].targets))]
+        for lead, index, n in parts:
+            samples = lead.targets[n]
+            path = self._path
+            if len(parts) > 1:
+                name = part_name(samples.target, samples.step, samples.step_units)
+                path = path.parent / PARTS / name / path.name
+            self._stores[samples.step, n] = _Store(path, samples, index, self._data.share)
+        if trainer.is_global_zero:
+            for (_, n), store in self._stores.items():
+                store.create(prediction.forecasts[n])
         trainer.strategy.barrier("predictions can be written")
         if not trainer.is_global_zero:
-            root = zarr.open_group(self._partial, mode="r+", use_consolidated=False)
-            self._arrays = {str(name): array for name, array in root.arrays()}
+            for store in self._stores.values():
+                store.open()
 
-    def _create(self, prediction: Prediction, batches: Batches) -> None:
+
+class _Store:
+    """The predictions of one target at one lead time.
+
+    Args:
+        path: of the Zarr store.
+        samples: coordinates, units and truth.
+        index: positions of the dates in `samples`.
+        share: the rows and columns of this process.
+    """
+
+    def __init__(
+        self, path: Path, samples: Samples, index: npt.NDArray[np.int64], share: Share
+    ) -> None:
+        self._path, self._samples, self._index, self._share = path, samples, index, share
+        self._partial = path.with_name(path.name + ".partial")
+        self._arrays: dict[str, Any] = {}
+        seconds = samples.valid_time[index].astype("datetime64[s]").astype(np.int64).tolist()
+        self._place = {second: n for n, second in enumerate(seconds)}
+
+    def write(self, second: int, forecast: Distribution, n: int) -> None:
+        """Write forecast and truth of one valid date, element `n` of a batch."""
+        place = self._place[second]
+        for name, value in forecast.variables().items():
+            self._write(name, forecast.dims, place, value[n].detach().cpu().float().numpy())
+        if self._samples.has_truth:
+            self._write("truth", FIELD, place, self._truth(place))
+
+    def open(self) -> None:
+        """Open the arrays that another process created."""
+        root = zarr.open_group(self._partial, mode="r+", use_consolidated=False)
+        self._arrays = {str(name): array for name, array in root.arrays()}
+
+    def create(self, forecast: Distribution) -> None:
+        """Create the arrays of forecasts such as this one."""
         shutil.rmtree(self._partial, ignore_errors=True)
+        self._partial.parent.mkdir(parents=True, exist_ok=True)
         root = zarr.open_group(self._partial, mode="w")
-        forecast, samples = prediction.forecast, batches.samples
+        samples = self._samples
         root.attrs.update({**forecast.attributes(), RECORDED: PREDICTIONS_FORMAT})
         own = {name: np.asarray(values) for name, values in forecast.core_coordinates().items()}
-        coordinates = _coordinates(batches).assign_coords(own)
-        split = dict(zip(GRID, self._data.share.chunks, strict=True))
+        coordinates = _coordinates(samples, self._index).assign_coords(own)
+        split = dict(zip(GRID, self._share.chunks, strict=True))
         split[STATION] = split[GRID[1]]
         known = dict(samples.attributes)
         tables: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
@@ -134,20 +155,35 @@ class PredictionWriter(BasePredictionWriter):
             )
         write_coordinates(root, coordinates, [str(name) for name in coordinates.coords])
 
+    def finish(self) -> None:
+        """Give the complete store its manifest and its name."""
+        record_files(self._partial, PREDICTED)
+        replace_folder(self._partial, self._path)
 
-def _truth(batches: Batches, place: int, share: Share) -> Field:
-    """The truth of one date at the rows and columns of a share."""
-    held = np.empty((share.rows.stop - share.rows.start, share.grid[1]), np.float32)
-    batches.samples.read_truth(int(batches.index[place]), held, share.rows)
-    return held[:, share.columns]
+    def _write(self, name: str, dims: Sequence[str], place: int, values: Field) -> None:
+        """This process's part of one date."""
+        share = self._share
+        own = dict(zip(GRID, (share.rows, share.columns), strict=True))
+        if share.first or set(GRID) <= set(dims):
+            index = {dim: own.get(dim, slice(None)) for dim in dims[1:]}
+            if self._samples.stations and GRID[0] in index:
+                values = values.squeeze(dims.index(GRID[0]) - 1)
+                del index[GRID[0]]
+            self._arrays[name][(place, *index.values())] = values
+
+    def _truth(self, place: int) -> Field:
+        """The truth of one date at the rows and columns of the share."""
+        share = self._share
+        held = np.empty((share.rows.stop - share.rows.start, share.grid[1]), np.float32)
+        self._samples.read_truth(int(self._index[place]), held, share.rows)
+        return held[:, share.columns]
 
 
-def _coordinates(batches: Batches) -> xr.Dataset:
-    samples = batches.samples
+def _coordinates(samples: Samples, index: npt.NDArray[np.int64]) -> xr.Dataset:
     return xr.Dataset(
         coords={
-            "time": samples.time[batches.index],
-            "valid_time": ("time", batches.dates),
+            "time": samples.time[index],
+            "valid_time": ("time", samples.valid_time[index]),
             "step": ((), samples.step, {"units": samples.step_units}),
             **samples.horizontal,
         }

@@ -16,6 +16,7 @@ from ens10.protocol import Protocol, protocol_of
 from ens10.untrusted import read_mapping
 
 FILE = "provenance.json"
+PARTS = "parts"  # folder of a run, with a folder for each of several targets and lead times
 _FORMS: tuple[tuple[tuple[type, ...], str, tuple[str, ...]], ...] = (
     (
         (str,),
@@ -84,17 +85,22 @@ def peak_memory_mb() -> int:
 
 def write(run: Path, content: dict[str, Any]) -> None:
     """Writes, or completes, a run's provenance."""
-    merged = {**(read(run) if (run / FILE).exists() else {}), **content}
+    merged = {**(_content(run) if (run / FILE).exists() else {}), **content}
     run.mkdir(parents=True, exist_ok=True)
     write_whole(run / FILE, json.dumps(merged, indent=1, sort_keys=True) + "\n")
 
 
 def read(run: Path) -> dict[str, Any]:
-    """A run's provenance.
+    """A run's provenance; that of one of its targets and lead times holds the run's as well.
 
     Raises:
         FileError: the folder holds no run, or its provenance cannot be read.
     """
+    top = run_of(run)
+    return _content(run) if top == run else _content(top) | _content(run)
+
+
+def _content(run: Path) -> dict[str, Any]:
     path = run / FILE
     if not path.is_file():
         raise FileError(run, f"no run (it has no {FILE})", "Give a folder that `ens10 fit` wrote")
@@ -104,6 +110,17 @@ def read(run: Path) -> dict[str, Any]:
             if content.get(name) is not None and not isinstance(content[name], kinds):
                 raise FileError(path, f"{name} is not {words}", _REMEDY)
     return content
+
+
+def part_name(target: str, step: float, units: str) -> str:
+    """Return the folder of a target at a lead time among several, such as "t2m-24h"."""
+    return f"{target}-{step:g}{units}"
+
+
+def run_of(folder: Path) -> Path:
+    """The run that a folder of one target and lead time belongs to, or the folder itself."""
+    top = folder.parent.parent
+    return top if folder.parent.name == PARTS and (top / FILE).is_file() else folder
 
 
 def rules_of(known: Mapping[str, Any]) -> Protocol:

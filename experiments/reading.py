@@ -25,6 +25,20 @@ _METADATA = "zarr.json"
 _REMEDY = "Predict again with `ens10 predict --run RUN`"
 
 
+def parts_of(run: Path | str) -> list[Path]:
+    """The folders of the targets and lead times of a run; the run alone if it has one of each.
+
+    Each holds what a run of that target and lead time does: provenance, predictions and scores.
+    """
+    found = Path(run).glob(f"{provenance.PARTS}/*/{provenance.FILE}")
+    return sorted(file.parent for file in found) or [Path(run)]
+
+
+def same_part(run: Path | str, part: Path) -> Path:
+    """The part of another run with the target and lead time of a part, or that run itself."""
+    return next((other for other in parts_of(run) if other.name == part.name), Path(run))
+
+
 def open_predictions(path: Path | str) -> tuple[xr.Dataset, xr.DataArray]:
     """Forecast and truth of a run folder or of a predictions store.
 
@@ -138,6 +152,9 @@ def _opened(path: Path, dask: bool) -> xr.Dataset:
         with readable(path, "cannot be read as netCDF"):
             file = xr.open_dataset(path, engine="netcdf4", chunks={} if dask else None)
             return file.assign_coords({name: file[name].load() for name in file.coords})
+    if not (path / _METADATA).exists() and parts_of(path) != [path]:
+        names = ", ".join(part.name for part in parts_of(path))
+        raise FileError(path, f"holds several targets or lead times: {names}", "Name one of them")
     if not (path / _METADATA).exists():
         raise FileError(
             path.parent if path.name == PREDICTIONS else path,

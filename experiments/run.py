@@ -7,8 +7,10 @@ RUN/checkpoints/            best.ckpt, last.ckpt and previous.ckpt, with normali
 RUN/run.lock                while a process trains
 RUN/predictions.zarr        after `ens10 predict`
 RUN/scores.nc, scores.csv   after `ens10 score`
+RUN/parts/t2m-24h/          of several targets or lead times: predictions and scores of each
 """
 
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -41,13 +43,14 @@ from ens10.experiments.locks import locked
 from ens10.experiments.options import StageParser, check_protocol, with_strategy
 from ens10.experiments.predictions import PredictionWriter
 from ens10.experiments.quiet import few_words
-from ens10.experiments.reading import PREDICTIONS
+from ens10.experiments.reading import PREDICTIONS, parts_of
 from ens10.experiments.runlog import FILE as LOG_FILE
 from ens10.experiments.runlog import FOLDER as LOG_FOLDER
 from ens10.experiments.runlog import RunLog
 from ens10.experiments.saving import MINUTES, RunCheckpoints, SignalHandlers, WholeCheckpointIO
 from ens10.experiments.trust import checked_config, split_trust, write_config
 from ens10.loader.datamodule import EnsembleDataModule
+from ens10.loader.samples import Samples
 from ens10.protocol import content_of, reference_of
 from ens10.signals import Interrupted, Stop, Terminated, ending, stoppable
 from ens10.usage import command_parser, ens10_cause
@@ -153,6 +156,7 @@ def _remove_unbegun(run: Path) -> None:
         return
     for path in (run / CONFIG, run / provenance.FILE, run / LOG_FOLDER / LOG_FILE):
         path.unlink(missing_ok=True)
+    shutil.rmtree(run / provenance.PARTS, ignore_errors=True)
     for folder in (run / LOG_FOLDER, run / CHECKPOINTS):
         with suppress(OSError):
             folder.rmdir()
@@ -175,7 +179,8 @@ def _old_run(run: Path, stage: Stage) -> Iterator[None]:
             yield
     elif stage == "predict":
         with locked(run / PREDICT_LOCK, "ens10 predict"):
-            clear_leftovers(run, PREDICTIONS)
+            for folder in parts_of(run):
+                clear_leftovers(folder, PREDICTIONS)
             yield
     else:
         yield
@@ -335,15 +340,13 @@ class RunCLI(LightningCLI):
     def _note(self) -> None:
         batches = self.datamodule.batches("train")
         splits, samples = batches.splits, batches.samples
+        parts = self.datamodule.parts
         name = self.run_folder.resolve().name
         facts = {
             "name": name,
             "kind": "reference" if name == "raw" else "model",
             "seed": int(self._options.seed_everything),
-            "target": samples.target,
-            "target_units": samples.attributes.get("units", ""),
-            "step": samples.step,
-            "step_units": samples.step_units,
+            **(_described(samples) if len(parts) == 1 else {}),
             "protocol": batches.protocol.name,
             "rules": content_of(batches.protocol),
             "weights": batches.protocol.weighting,
@@ -360,6 +363,18 @@ class RunCLI(LightningCLI):
             },
         }
         provenance.write(self.run_folder, facts)
+        for samples in parts if len(parts) > 1 else []:
+            part = provenance.part_name(samples.target, samples.step, samples.step_units)
+            provenance.write(self.run_folder / provenance.PARTS / part, _described(samples))
+
+
+def _described(samples: Samples) -> dict[str, Any]:
+    return {
+        "target": samples.target,
+        "target_units": samples.attributes.get("units", ""),
+        "step": samples.step,
+        "step_units": samples.step_units,
+    }
 
 
 def _is_first() -> bool:

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -76,6 +76,19 @@ class ResidualNormalHead(Head):
         """Return a normal with mu and sigma (N, H, W) from outputs (N, 2, H, W)."""
         raw = RawEnsemble.of(batch, self.floor)
         return Normal(*raw.moved(outputs, self.max_log_scale), positive=True)
+
+
+_OF_TARGETS = ("raw_mean", "raw_std", "target", "weights", "members")
+
+
+def by_target(batch: Batch) -> list[Batch]:
+    """Return the batch of each target, with fields (N, H, W); see `Batch`."""
+    if batch["raw_mean"].ndim < 4:
+        return [batch]
+    fields = {name: batch[name].unbind(1) for name in _OF_TARGETS if name in batch}  # type: ignore[literal-required]
+    count = batch["raw_mean"].shape[1]
+    parts = [{name: values[n] for name, values in fields.items()} for n in range(count)]
+    return [cast("Batch", {**batch, **part}) for part in parts]
 
 
 class RawEnsemble(NamedTuple):

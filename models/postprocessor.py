@@ -22,7 +22,7 @@ from ens10.models.layers.smoe.tracking import record_routing_loss, recorded_rout
 from ens10.models.losses import CRPSLoss, Loss
 from ens10.models.matching import forecast_of, require_match
 from ens10.models.networks.base import Network
-from ens10.models.statistical.base import StatisticalMethod
+from ens10.models.statistical.base import StatisticalMethod, require_one_target
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.warmstart import solve_methods, unsolved
 
@@ -63,12 +63,19 @@ class Prediction:
     """Forecast and valid dates of one batch, as `predict_step` returns them.
 
     Args:
-        forecast: the predictive distributions, N dates.
+        forecast: the predictive distributions, N dates; one for each target.
         dates: (N,) int64 valid dates in seconds since 1970-01-01 00 UTC.
+        steps: (N,) lead times, if there are several.
     """
 
-    forecast: Distribution
+    forecast: Distribution | tuple[Distribution, ...]
     dates: Tensor
+    steps: Tensor | None = None
+
+    @property
+    def forecasts(self) -> tuple[Distribution, ...]:
+        """The forecast of each target."""
+        return self.forecast if isinstance(self.forecast, tuple) else (self.forecast,)
 
 
 class _ForecastModule(pl.LightningModule):
@@ -163,7 +170,7 @@ class _ForecastModule(pl.LightningModule):
 
     def predict_step(self, batch: Batch) -> Prediction:
         """Return the forecast with its valid dates."""
-        return Prediction(self(batch), batch["dates"])
+        return Prediction(self(batch), batch["dates"], batch.get("steps"))
 
 
 def adam(parameters: Any) -> torch.optim.Optimizer:
@@ -348,6 +355,7 @@ class StatisticalPostProcessor(_ForecastModule):
 
     def training_step(self, batch: Batch) -> None:
         """Collect the batch; solve after the last one."""
+        require_one_target(batch)
         self.method.collect(batch)
         if self.trainer.is_last_batch:
             self.method.solve()

@@ -9,7 +9,7 @@ from ens10.errors import ArgumentError, Ens10Error
 from ens10.loader.batch import Batch
 from ens10.loader.tensors import TorchBatches, as_tensors
 from ens10.models.domain import Whole, use
-from ens10.models.statistical.base import StatisticalMethod
+from ens10.models.statistical.base import StatisticalMethod, require_one_target
 
 _DATES = 8  # read at a time
 
@@ -84,6 +84,7 @@ def _all_dates(loader: object, world: int) -> Iterator[Batch]:
                 "a statistical method needs whole fields, not patches or points",
                 "Set data.kind to fields or members",
             )
+        require_one_target(batch)
         yield batch
 
 

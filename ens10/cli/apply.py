@@ -11,7 +11,7 @@ from ens10.extras import telling_extras
 from ens10.usage import Command, Parser
 
 if TYPE_CHECKING:
-    from ens10.experiments.load import TrainedModel
+    from ens10.experiments.load import TrainedModel, TrainedModels
 
 
 def load_model(
@@ -20,7 +20,7 @@ def load_model(
     device: str = "cpu",
     trust: Sequence[str] = (),
     history: Path | str | None = None,
-) -> "TrainedModel":
+) -> "TrainedModel | TrainedModels":
     """Load a trained model as a function from forecasts to corrected forecasts.
 
     See `ens10.experiments.load.load_model`.

@@ -17,6 +17,7 @@ def _synth_options(parser: Parser) -> None:
     parser.add_argument("--levels", nargs="+", type=int, default=[500, 850], help="hPa")
     parser.add_argument("--steps", nargs="+", type=int, default=[0, 24, 48], help="hours")
     parser.add_argument("--members", type=int, default=10)
+    parser.add_argument("--truth-steps", nargs="+", type=int, default=[48], help="hours")
     parser.add_argument("--seed", type=int, default=0)
 
 

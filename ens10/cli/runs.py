@@ -62,9 +62,12 @@ def _extremes_options(parser: Parser) -> None:
 
 
 def _score(paths: Sequence[Path], by: Sequence[str], **options: Any) -> int:
+    from ens10.experiments.reading import parts_of, same_part
     from ens10.experiments.score import score_forecast
     from ens10.metrics.verification import LeftOutWarning
 
+    paths = [part for path in paths for part in parts_of(path)]
+    reference = options.pop("reference")
     if options["out"] and len(paths) > 1:
         raise ArgumentError("--out", "several forecasts would write the same files", "Give one")
     points, progress = options.pop("cross_check"), sys.stderr.isatty()
@@ -72,6 +75,7 @@ def _score(paths: Sequence[Path], by: Sequence[str], **options: Any) -> int:
     for path in paths:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", LeftOutWarning)
+            options["reference"] = reference and same_part(reference, path)
             scored = score_forecast(path, by=by, points=points, progress=progress, **options)
         for warning in caught:
             print(f"ens10: {warning.message}", file=sys.stderr)

@@ -17,6 +17,7 @@ class Batch(TypedDict, total=False):
         target: (N, H, W) truth at the valid date; 0 where `weights` is 0.
         weights: (N, H, W) area weight, 0 where target or raw ensemble is missing.
         dates: (N,) int64 valid date in seconds since 1970-01-01 00 UTC.
+        steps: (N,) float32 lead time; only if there are several.
         members: (N, M, H, W) the raw ensemble itself; only if asked for.
         rows: (N,) int64 first row of each patch; only of patches.
         columns: (N,) int64 its first column.
@@ -28,6 +29,10 @@ class Batch(TypedDict, total=False):
     its own rows and columns for H and W; patches have their own size for H and W, and N counts
     patches. Points have P in place of N, H and W: features are (P, C) or (P, M, C), the other
     fields (P,) or (P, M), dates (P,).
+
+    Of T targets, raw_mean, raw_std, target and weights are (N, T, H, W), and members
+    (N, T, M, H, W); points (P, T) and (P, T, M). Of several lead times each element has the
+    features, raw ensemble and truth of its own.
     """
 
     features: Required[Any]
@@ -36,6 +41,7 @@ class Batch(TypedDict, total=False):
     target: Required[Any]
     weights: Required[Any]
     dates: Required[Any]
+    steps: Any
     members: Any
     rows: Any
     columns: Any

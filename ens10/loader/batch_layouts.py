@@ -22,6 +22,7 @@ from ens10.loader.content import Arrays, Content, Features, Shapes, turn
 from ens10.loader.samples import Samples
 
 KindName = Literal["fields", "members", "slabs", "patches", "points"]
+_LABELS = ("dates", "steps")  # arrays without a grid
 Specification = dict[str, tuple[tuple[int, ...], npt.DTypeLike]]
 
 
@@ -90,17 +91,19 @@ class Fields(Kind):
 
     def arrays(self, content: Content, dates: int) -> Specification:
         """Return shape and type of each array of a buffer for `dates` dates."""
-        return specification(content.shapes(length(self.rows(content.samples))), dates)
+        samples = content.samples
+        return specification(content.shapes(length(self.rows(samples))), dates, samples)
 
     def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
         """Read each date into its place."""
         rows, count = self.rows(content.samples), 0
         for n, date in enumerate(job.dates.tolist()):
-            one = {key: values[n] for key, values in arrays.items() if key != "dates"}
+            one = {key: values[n] for key, values in arrays.items() if key not in _LABELS}
             count += self.read(date, content, one, rows)
             if job.repeated[n]:
                 one["weights"][...] = 0
-        arrays["dates"][: len(job.dates)] = seconds(content.samples, job.dates)
+        for key, values in labels(content.samples, job.dates).items():
+            arrays[key][: len(job.dates)] = values
         return count
 
     def read(self, date: int, content: Content, out: Arrays, rows: slice) -> int:
@@ -152,15 +155,21 @@ class Scratch:
         return held
 
 
-def specification(shapes: Shapes, count: int) -> Specification:
-    """Specify float32 arrays of `count` elements of these shapes, and their dates."""
+def specification(shapes: Shapes, count: int, samples: Samples) -> Specification:
+    """Specify float32 arrays of `count` elements of these shapes, and their labels."""
     wanted: Specification = {key: ((count, *shape), "f4") for key, shape in shapes.items()}
-    return wanted | {"dates": ((count,), "i8")}
+    none = labels(samples, np.empty(0, np.int64))
+    return wanted | {key: ((count,), values.dtype) for key, values in none.items()}
 
 
-def seconds(samples: Samples, dates: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return valid dates in seconds since 1970."""
-    return samples.valid_time[dates].astype("datetime64[s]").astype(np.int64)
+def labels(samples: Samples, dates: npt.NDArray[np.int64]) -> Arrays:
+    """Return valid dates in seconds since 1970 and, of several lead times, the lead of each."""
+    valid = samples.valid_time[dates].astype("datetime64[s]").astype(np.int64)
+    leads = samples.leads
+    if len(leads) == 1:
+        return {"dates": valid}
+    steps = [leads[samples.locate(date)[0]].step for date in dates.tolist()]
+    return {"dates": valid, "steps": np.array(steps, np.float32)}
 
 
 def length(rows: slice) -> int:
@@ -210,7 +219,7 @@ class Patches(Kind):
         shapes = {key: (*s[:-1], width) for key, s in content.shapes(height).items()}
         count = dates * self.number
         corners: Specification = dict.fromkeys(("rows", "columns"), ((count,), "i8"))
-        return specification(shapes, count) | corners
+        return specification(shapes, count, content.samples) | corners
 
     def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
         """Cut the patches of each date."""
@@ -225,7 +234,8 @@ class Patches(Kind):
                     arrays["weights"][place] = 0
                 arrays["rows"][place], arrays["columns"][place] = row, column
                 place += 1
-        arrays["dates"][:place] = np.repeat(seconds(content.samples, job.dates), self.number)
+        for key, values in labels(content.samples, job.dates).items():
+            arrays[key][:place] = np.repeat(values, self.number)
         return count
 
     def corners(self, samples: Samples, date: int, seed: tuple[int, int]) -> list[tuple[int, int]]:
@@ -275,7 +285,8 @@ class Points(Kind):
         points = dates * _grid_points(content.samples)
         held: Specification = {key: ((points, *s[:-2]), "f4") for key, s in shapes.items()}
         located: Specification = dict.fromkeys(("latitude", "longitude"), ((points,), "f4"))
-        return held | located | {"dates": ((points,), "i8")}
+        labelled = specification({}, points, content.samples)
+        return held | located | labelled
 
     def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
         """Read the dates, and write each point to its shuffled position."""
@@ -283,7 +294,7 @@ class Points(Kind):
         grid, count = _grid_points(samples), 0
         places = self.places(job, grid)
         held = self._scratch.arrays(content.shapes(length(rows)))
-        when = seconds(samples, job.dates)
+        labelled = labels(samples, job.dates)
         for n, date in enumerate(job.dates.tolist()):
             count += content.read(date, held, rows)
             if job.repeated[n]:
@@ -293,7 +304,8 @@ class Points(Kind):
                 flat = values.reshape(-1, grid)
                 turn(flat, first, places, arrays[key].reshape(-1, len(flat)))
             mine = places[first : first + grid]
-            arrays["dates"][mine] = when[n]
+            for key, label in labelled.items():
+                arrays[key][mine] = label[n]
             for key, degrees in zip(("latitude", "longitude"), samples.degrees, strict=True):
                 arrays[key][mine] = degrees.reshape(-1)
         return count

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from ens10.channels import step_number
 from ens10.climate import Normaliser
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grid import area_weights
@@ -32,35 +33,78 @@ from ens10.loader.content import (
     Content,
     DateContent,
     Extra,
+    Input,
+    LeadsContent,
     feature_statistics,
+    inputs_at,
     masked_inputs,
     parse_inputs,
 )
 from ens10.loader.order import Epoch, Even, Part, Position, Ranks
-from ens10.loader.samples import Samples
+from ens10.loader.samples import Samples, SeveralSamples
 from ens10.protocol import Protocol, Split, protocol_of
 from ens10.splits import Splits, split_dates
 
 
 def open_samples(
     data: Path | str | xr.Dataset | Samples,
-    target: str,
+    target: str | Sequence[str],
     truth: xr.Dataset | xr.DataArray | None = None,
     ensemble: int | None = None,
+    step: float | Sequence[float] | None = None,
 ) -> Samples:
     """Open samples from a store's path, or from any lazy dataset with its truth.
 
     Args:
         data: path of a store, a lazy dataset, or samples, which are given back as they are.
-        target: channel, with `@step` if the truth has several steps.
+        target: channel or channels, with `@step` if the truth has several steps.
         truth: of a lazy dataset; None if there is none.
         ensemble: members that make the ensemble; None for all.
+        step: lead time or times, in place of `@step`.
 
     Raises:
-        ArgumentError: data that are neither a path nor a dataset.
+        ArgumentError: data that are neither a path nor a dataset; a target or lead time that the
+            data lack, or that is given twice.
     """
     if isinstance(data, Samples):
         return data
+    parts = [
+        [_open_samples(data, one, truth, ensemble) for one in names]
+        for names in _by_lead(target, step)
+    ]
+    first = parts[0][0]
+    several = [one for part in parts for one in part]
+    if len({(one.target, one.step) for one in several}) < len(several):
+        given = ", ".join(f"{one.target}@{one.step:g}" for one in several)
+        raise ArgumentError("target", f"{given}: one occurs twice", "Name each once")
+    if any(one.step != part[0].step for part in parts for one in part):
+        given = ", ".join(f"{one.target}@{one.step:g}" for one in several)
+        reason = f"the targets of one training have the same lead times, not {given}"
+        raise ArgumentError("target", reason, "Name the lead times with `step`")
+    return SeveralSamples(parts) if len(several) > 1 else first
+
+
+def _by_lead(target: str | Sequence[str], step: float | Sequence[float] | None) -> list[list[str]]:
+    """Return the targets with `@step` of each lead time."""
+    targets = [target] if isinstance(target, str) else list(target)
+    if step is None and targets:
+        return [targets]
+    steps = step if isinstance(step, Sequence) else [step or 0]
+    if not targets or not steps:
+        argument = "step" if targets else "target"
+        raise ArgumentError(argument, "none is given", "Name one or more")
+    if named := [one for one in targets if "@" in one]:
+        reason = f"{named[0]!r} has a lead time, and so has `step`"
+        raise ArgumentError("target", reason, "Give one of the two")
+    return [[f"{one}@{step_number(s)}" for one in targets] for s in steps]
+
+
+def _open_samples(
+    data: Path | str | xr.Dataset,
+    target: str,
+    truth: xr.Dataset | xr.DataArray | None,
+    ensemble: int | None,
+) -> Samples:
     if isinstance(data, xr.Dataset):
         from ens10.loader.dataset_samples import DatasetSamples  # needs dask
 
@@ -83,7 +127,8 @@ class Batches:
     Args:
         data: path of a store, any lazy dataset in this package's layout, streamed as it is, or
             samples of them that are open already (`target`, `truth` and `ensemble` are theirs).
-        target: channel to correct, such as "t2m" or "z500", with `@step` if truth has several.
+        target: channel to correct, such as "t2m" or "z500", with `@step` if truth has several;
+            or several channels.
         inputs: channels that are features; see `ens10.loader.content`.
         split: "train", "val" or "test". Dates without any truth are left out of "train".
         kind: what a batch is made of: "fields", "members", "slabs", "patches", "points", or one
@@ -106,6 +151,8 @@ class Batches:
         allocate: function that allocates buffers, e.g. in pinned memory.
         normalise: True if features are normalised. If not, they keep their units, and gaps are NaN:
             for normalisation elsewhere, since here it takes twice as long as the reading.
+        step: lead time of the target in place of `@step`, or several, each of which makes an
+            element of the batches of every date, with the feature "lead".
         normaliser: statistics of an earlier training; None to take them from the data. With them
             forecasts without truth can be read, whose dates are all of the split "test".
 
@@ -119,7 +166,7 @@ class Batches:
     def __init__(
         self,
         data: Path | str | xr.Dataset | Samples,
-        target: str,
+        target: str | Sequence[str],
         inputs: Sequence[str] | None = None,
         split: Split = "train",
         *,
@@ -141,11 +188,12 @@ class Batches:
         allocate: Allocator = plain_memory,
         normalise: bool = True,
         normaliser: Normaliser | None = None,
+        step: float | Sequence[float] | None = None,
     ) -> None:
         _check(split, extras)
         _check_least({"batch_size": (batch_size, 1), "ring": (ring, 1), "threads": (threads, 0)})
         self.kind = kind_of(kind)
-        self.samples = open_samples(data, target, truth, ensemble)
+        self.samples = open_samples(data, target, truth, ensemble, step)
         if split != "test" or normaliser is None:
             self.samples.require_truth()
         self.protocol = protocol_of(protocol)
@@ -160,6 +208,8 @@ class Batches:
         self._rows = self.kind.rows(self.samples)
         self._shuffle = split == "train" if shuffle is None else shuffle
         self._extras, self._members, self._batch_size = tuple(extras), members, batch_size
+        if len(self.samples.leads) > 1:
+            self._extras = with_lead(extras)
         self._normalise = normalise
         self._seed, self._ranks = seed, Ranks(rank, world, even)
         self._threads, self._ring, self._cache = threads, ring, cache
@@ -169,6 +219,7 @@ class Batches:
         self._position = Position(len(self), seed, len(self.index), batch_size, world)
         if normaliser is not None:
             self.normaliser = normaliser
+            _check_leads(normaliser, self.samples)
             masked_inputs(normaliser, self.inputs, self.samples.step)  # refuses another training's
 
     @cached_property
@@ -179,13 +230,26 @@ class Batches:
         )
 
     @cached_property
-    def _dates(self) -> DateContent:
-        samples, normaliser = self.samples, self.normaliser
+    def _dates(self) -> DateContent | LeadsContent:
+        leads = self.samples.leads
+        if len(leads) == 1:
+            return self._dates_of(self.samples, self.inputs, self.normaliser)
+        return LeadsContent(
+            self.samples,
+            [
+                self._dates_of(lead, inputs_at(self.inputs, lead), self.normaliser.at(n))
+                for n, lead in enumerate(leads)
+            ],
+        )
+
+    def _dates_of(
+        self, samples: Samples, inputs: Sequence[Input], normaliser: Normaliser
+    ) -> DateContent:
         return DateContent(
             samples,
-            self.inputs,
+            inputs,
             normaliser,
-            masked_inputs(normaliser, self.inputs, samples.step),
+            masked_inputs(normaliser, inputs, samples.step),
             self._factor,
             area_weights(samples.latitude, self.protocol.weighting),
             self._extras,
@@ -212,6 +276,11 @@ class Batches:
         """Valid dates of the split, in the order of time."""
         dates: npt.NDArray[np.datetime64] = self.samples.valid_time[self.index]
         return dates
+
+    def by_lead(self) -> list[tuple[Samples, npt.NDArray[np.int64]]]:
+        """Return the samples of each lead time, and the positions of the split's dates in them."""
+        samples = self.samples
+        return list(zip(samples.leads, samples.by_lead(self.index), strict=True))
 
     @property
     def epoch(self) -> int:
@@ -321,8 +390,24 @@ class Batches:
         return float(((count - 1) / count) ** 0.5) if biased else 1.0
 
 
+def with_lead(extras: Sequence[Extra]) -> tuple[Extra, ...]:
+    """Return the extras of several lead times, with the lead time."""
+    return (*extras, "lead") if "lead" not in extras else tuple(extras)
+
+
+def _check_leads(normaliser: Normaliser, samples: Samples) -> None:
+    """Reject statistics of another number of lead times."""
+    held = 1 if normaliser.mean.ndim == 3 else len(normaliser.mean)
+    if held != (count := len(samples.leads)):
+        reason = f"{count} lead times do not fit the statistics of the training, which have {held}"
+        raise ArgumentError("step", reason, "Use the lead times of the training")
+
+
 def _splits(protocol: Protocol, samples: Samples) -> Splits:
-    """Return the dates of each split; forecasts without truth all belong to the test split."""
+    """Return the dates of each split; forecasts without truth all belong to the test split.
+
+    Each date is split at each lead time by itself, into years that all lead times share.
+    """
     if samples.has_truth:
         return split_dates(protocol, samples.time, samples.valid_time)
     none = np.empty(0, np.int64)

@@ -5,6 +5,7 @@ gaps (if the protocol asks for masks), then the extras, which are not normalised
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
 from typing import Protocol as Interface
@@ -22,16 +23,18 @@ from ens10.loader.samples import Field, Moment, Samples, SumsOfDates
 from ens10.protocol import Protocol
 from ens10.splits import Splits
 
-Extra = Literal["location", "altitude", "day_of_year"]
+Extra = Literal["location", "altitude", "day_of_year", "lead"]
 EXTRA_NAMES = {
     "location": ("sin_lat", "cos_lat_sin_lon", "cos_lat_cos_lon"),
     "altitude": ("altitude_km",),
     "day_of_year": ("sin_day", "cos_day"),
+    "lead": ("lead",),
 }
 Input = tuple[str, float]
 _FIXED = ("location", "altitude")
 _MASK = ":mask"
 _DAYS = 365.25
+_HOURS = 24.0
 
 
 def parse_inputs(inputs: Sequence[str] | None, samples: Samples) -> list[Input]:
@@ -39,19 +42,24 @@ def parse_inputs(inputs: Sequence[str] | None, samples: Samples) -> list[Input]:
 
     Args:
         inputs: channels, with `@step` where the step is not the target's; None for all channels
-            on the target's level (all surface channels for a surface target).
-        samples: the data.
+            on the target's level (all surface channels for a surface target), or on those of
+            several targets.
+        samples: the data; of several lead times the inputs at the first are returned.
 
     Raises:
         UnknownNameError: a channel or step that the data lack.
-        ArgumentError: no channel at all.
+        ArgumentError: no channel at all, a step in a channel's name although there are several
+            lead times, or one of several targets that is not an input.
     """
     if inputs is None:
-        level = samples.levels[samples.target]
-        return [(c, samples.step) for c in samples.channels if samples.levels[c] == level]
+        levels = {samples.levels[one.target] for one in samples.targets}
+        return [(c, samples.step) for c in samples.channels if samples.levels[c] in levels]
     parsed: list[Input] = []
     for text in inputs:
         name, _, step = text.partition("@")
+        if step and len(samples.leads) > 1:
+            reason = f"{text!r} has a lead time, but inputs are those of each of several"
+            raise ArgumentError("inputs", reason, f"Write {name!r}, or train one run per lead time")
         if step and step not in map(str, samples.steps):
             raise UnknownNameError(f"step of input {text!r}", step, samples.steps)
         parsed.append(
@@ -59,6 +67,10 @@ def parse_inputs(inputs: Sequence[str] | None, samples: Samples) -> list[Input]:
         )
     if not parsed:
         raise ArgumentError("inputs", "no channel is given", "Name some, or leave inputs out")
+    for one in samples.targets if len(samples.targets) > 1 else []:
+        if (one.target, one.step) not in parsed:
+            reason = f"{one.target}, one of several targets, is not among them"
+            raise ArgumentError("inputs", reason, "Add it: its spread is the scale of its loss")
     steps = list(dict.fromkeys(step for _, step in parsed))
     return sorted(parsed, key=lambda pair: steps.index(pair[1]))
 
@@ -85,12 +97,25 @@ def feature_statistics(
     that are valid in these years, whatever dates are split by.
 
     Args:
-        samples: the data.
+        samples: the data; of several lead times each has statistics of its own.
         inputs: from `parse_inputs`.
         protocol: names the splits.
         splits: their dates.
         factor: of the stored standard deviations (n - 1) to the protocol's.
     """
+    if len(samples.leads) > 1:
+        index = {name: samples.by_lead(dates) for name, dates in splits.index.items()}
+        each = [
+            feature_statistics(
+                lead,
+                inputs_at(inputs, lead),
+                protocol,
+                replace(splits, index={name: dates[n] for name, dates in index.items()}),
+                factor,
+            )
+            for n, lead in enumerate(samples.leads)
+        ]
+        return _of_leads(each, labels(inputs, samples.step), samples)
     names = ["train"] if protocol.normalise_on == "train" else list(splits.years)
     dates = np.unique(np.concatenate([splits.index[name] for name in names]))
     if protocol.kind_of_splits == "years":
@@ -111,6 +136,23 @@ def feature_statistics(
         tuple(name for part in parts for name in part.channels),
         np.concatenate([part.mean for part in parts]),
         np.concatenate([part.scale for part in parts]),
+    )
+
+
+def inputs_at(inputs: Sequence[Input], lead: Samples) -> list[Input]:
+    """Return inputs of several lead times at one of these."""
+    return [(channel, lead.step) for channel, _ in inputs]
+
+
+def _of_leads(each: Sequence[Normaliser], named: Sequence[str], samples: Samples) -> Normaliser:
+    """Stack statistics of several lead times; an input with gaps at one of them has a mask."""
+    gaps = {name for part in each for name in part.channels[2 * len(named) :]}
+    masks = _masks([f"{name}{_MASK}" for name in named if f"{name}{_MASK}" in gaps], samples)
+    count = 2 * len(named)
+    return Normaliser(
+        (*each[0].channels[:count], *masks.channels),
+        np.stack([np.concatenate([part.mean[:count], masks.mean]) for part in each]),
+        np.stack([np.concatenate([part.scale[:count], masks.scale]) for part in each]),
     )
 
 
@@ -137,6 +179,11 @@ def day_of_year_cycle(date: np.datetime64) -> npt.NDArray[np.float32]:
     day = (date - date.astype("datetime64[Y]")) / np.timedelta64(1, "D")
     angle = 2 * np.pi * float(day) / _DAYS
     return np.array([np.sin(angle), np.cos(angle)], dtype=np.float32)
+
+
+def lead_feature(samples: Samples) -> float:
+    """Return the lead time in days, or in months in seasonal data."""
+    return samples.step if samples.step_units == "months" else samples.step / _HOURS
 
 
 def _sums(
@@ -266,7 +313,7 @@ class DateContent:
     """Features, raw ensemble, target and weights of one date.
 
     Args:
-        samples: the data.
+        samples: the data, of one lead time.
         inputs: (channel, step) of the inputs, grouped by step.
         normaliser: of means, deviations and masks.
         masked: positions of the inputs that have a mask.
@@ -300,7 +347,7 @@ class DateContent:
         }
         self._features, self._members = features, members
         self._normalised = normalise
-        self._target = (samples.target, samples.step)
+        self._targets = {(one.target, one.step): n for n, one in enumerate(samples.targets)}
         self._check_grid()
 
     @property
@@ -318,9 +365,11 @@ class DateContent:
         members = (self.samples.members,)
         outer = members if self._features == "members" else ()
         shapes: Shapes = {"features": (*outer, len(self.channels), *field)}
-        shapes |= dict.fromkeys(("raw_mean", "raw_std", "target", "weights"), field)
+        targets = (len(self._targets),) if len(self._targets) > 1 else ()
+        fields = ("raw_mean", "raw_std", "target", "weights")
+        shapes |= dict.fromkeys(fields, (*targets, *field))
         if self._members:
-            shapes["members"] = (*members, *field)
+            shapes["members"] = (*targets, *members, *field)
         return shapes
 
     def read(self, i: int, out: Arrays, rows: slice) -> int:
@@ -336,13 +385,21 @@ class DateContent:
         """
         many = self._features == "members"
         count = self._read_members(i, out, rows) if many else self._read_moments(i, out, rows)
-        count += self.samples.read_truth(i, out["target"], rows)
-        pair(out["target"], out["raw_mean"], self._row_weights[rows], out["weights"])
-        if "members" in out:
-            target, step = self._target
-            count += self.samples.read_members(i, step, target, out["members"], rows)
+        truth, raw_mean, weights = (
+            self._by_target(out, name) for name in ("target", "raw_mean", "weights")
+        )
+        for n, samples in enumerate(self.samples.targets):
+            count += samples.read_truth(i, truth[n], rows)
+            pair(truth[n], raw_mean[n], self._row_weights[rows], weights[n])
+            if "members" in out:
+                members = self._by_target(out, "members")[n]
+                count += samples.read_members(i, samples.step, samples.target, members, rows)
         self._write_extras(i, out["features"], rows)
         return count
+
+    def _by_target(self, out: Arrays, name: str) -> npt.NDArray[Any]:
+        """Return a view of an array with the targets first, also if there is only one."""
+        return out[name] if len(self._targets) > 1 else out[name][None]
 
     def _read_moments(self, i: int, out: Arrays, rows: slice) -> int:
         features, first, count = out["features"], 0, 0
@@ -357,16 +414,17 @@ class DateContent:
             )
             count += self.samples.read_moments(i, step, channels, mean, std, rows, moves)
             first = last
-        if self._target not in self._inputs:
-            count += self._read_raw(i, out, rows)
+        for target in self._targets:
+            if target not in self._inputs:
+                count += self._read_raw(i, out, rows, target)
         return count
 
     def _move_mean(
         self, out: Arrays, rows: slice, first: int, k: int, values: Field, place: Field
     ) -> None:
         n = first + k
-        if self._inputs[n] == self._target:
-            out["raw_mean"][...] = values
+        if (target := self._targets.get(self._inputs[n])) is not None:
+            self._by_target(out, "raw_mean")[target] = values
         self._move_input(out["features"], 2 * len(self._inputs), n, rows, values, place)
 
     def _move_deviation(
@@ -374,12 +432,12 @@ class DateContent:
     ) -> None:
         if self._factor != 1:
             values = np.multiply(values, self._factor, out=place)
-        if self._inputs[first + k] == self._target:
-            out["raw_std"][...] = values
+        if (target := self._targets.get(self._inputs[first + k])) is not None:
+            self._by_target(out, "raw_std")[target] = values
         self._standardise(len(self._inputs) + first + k, rows, values, place)
 
     def _read_members(self, i: int, out: Arrays, rows: slice) -> int:
-        count = self._read_raw(i, out, rows)
+        count = sum(self._read_raw(i, out, rows, target) for target in self._targets)
         features = out["features"]
         for n, (channel, step) in enumerate(self._inputs):
 
@@ -391,10 +449,11 @@ class DateContent:
             count += self.samples.read_members(i, step, channel, features[:, n], rows, wanted)
         return count
 
-    def _read_raw(self, i: int, out: Arrays, rows: slice) -> int:
-        target, step = self._target
-        mean, std = out["raw_mean"], out["raw_std"]
-        count = self.samples.read_moments(i, step, [target], mean[None], std[None], rows)
+    def _read_raw(self, i: int, out: Arrays, rows: slice, target: Input) -> int:
+        channel, step = target
+        n = self._targets[target]
+        mean, std = (self._by_target(out, name)[n] for name in ("raw_mean", "raw_std"))
+        count = self.samples.read_moments(i, step, [channel], mean[None], std[None], rows)
         if self._factor != 1:
             std *= self._factor
         return count
@@ -423,6 +482,8 @@ class DateContent:
             last = place + len(EXTRA_NAMES[extra])
             if extra in self._fixed:
                 features[..., place:last, :, :] = self._fixed[extra][:, rows]
+            elif extra == "lead":
+                features[..., place:last, :, :] = lead_feature(self.samples)
             else:
                 cycle = day_of_year_cycle(self.samples.valid_time[i])
                 features[..., place:last, :, :] = cycle[:, None, None]
@@ -443,3 +504,29 @@ class DateContent:
                 f"which have {held}",
                 "Use data on the grid, and with the inputs, of the training",
             )
+
+
+class LeadsContent:
+    """Features, raw ensemble, target and weights of one date at one of several lead times.
+
+    Args:
+        samples: the data, of several lead times.
+        contents: of each lead time.
+    """
+
+    def __init__(self, samples: Samples, contents: Sequence[DateContent]) -> None:
+        self.samples, self._contents = samples, list(contents)
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Names of the features, in order."""
+        return self._contents[0].channels
+
+    def shapes(self, rows: int) -> Shapes:
+        """Return the shapes of a date's arrays, with `rows` rows."""
+        return self._contents[0].shapes(rows)
+
+    def read(self, i: int, out: Arrays, rows: slice) -> int:
+        """Write the arrays of date `i`, and return the bytes read."""
+        lead, place = self.samples.locate(i)
+        return self._contents[lead].read(place, out, rows)

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytorch_lightning as pl
 import torch
 import xarray as xr
@@ -34,7 +35,8 @@ class EnsembleDataModule(pl.LightningDataModule):
 
     Args:
         store: path that `ens10 prepare` wrote, or (in Python) any lazy dataset, streamed as it is.
-        target: channel to correct, such as "t2m" or "z500".
+        target: channel to correct, such as "t2m" or "z500", or a list of them, each with a head
+            of its own (`ens10.models.TargetHeads`).
         inputs: channels whose ensemble mean and deviation are features, "t2m@24" for another
             step than the target's; None for all on the target's level.
         protocol: "clean", "paper", the path of a YAML file, or a protocol's own settings.
@@ -51,12 +53,14 @@ class EnsembleDataModule(pl.LightningDataModule):
         threads: number of threads that read ahead; 0 to read on demand.
         ring: number of read-ahead buffers.
         cache: part of the training dates to keep in memory: "2GB", or a share from 0 to 1.
+        step: lead time of the target, if the truth has several; or a list of lead times, which are
+            learned together: each date counts once for each, and the lead time is a feature.
     """
 
     def __init__(
         self,
         store: str | xr.Dataset,
-        target: str = "t2m",
+        target: list[str] | str = "t2m",
         inputs: list[str] | None = None,
         protocol: str | Protocol = "clean",
         extras: list[Extra] | None = None,
@@ -70,9 +74,11 @@ class EnsembleDataModule(pl.LightningDataModule):
         threads: int = 1,
         ring: int = 3,
         cache: str | float | None = None,
+        step: list[float] | float | None = None,
     ) -> None:
         super().__init__()
         self.store, self.target, self.inputs, self.protocol = store, target, inputs, protocol
+        self.step = step
         self.extras, self.members, self.batch_size = extras or [], members, batch_size
         self.seed, self.predict_split, self.truth = seed, predict_split, truth
         self.kind, self.ensemble = kind, ensemble
@@ -138,8 +144,26 @@ class EnsembleDataModule(pl.LightningDataModule):
     def _opened(self) -> Samples:
         """The samples of all splits, opened when they are first needed."""
         if self._samples is None:
-            self._samples = open_samples(self.store, self.target, self.truth, self.ensemble)
+            self._samples = open_samples(
+                self.store, self.target, self.truth, self.ensemble, self.step
+            )
         return self._samples
+
+    @property
+    def parts(self) -> list[Samples]:
+        """The samples of each target and lead time, ordered by lead time, then target."""
+        return [samples for lead in self._opened.leads for samples in lead.targets]
+
+    @property
+    def target_scales(self) -> list[float]:
+        """Mean spread of the raw ensemble of each target, over training dates and grid points."""
+        batches = self.batches("train")
+        statistics = batches.normaliser
+        names = [f"{samples.target}:std" for samples in batches.samples.targets]
+        return [
+            float(statistics.mean[..., statistics.channels.index(name), :, :].mean())
+            for name in names
+        ]
 
     def past(self, date: int, days: int) -> list[Batch]:
         """Return the dates of any split whose truth was available when a forecast started.
@@ -204,7 +228,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         statistics = self._normaliser
         if statistics is None:
             return {}
-        self._trained = self._trained or asdict(TrainingData.of(self.batches("train")))
+        self._trained = self._trained or TrainingData.record(self.batches("train"))
         return {
             "channels": list(statistics.channels),
             "mean": torch.from_numpy(statistics.mean),
@@ -248,9 +272,20 @@ class TrainingData:
     stations: list[str]
 
     @classmethod
-    def of(cls, batches: Batches) -> "TrainingData":
-        """Return of the batches of the training split."""
-        samples = batches.samples
+    def record(cls, batches: Batches) -> dict[str, Any]:
+        """Return the fields of the training split; as a list "parts" of several targets or leads.
+
+        Parts are ordered by lead time, then target.
+        """
+        parts = [
+            asdict(cls._of(samples, lead.valid_time[index]))
+            for lead, index in batches.by_lead()
+            for samples in lead.targets
+        ]
+        return parts[0] if len(parts) == 1 else {"parts": parts}
+
+    @classmethod
+    def _of(cls, samples: Samples, dates: npt.NDArray[np.datetime64]) -> "TrainingData":
         return cls(
             samples.target,
             str(samples.attributes.get("units", "")),
@@ -259,7 +294,7 @@ class TrainingData:
             samples.members,
             samples.latitude.tolist(),
             samples.longitude.tolist(),
-            batches.dates.astype("datetime64[s]").astype(np.int64).tolist(),
+            dates.astype("datetime64[s]").astype(np.int64).tolist(),
             samples.station_names,
         )
 

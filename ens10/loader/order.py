@@ -344,7 +344,8 @@ class Part(Fields):
         """Return shape and type of each array of a buffer for `dates` dates."""
         shapes = content.shapes(length(self.rows(content.samples)))
         width = length(self.share.columns)
-        return specification({key: (*s[:-1], width) for key, s in shapes.items()}, dates)
+        parts = {key: (*s[:-1], width) for key, s in shapes.items()}
+        return specification(parts, dates, content.samples)
 
     def read(self, date: int, content: Content, out: Arrays, rows: slice) -> int:
         """Read the part of one date, and return the bytes read."""

@@ -32,6 +32,11 @@ _ALL = slice(None)
 Move = Callable[[int, Field, Field], None]
 Moves = tuple[Move | None, Move | None]  # of means and of deviations; None copies
 _NO_MOVES: Moves = (None, None)
+# what samples of several targets and lead times have in common, or take from the first
+_COMMON = (
+    "label", "channels", "levels", "steps", "target", "step", "latitude", "longitude",
+    "degrees", "stations", "members", "attributes", "step_units", "has_truth",
+)  # fmt: skip
 _WITH_TRUTH = "Prepare the store again with --truth, or give truth= beside a dataset"
 
 
@@ -165,6 +170,26 @@ class Samples(ABC):
     ) -> dict[Moment, SumsOfDates]:
         """Return sums of ensemble mean and deviation over the dates at these positions."""
 
+    @property
+    def leads(self) -> "list[Samples]":
+        """The samples of each lead time; these alone if there is one."""
+        return [self]
+
+    @property
+    def targets(self) -> "list[Samples]":
+        """The samples of each target at the (first) lead time; these alone if there is one."""
+        return [self]
+
+    def locate(self, i: int) -> tuple[int, int]:
+        """Return the lead time (its place in `leads`) of date `i`, and the date's place there."""
+        return 0, i
+
+    def by_lead(self, positions: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+        """Return positions in the samples of each lead time."""
+        places = [self.locate(i) for i in positions.tolist()]
+        leads = range(len(self.leads))
+        return [np.array([i for of, i in places if of == lead], np.int64) for lead in leads]
+
     def truth(self, i: int) -> Field:
         """(H, W) truth of date `i`, NaN where missing."""
         out = np.empty(self._grid, np.float32)
@@ -221,6 +246,110 @@ class Samples(ABC):
             "mean": (mean.count, mean.total, mean.square),
             "std": (deviation.count, deviation.total, deviation.square),
         }
+
+
+class SeveralSamples(Samples):
+    """Samples of several targets or lead times, for one training of all.
+
+    A date counts once for each lead time: `time` and `valid_time` are those of the first lead time,
+    then those of the second, and so on. Attributes and fields that differ between targets are
+    those of the first, `sums` those of the first lead time too; `leads` and `targets` hold the
+    others.
+
+    Args:
+        parts: samples by lead time, then target, of one source.
+
+    Raises:
+        ArgumentError: the dates of the targets differ.
+    """
+
+    def __init__(self, parts: Sequence[Sequence[Samples]]) -> None:
+        self._parts = [list(part) for part in parts]
+        for name in _COMMON:
+            setattr(self, name, getattr(parts[0][0], name))
+        for lead in self._parts:
+            for other in lead[1:]:
+                if not np.array_equal(other.time, lead[0].time):
+                    reason = f"{other.target} and {lead[0].target} have truth on different dates"
+                    raise ArgumentError("target", reason, "Train one run for each")
+        self.time = np.concatenate([lead[0].time for lead in self._parts])
+        self.valid_time = np.concatenate([lead[0].valid_time for lead in self._parts])
+        self._ends = np.cumsum([len(lead[0]) for lead in self._parts])
+        self._leads: list[Samples] = [self]
+        if len(self._parts) > 1:
+            self._leads = [p[0] if len(p) == 1 else SeveralSamples([p]) for p in self._parts]
+
+    @property
+    def leads(self) -> list[Samples]:
+        """The samples of each lead time."""
+        return self._leads
+
+    @property
+    def targets(self) -> list[Samples]:
+        """The samples of each target at the first lead time."""
+        return self._parts[0]
+
+    def locate(self, i: int) -> tuple[int, int]:
+        """Return the lead time (its place in `leads`) of date `i`, and the date's place there."""
+        lead = int(np.searchsorted(self._ends, i, side="right"))
+        return lead, i - int(self._ends[lead]) + len(self._parts[lead][0])
+
+    def require_truth(self) -> None:
+        """Reject forecasts without truth."""
+        for samples in self._all:
+            samples.require_truth()
+
+    def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
+        """Write the truth of the first target."""
+        lead, place = self.locate(i)
+        return self._parts[lead][0].read_truth(place, out, rows)
+
+    def read_moments(
+        self,
+        i: int,
+        step: float,
+        channels: Sequence[str],
+        mean: Field,
+        std: Field,
+        rows: slice = _ALL,
+        moves: Moves = _NO_MOVES,
+    ) -> int:
+        """Write ensemble mean and standard deviation of date `i`."""
+        lead, place = self.locate(i)
+        return self._parts[lead][0].read_moments(place, step, channels, mean, std, rows, moves)
+
+    def read_members(
+        self,
+        i: int,
+        step: float,
+        channel: str,
+        out: Field,
+        rows: slice = _ALL,
+        move: Move | None = None,
+    ) -> int:
+        """Write the members of one channel of date `i`."""
+        lead, place = self.locate(i)
+        return self._parts[lead][0].read_members(place, step, channel, out, rows, move)
+
+    def sums(
+        self, dates: npt.NDArray[np.int64], step: float, channels: Sequence[str]
+    ) -> dict[Moment, SumsOfDates]:
+        """Return the sums over dates at these positions, which are of the first lead time."""
+        return self._parts[0][0].sums(dates, step, channels)
+
+    def without_truth(self) -> npt.NDArray[np.int64]:
+        """Return positions of dates at which every target is known to lack all truth."""
+        lacking = []
+        for lead, end in zip(self._parts, self._ends.tolist(), strict=True):
+            places = lead[0].without_truth()
+            for other in lead[1:]:
+                places = np.intersect1d(places, other.without_truth())
+            lacking.append(places + end - len(lead[0]))
+        return np.concatenate(lacking)
+
+    @property
+    def _all(self) -> list[Samples]:
+        return [samples for lead in self._parts for samples in lead]
 
 
 def move_in_place(moves: Iterable[Move | None], *fields: Field) -> None:

@@ -241,7 +241,7 @@ class Law:
     region: npt.NDArray[np.int64]
 
     def moments(
-        self, mean: Floats, deviation: Floats, aux: Floats, day: int
+        self, mean: Floats, deviation: Floats, aux: Floats, day: int, step: int = TARGET_STEP
     ) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the truth given the forecast: the optimum.
 
@@ -250,8 +250,9 @@ class Law:
             deviation: (H, W), its realised standard deviation (n - 1).
             aux: (H, W), realised ensemble mean of the wind, m s-1.
             day: day of the year of the valid date.
+            step: lead time in hours, to which bias and noise are proportional.
         """
-        scale = recipe_of(self.channel).spread
+        scale = recipe_of(self.channel).spread * (step / TARGET_STEP)
         annual = 1 + _CYCLE * np.cos(2 * np.pi * (day - _PEAK) / 365.25)
         bias = (_BIAS * annual)[self.region] * scale
         response = _RESPONSE[self.region] * scale * np.tanh(aux / WIND_SCALE)
@@ -367,9 +368,13 @@ class Atmosphere:
                     members[:, self.land] = np.nan
                 yield step, channel, members.astype(np.float32)
 
-    def error(self, start: dt.date, stream: int) -> npt.NDArray[np.float64]:
+    def error(
+        self, start: dt.date, stream: int, step: int = TARGET_STEP
+    ) -> npt.NDArray[np.float64]:
         """Return the random error of the truth: a standard normal field (H, W)."""
-        field = self._error.draw(self._rng(_ERROR, start.toordinal(), stream), 1)[0]
+        # the key of 48 h has no lead time: worlds of that truth alone keep their values
+        key = (start.toordinal(), stream, *([step] if step != TARGET_STEP else []))
+        field = self._error.draw(self._rng(_ERROR, *key), 1)[0]
         return np.asarray(field, dtype=np.float64)
 
     def _rng(self, stream: int, *key: int) -> np.random.Generator:

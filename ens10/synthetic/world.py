@@ -40,8 +40,10 @@ class World:
         variables: names in the catalogue; None for all surface variables.
         seed: seed of all random fields.
         levels: levels in hPa of the variables on pressure levels.
-        steps: lead times in hours; must contain 48, that of the truth.
+        steps: lead times in hours; must contain those of the truth.
         members: size of the ensemble.
+        truth_steps: lead times in whole days, at whose valid dates there is truth. Its bias and
+            noise grow with the lead time.
 
     Examples:
         >>> from ens10.synthetic import World
@@ -64,8 +66,9 @@ class World:
         levels: Sequence[int] = (500, 850),
         steps: Sequence[int] = catalog.STEPS_HOURS,
         members: int = len(catalog.MEMBERS),
+        truth_steps: Sequence[int] = (TARGET_STEP,),
     ) -> None:
-        _check(steps, members, seed)
+        _check(steps, members, seed, truth_steps)
         rows, columns = grid_shape(grid)
         if rows < 4 or columns < 8:
             raise ArgumentError("grid", f"{rows}x{columns} is too small", "Pass 4x8 or more")
@@ -87,6 +90,10 @@ class World:
             "steps": [int(step) for step in steps],
             "members": int(members),
         }
+        self._truth_steps = sorted({int(step) for step in truth_steps})
+        if self._truth_steps != [TARGET_STEP]:
+            self._parameters["truth_steps"] = self._truth_steps
+        self._refuse_shared_dates()
         self._members = int(members)
         self._atmosphere = Atmosphere(
             self.grid.latitude(),
@@ -164,7 +171,11 @@ class World:
         return folder
 
     def optimum(
-        self, target: str, members: int | None = None, progress: bool = False
+        self,
+        target: str,
+        members: int | None = None,
+        progress: bool = False,
+        step: int = TARGET_STEP,
     ) -> xr.Dataset:
         """Return the best possible forecast from all members, in closed form.
 
@@ -172,14 +183,19 @@ class World:
             target: such as "t2m" or "z_500".
             members: number of members that the forecast may use; None for all.
             progress: show a progress bar.
+            step: lead time in hours, one of those of the truth.
 
         Returns:
             A normal forecast: `mu` and `sigma` over (time, latitude, longitude), with
             `valid_time`.
 
         Raises:
-            ArgumentError: the world was not written yet, or `members` is less than all.
+            ArgumentError: the world was not written yet, `members` is less than all, or there is
+                no truth at `step`.
         """
+        if step not in self._truth_steps:
+            reason = f"the world has truth at {self._truth_steps} h, not at {step} h"
+            raise ArgumentError("step", reason, "Choose one of them")
         if self.folder is None:
             raise ArgumentError("World", "its files are not written yet", "Call write(folder)")
         if members not in (None, self._members):
@@ -190,7 +206,7 @@ class World:
             )
         law = self._law(target)
         days = track(self.month_days, "optimum", len(self.month_days), progress)
-        parts = [self._best(self.folder, day, law) for day in days]
+        parts = [self._best(self.folder, day, law, step) for day in days]
         best = xr.concat(parts, "time", data_vars="minimal").sortby("time")
         return best.assign_attrs(forecast_kind="normal", model="optimum")
 
@@ -200,6 +216,14 @@ class World:
         except ValueError as error:
             reason = f"{month_day} is not a date in all of the years ({error})"
             raise ArgumentError("dates", reason, "Write MMDD, 0104 for 4 January") from error
+
+    def _refuse_shared_dates(self) -> None:
+        """Reject lead times that two start dates reach on the same valid date."""
+        starts = [start for day in self.month_days for start in self._starts(day)]
+        valid = [start + dt.timedelta(hours=step) for start in starts for step in self._truth_steps]
+        if len(set(valid)) < len(valid):
+            reason = f"two start dates have truth on the same day at {self._truth_steps} h"
+            raise ArgumentError("truth_steps", reason, "Choose closer lead times, or fewer dates")
 
     def _law(self, target: str) -> Law:
         names = [f"{c.name}_{c.level}" if c.level else c.name for c in self._atmosphere.channels]
@@ -234,12 +258,13 @@ class World:
 
     def _write_truth(self, folder: Path, month_day: str) -> None:
         encoder = Encoder(self.grid, data_type="an", members=0)
-        for stream, target in enumerate(self.targets):
-            best = self._best(folder, month_day, self._law(target))
+        wanted = [(*named, step) for named in enumerate(self.targets) for step in self._truth_steps]
+        for stream, target, step in wanted:
+            best = self._best(folder, month_day, self._law(target), step)
             name, level = split(target) if target not in catalog.VARIABLES else (target, None)
             for n, start in enumerate(self._starts(month_day)):
                 one = best.isel(time=n)
-                truth = one["mu"] + one["sigma"] * self._atmosphere.error(start, stream)
+                truth = one["mu"] + one["sigma"] * self._atmosphere.error(start, stream, step)
                 valid = str(one["valid_time"].dt.strftime("%Y%m%d").item())
                 message = encoder.message(
                     truth.to_numpy(), catalog.VARIABLES[name], date=int(valid), level=level or 0
@@ -247,13 +272,13 @@ class World:
                 with (folder / "truth" / f"era5.{valid[:4]}").open("ab") as file:
                     file.write(message)
 
-    def _best(self, folder: Path, month_day: str, law: Law) -> xr.Dataset:
+    def _best(self, folder: Path, month_day: str, law: Law, step: int) -> xr.Dataset:
         """Return mean and standard deviation of the truth, given the files of one month-day."""
-        target, aux = (self._decoded(folder, month_day, c) for c in (law.channel, law.aux))
+        target, aux = (self._decoded(folder, month_day, c, step) for c in (law.channel, law.aux))
         mean, spread = target.mean("number"), target.std("number", ddof=1)
         days = target["valid_time"].dt.dayofyear.to_numpy()
         moments = [
-            law.moments(mean[n].to_numpy(), spread[n].to_numpy(), wind, int(days[n]))
+            law.moments(mean[n].to_numpy(), spread[n].to_numpy(), wind, int(days[n]), step)
             for n, wind in enumerate(aux.mean("number").to_numpy())
         ]
         attributes = {"units": target.attrs.get("units", "")}
@@ -262,11 +287,11 @@ class World:
             {"mu": mu.assign_attrs(attributes), "sigma": sigma.assign_attrs(attributes)}
         )
 
-    def _decoded(self, folder: Path, month_day: str, channel: str) -> xr.DataArray:
-        """Read the members of a channel at 48 h, (time, number, latitude, longitude), float64."""
+    def _decoded(self, folder: Path, month_day: str, channel: str, step: int) -> xr.DataArray:
+        """Read the members of a channel, (time, number, latitude, longitude), float64."""
         kind = "sfc" if channel in catalog.VARIABLES else "pl"
         dataset = open_source(folder / _file_name(kind, month_day))
-        field = field_of(dataset, channel).sel(step=TARGET_STEP)
+        field = field_of(dataset, channel).sel(step=step)
         return field.compute(scheduler="synchronous").astype(np.float64)
 
 
@@ -278,9 +303,12 @@ def _clear(folder: Path) -> None:
     (folder / UNFINISHED).unlink(missing_ok=True)
 
 
-def _check(steps: Sequence[int], members: int, seed: int) -> None:
-    if TARGET_STEP not in steps:
-        raise ArgumentError("steps", f"{TARGET_STEP} is missing", "The truth belongs to 48 h")
+def _check(steps: Sequence[int], members: int, seed: int, truth_steps: Sequence[int]) -> None:
+    if not truth_steps or any(step <= 0 or step % 24 for step in truth_steps):
+        raise ArgumentError("truth_steps", f"{list(truth_steps)} are not whole days, in hours")
+    for step in truth_steps:
+        if step not in steps:
+            raise ArgumentError("steps", f"{step} is missing", f"The truth belongs to {step} h")
     if min(steps) < 0 or max(steps) > _LONGEST_STEP or len(set(steps)) < len(steps):
         raise ArgumentError("steps", f"hours from 0 to {_LONGEST_STEP}, each once, are possible")
     if not 2 <= members <= _MOST_MEMBERS:

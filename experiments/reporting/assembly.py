@@ -11,6 +11,7 @@ from ens10.experiments import members, story
 from ens10.experiments.figures import histograms_of
 from ens10.experiments.finished import FinishedRun
 from ens10.experiments.maps import skill_map
+from ens10.experiments.provenance import run_of
 from ens10.experiments.reporting import summary
 from ens10.experiments.reporting.charts import (
     Dot,
@@ -231,7 +232,7 @@ def _cost(group: Group) -> list[Column]:
 
 def _config(group: Group, run: FinishedRun) -> str:
     """The resolved configuration of a run, without what has no value; "" if it is not there."""
-    path = group.folders[run.name] / CONFIG
+    path = run_of(group.folders[run.name]) / CONFIG
     try:
         content = read_mapping(path)
     except FileError:

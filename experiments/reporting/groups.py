@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ens10.errors import ArgumentError
 from ens10.experiments.finished import FinishedRun, check_comparable, check_names, read_run
+from ens10.experiments.reading import parts_of
 from ens10.experiments.tables import Row, score_table
 from ens10.experiments.writers import ABSENT
 
@@ -63,7 +64,8 @@ def read_groups(folders: Sequence[Path | str], reference: str) -> list[Group]:
     """
     if not folders:
         raise ArgumentError("runs", "there are none", "Give the folders of one or more runs")
-    read = [(run, Path(folder)) for folder in folders for run in _by_step(read_run(folder))]
+    parts = [part for folder in folders for part in parts_of(folder)]
+    read = [(run, part) for part in parts for run in _by_step(read_run(part))]
     keys = [(run.provenance.get("target"), step_of(run)) for run, _ in read]
     found: dict[_Key, list[tuple[FinishedRun, Path]]] = {}
     for key, held in zip(_completed(keys), read, strict=True):

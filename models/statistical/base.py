@@ -76,6 +76,19 @@ class StatisticalMethod(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
+def require_one_target(batch: Batch) -> None:
+    """Reject a batch of several targets or lead times, for which a method has no coefficients.
+
+    Raises:
+        ArgumentError: the batch has several of either.
+    """
+    for argument, several in (("target", batch["target"].ndim > 3), ("step", "steps" in batch)):
+        if several:
+            words = "target" if argument == "target" else "lead time"
+            reason = f"a statistical method is fitted for one {words}, not several"
+            raise ArgumentError(argument, reason, "Fit one run for each")
+
+
 def nothing_collected(method: StatisticalMethod) -> ArgumentError:
     """Return the error of `solve` without training data."""
     return ArgumentError(

@@ -1,0 +1,205 @@
+"""One training of several lead times or targets: batches, runs, scores, reports, forecasts."""
+
+import shutil
+
+import numpy as np
+import pytest
+import realruns
+import xarray as xr
+
+import ens10
+from ens10.errors import Ens10Error
+from ens10.experiments.apply import apply
+from ens10.experiments.products import Products
+from ens10.experiments.reading import open_predictions, parts_of
+from ens10.loader import Batches
+from ens10.loader.batch_layouts import Points
+from ens10.protocol import protocol_of
+from ens10.synthetic import World
+
+STEPS = (24, 48)
+INPUTS = ["u10", "t2m", "z500", "u500"]
+FIELDS = ("raw_mean", "raw_std", "target", "weights", "members")
+
+
+@pytest.fixture(scope="module")
+def several(prepared):
+    """A store with truth of t2m and z500 at 24 and 48 h; its world is beside it."""
+    variables = ["t2m", "u10", "z", "u"]
+    options = {"levels": (500,), "steps": STEPS, "truth_steps": STEPS}
+    return prepared("8x16", range(2000, 2006), 4, variables, **options) / "store.zarr"
+
+
+def fit(store, run, *options, channels, epochs=20):
+    network = ["--model.network.in_channels", channels]
+    data = ["--data.inputs", "[t2m,u10]", *network, *options]
+    return realruns.finish(realruns.fit("mlp", store, run, *data, epochs=epochs))
+
+
+@pytest.fixture(scope="module")
+def leads(several, shared):
+    """Runs of t2m at 24 h, at 48 h, and at both."""
+
+    def fill(folder):
+        for step in STEPS:
+            fit(several, folder / str(step), "--data.step", step, channels=7)
+        fit(several, folder / "both", "--data.step", "[24, 48]", channels=8)
+
+    return shared("lead-times", fill)
+
+
+@pytest.mark.parametrize("kind", ["fields", "members", Points(64, shuffle=False)])
+def test_batches_hold_those_of_each_target_and_lead_time(several, kind):
+    options = {"split": "train", "kind": kind, "members": True, "shuffle": False}
+    together = Batches(several, ["t2m", "z500"], INPUTS, step=STEPS, **options)
+    found = iter(together)
+    for step in STEPS:
+        t2m, z500 = (
+            Batches(several, f"{target}@{step}", INPUTS, extras=["lead"], **options)
+            for target in ("t2m", "z500")
+        )
+        assert together.channels == t2m.channels
+        for alone, other in zip(t2m, z500, strict=True):
+            batch = next(found)
+            np.testing.assert_array_equal(batch["features"], alone["features"])
+            np.testing.assert_array_equal(batch["dates"], alone["dates"])
+            assert (batch["steps"] == step).all()
+            lead = batch["features"].take(-1, 1 if batch["features"].ndim < 5 else 2)
+            assert (lead == step / 24).all()
+            for n, part in enumerate((alone, other)):
+                for name in FIELDS:
+                    np.testing.assert_array_equal(batch[name][:, n], part[name])
+    assert next(found, None) is None
+    assert len(together) == 2 * len(t2m)
+
+
+def test_an_epoch_mixes_lead_times(several):
+    steps = [b["steps"].tolist() for b in Batches(several, "t2m", step=STEPS, batch_size=4)]
+    assert any(len(set(batch)) == 2 for batch in steps)
+    assert sorted(step for batch in steps for step in batch) == [24.0] * 12 + [48.0] * 12
+
+
+def test_training_ends_before_the_test_starts_at_every_lead_time(several):
+    protocol = {
+        "train": "2000-01-01/2001-12-31",
+        "val": "2002-01-01/2002-12-31",
+        "test": "2003-01-01/2005-12-31",
+    }
+    train, test = (
+        Batches(several, "t2m", split=split, step=STEPS, protocol=protocol_of(protocol))
+        for split in ("train", "test")
+    )
+    starts = [samples.time[index] for samples, index in test.by_lead()]
+    assert train.dates.max() <= np.concatenate(starts).min()
+    assert [len(index) for _, index in train.by_lead()] == [8, 8]
+    sums = Batches(several, "t2m@48", protocol=protocol_of(protocol)).normaliser
+    np.testing.assert_array_equal(train.normaliser.at(1).mean, sums.mean)
+
+
+def test_one_run_of_two_lead_times_is_scored_beside_those_of_one(leads, several, tmp_path):
+    parts = parts_of(leads / "both")
+    assert [part.name for part in parts] == ["t2m-24h", "t2m-48h"]
+    for step, part in zip(STEPS, parts, strict=True):
+        ours, theirs = (xr.open_dataset(f / "scores.nc") for f in (part, leads / str(step)))
+        np.testing.assert_array_equal(ours["time"], theirs["time"])
+        both, alone = (
+            float(scores["crps_sum"].sum() / scores["crps_weight"].sum())
+            for scores in (ours, theirs)
+        )
+        assert both < 0.95 * raw_crps(several, part)
+        assert both < 1.03 * alone
+    realruns.command("report", leads / "24", leads / "48", leads / "both", "--out", tmp_path)
+    for step in STEPS:
+        table = (tmp_path / f"t2m-{step}-h" / "table.csv").read_text()
+        assert {line.split(",")[0] for line in table.splitlines()[1:]} == {str(step), "both"}
+
+
+def raw_crps(store, part):
+    """CRPS of the raw mean and spread as a normal, by the formula of another package's oracle."""
+    import properscoring
+
+    forecast, truth = open_predictions(part)
+    step = int(forecast["step"])
+    raw = ens10.open_store(store, "sfc")["t2m"].sel(step=step, time=forecast["time"])
+    crps = properscoring.crps_gaussian(truth, raw.mean("number"), raw.std("number", ddof=1))
+    weights = np.cos(np.deg2rad(truth["latitude"].to_numpy())) + 1e-9
+    return float((crps.mean((0, 2)) * weights).sum() / weights.sum())
+
+
+def test_an_applied_run_holds_what_it_predicted_at_each_lead_time(leads, several, tmp_path):
+    run, products = leads / "both", Products((0.5,), (), "ecc")
+    realruns.command("bundle", run, "--out", tmp_path / "both.ens10")
+    written = xr.open_dataset(apply([run], several, tmp_path / "out.nc", products=products))
+    models = [ens10.load_model(path) for path in (run, tmp_path / "both.ens10")]
+    for model in models:
+        returned = model(several, quantiles=[0.5], members="ecc").load()
+        assert set(returned.variables) == set(written.variables)
+        for name in returned.data_vars:
+            np.testing.assert_array_equal(returned[name], written[name])
+            assert returned[name].dims == written[name].dims
+            assert returned[name].attrs == written[name].attrs
+    for part in parts_of(run):
+        forecast, _ = open_predictions(part)
+        there = written.sel(step=forecast["step"], time=forecast["time"])
+        np.testing.assert_array_equal(there["t2m_mu"], forecast["mu"])
+        np.testing.assert_array_equal(there["t2m_sigma"], forecast["sigma"])
+        np.testing.assert_array_equal(there["valid_time"], forecast["valid_time"])
+
+
+def test_coupled_members_of_each_lead_time(leads, tmp_path):
+    run = shutil.copytree(leads / "both", tmp_path / "both")
+    realruns.command("couple", run, "--method", "ecc")
+    for part in parts_of(run):
+        members = xr.open_zarr(part / "coupled_ecc.zarr")["members"]
+        forecast, _ = open_predictions(part)
+        np.testing.assert_allclose(members.mean("number"), forecast["mu"], atol=1e-3)
+    realruns.command("couple", run, "--method", "ecc", "--out", run / "a.zarr", status=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"step": [24, 72]}, r"target: truth exists at the steps \[24, 48\], not at 72"),
+        ({"step": [24, 24]}, "t2m@24, t2m@24: one occurs twice"),
+        ({"step": []}, "step: none is given"),
+        ({"target": [], "step": 24}, "target: none is given"),
+        ({"target": "t2m@24", "step": [24, 48]}, "'t2m@24' has a lead time, and so has `step`"),
+        ({"target": ["t2m@24", "z500@48"]}, "have the same lead times, not t2m@24, z_500@48"),
+        ({"inputs": ["t2m@24"], "step": [24, 48]}, "inputs: 't2m@24' has a lead time"),
+        ({"target": ["t2m", "z500"], "inputs": ["t2m"], "step": 24}, "inputs: z_500, one of"),
+        ({"target": ["t2m", "z800"], "step": 24}, "z800"),
+    ],
+)
+def test_what_cannot_be_trained_together(several, options, said):
+    with pytest.raises(Ens10Error, match=said):
+        Batches(several, **{"target": "t2m", **options})
+
+
+def test_statistics_of_other_lead_times(several):
+    both = Batches(several, "t2m", step=STEPS).normaliser
+    with pytest.raises(Ens10Error, match=r"step: 1 lead times do not fit .* which have 2"):
+        Batches(several, "t2m@24", normaliser=both)
+
+
+@pytest.mark.parametrize("name", ["emos_global", "climatology"])
+def test_statistical_methods_are_fitted_for_one_lead_time(several, tmp_path, capsys, name):
+    config = ["--config", realruns.config_path(name), "--data.store", several, "--quiet"]
+    realruns.command("fit", *config, "--data.step", "[24, 48]", "--run", tmp_path / "run", status=1)
+    assert "step: a statistical method is fitted for one lead time" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_truth_of_a_world_at_several_lead_times(several):
+    world = World.load(several.parent / "world")
+    for step in STEPS:
+        best = world.optimum("t2m", step=step)
+        truth = ens10.open_store(several, "truth")["t2m"].sel(step=step, time=best["time"])
+        error = ((truth - best["mu"]) / best["sigma"]).to_numpy()
+        assert abs(error.mean()) < 0.2
+        assert 0.8 < error.std() < 1.2
+    with pytest.raises(Ens10Error, match=r"truth at \[24, 48\] h, not at 0 h"):
+        world.optimum("t2m", step=0)
+    with pytest.raises(Ens10Error, match="two start dates have truth on the same day"):
+        World("8x16", [2000], ["0101", "0102"], steps=STEPS, truth_steps=STEPS)
+    with pytest.raises(Ens10Error, match="are not whole days"):
+        World("8x16", [2000], 2, steps=(12, 48), truth_steps=(12,))
