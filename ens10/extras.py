@@ -15,6 +15,7 @@ EXTRAS = {
     "distributed": "cluster",
     "aiohttp": "cloud",
     "gcsfs": "cloud",
+    "pyarrow": "tables",
 }
 
 

@@ -70,7 +70,9 @@ def _inspect(path: str, headers: bool) -> int:
 
 
 def _prepare_options(parser: Parser) -> None:
-    parser.add_argument("src", metavar="SRC", help="GRIB or netCDF file or folder, or Zarr store")
+    parser.add_argument(
+        "src", metavar="SRC", help="GRIB, netCDF or CSV file or folder, or Zarr store"
+    )
     parser.add_argument("store", type=Path, metavar="STORE", help="folder to write")
     parser.add_argument("--truth", metavar="T", help="file, folder or Zarr store with the truth")
     parser.add_argument(

@@ -63,7 +63,8 @@ def prepare(
     same options is left unchanged. Sources whose files have equal names and sizes count as equal.
 
     Args:
-        src: GRIB or netCDF file, folder of such files, Zarr store, or a lazy dataset.
+        src: GRIB or netCDF file, table of stations (CSV, Parquet), folder of such files, Zarr
+            store, or a lazy dataset.
         store: folder to write; see `ens10.store` for its layout.
         truth: like `src`; may be left out if `names` or `truth_names` name the truth in `src`.
         names: how the names in the files map to ours (`ens10.source.names`).

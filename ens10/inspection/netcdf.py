@@ -16,6 +16,7 @@ from ens10.progress import track
 from ens10.source import names, open_source
 from ens10.source.names import NAMES_OPTION, TRUTH_OPTION
 from ens10.source.opening import check_length
+from ens10.source.tables import is_table
 from ens10.stations import STATION
 
 _MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
@@ -53,7 +54,7 @@ def zarr_rows(path: Path, values: bool, progress: bool) -> list[Row]:
     Raises:
         FileError: it cannot be read.
     """
-    raw = _raw(path)
+    raw = xr.Dataset() if is_table(path) else _raw(path)
     notes = list(_orientation(raw))
     try:
         dataset = open_source(path)

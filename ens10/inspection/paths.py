@@ -11,6 +11,7 @@ from ens10.inspection.rows import Row, counted, few, is_partial, partial_rows
 from ens10.inspection.stores import is_store, store_rows
 from ens10.places import is_url
 from ens10.source.opening import check_whole
+from ens10.source.tables import is_table
 from ens10.untrusted import check_regular
 
 _ASIDE = {".idx", ".txt", ".md", ".json", ".yaml", ".yml"}  # that lie beside data files
@@ -72,6 +73,8 @@ def _file_rows(path: Path, files: Sequence[Path], values: bool, progress: bool) 
                 rows += _damage(file, errors)
             elif is_netcdf(file):
                 rows += netcdf_rows(file, values, progress)
+            elif is_table(file):
+                rows += zarr_rows(file, values, progress)
             elif path.is_file() or _is_meant_as_data(file):
                 raise FileError(file, *_what_it_is(file))
         except Ens10Error as error:

@@ -29,6 +29,7 @@ from ens10.source import times
 from ens10.source.gribs import Missing, grib_dataset
 from ens10.source.layout import FORECAST_DIMS, as_truth, tidy
 from ens10.source.names import Names, recognised_dimensions
+from ens10.source.tables import is_table, table_dataset
 from ens10.source.times import with_valid_time
 from ens10.stations import coordinates, has_stations, places_of
 from ens10.untrusted import check_regular
@@ -351,8 +352,8 @@ def open_source(
     """Open a file, folder or Zarr store as one lazy dataset.
 
     Args:
-        path: a GRIB or netCDF file, a folder of such files (not searched in depth), or a Zarr
-            store, which may also be a URL that fsspec reads.
+        path: a GRIB or netCDF file, a table of stations (CSV, Parquet), a folder of such files
+            (not searched in depth), or a Zarr store, which may also be a URL that fsspec reads.
         names: how the file's names map to ours; see `ens10.source.names`.
         missing: "error" to refuse files that lack fields, "nan" to fill with NaN, "skip" to leave
             out the dates of GRIB files that lack any.
@@ -374,7 +375,7 @@ def open_source(
     path = Path(path)
     if not path.exists():
         raise FileError(path, "no such file or folder", "Check the path")
-    parts = _parts(_files(path), names, missing)
+    parts = _parts(_files(path), names, missing, truth=optional_dimensions)
     if len(parts) == 1:
         return tidy(parts[0][1], names, path, optional_dimensions=optional_dimensions)
     return _one(parts, names, missing, path, optional_dimensions)
@@ -385,10 +386,21 @@ def is_zarr(path: Path) -> bool:
     return any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zmetadata"))
 
 
-def _parts(files: list[Path], names: Names, missing: Missing) -> list[tuple[Path, xr.Dataset]]:
-    """Open all GRIB files as one dataset, and each netCDF file as one."""
+def _parts(
+    files: list[Path], names: Names, missing: Missing, *, truth: bool
+) -> list[tuple[Path, xr.Dataset]]:
+    """Open all GRIB files as one dataset, and each netCDF file or table as one."""
     gribs = [file for file in files if is_grib(file)]
-    parts = [(file, _netcdf_file(file, names)) for file in files if file not in set(gribs)]
+    parts = [
+        (
+            file,
+            table_dataset(file, names, missing, truth=truth)
+            if is_table(file)
+            else _netcdf_file(file, names),
+        )
+        for file in files
+        if file not in set(gribs)
+    ]
     if gribs:
         place = gribs[0] if len(gribs) == 1 else gribs[0].parent
         parts.insert(0, (place, grib_dataset(gribs, missing)))
@@ -497,7 +509,7 @@ def _files(path: Path) -> list[Path]:
             path, "the folder holds no files", "Choose a folder of GRIB or netCDF files"
         )
     for file in files:
-        if not (is_grib(file) or _is_netcdf(file)):
+        if not (is_grib(file) or _is_netcdf(file) or (is_table(file) and file.stat().st_size)):
             raise FileError(
                 file,
                 "neither a GRIB nor a netCDF file" if file.stat().st_size else "the file is empty",

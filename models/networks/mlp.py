@@ -1,5 +1,7 @@
 """The multilayer perceptron of the ENS-10 paper, applied at each grid point separately."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -16,15 +18,16 @@ class MLP(Network):
     2562 parameters for 17 channels (mean and deviation of 7 variables, and the 3 location
     features) and 3586 for 25, as in Ashkboos et al. 2022.
 
-    With `stations`, a learned embedding of each station is a further input (Rasp & Lerch 2018,
-    doi:10.1175/MWR-D-18-0187.1, with two channels), so that the weights can be shared although the
-    stations differ.
+    With `grid`, a learned embedding of each point is a further input, so that the weights can be
+    shared although the points differ: that of stations in Rasp & Lerch (2018,
+    doi:10.1175/MWR-D-18-0187.1), who use two channels.
 
     Args:
         in_channels: channels of the features, location features included, embedding not.
         hidden: width of the hidden layer.
         out_channels: output channels at each point.
-        stations: number of stations of the data; 0 for no embedding, so that any data are taken.
+        grid: rows and columns (H, W) of the data and the embedding, (1, N) for N stations; None for
+            no embedding, so that any data are taken.
         embedding: channels of the embedding.
         ridge: weight of the embedding's mean square, in units of the loss.
 
@@ -42,26 +45,24 @@ class MLP(Network):
         in_channels: int,
         hidden: int = 128,
         out_channels: int = 2,
-        stations: int = 0,
+        grid: Sequence[int] | None = None,
         embedding: int = 2,
         ridge: float = 1e-4,
     ) -> None:
         super().__init__()
         self.in_channels, self.out_channels = in_channels, out_channels
-        first = in_channels + (embedding if stations else 0)
+        first = in_channels + (0 if grid is None else embedding)
         self.layers = nn.Sequential(
             nn.Linear(first, hidden), nn.ReLU(), nn.Linear(hidden, out_channels)
         )
         self.embedding = None
-        if stations:  # neighbours in the row of stations are no neighbours: no smoothness
-            self.embedding = PointEmbedding(
-                (1, stations), embedding, ridge, 0.0, periodic_longitude=False
-            )
+        if grid is not None:  # no smoothness: neighbours in a row of stations are no neighbours
+            self.embedding = PointEmbedding(grid, embedding, ridge, smoothness=0.0)
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, in_channels, H, W) -> (N, out_channels, H, W)."""
         if self.embedding is not None:
-            require_grid(features, self.embedding.grid, "the embedding of stations")
+            require_grid(features, self.embedding.grid, "the embedding of MLP")
             place = current().part(self.embedding()).expand(len(features), -1, -1, -1)
             features = torch.cat([features, place], dim=1)
         N, C, H, W = features.shape

@@ -1,5 +1,7 @@
 """Files of stations: which are recognised, how they are paired, and what is refused."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ import xarray as xr
 import ens10
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.extras import MissingExtraError
 from ens10.inspection import inspect_path
 from ens10.loader import Batches, Patches, Points
 from ens10.source import open_source
@@ -174,3 +177,92 @@ def test_the_layout_of_euppbench(tmp_path, hindcasts):
     one = found["t2m"].isel(time=-1, step=step, number=number, station=station)
     assert float(one) == pytest.approx(250 + run + 10 * year + 0.1 * step + 0.01, abs=1e-4)
     np.testing.assert_array_equal(observed["t2m"], found["t2m"].isel(number=1))
+
+
+def tables(folder, *, suffix=".csv", names=None, **options):
+    """The forecasts and observations as long tables."""
+    for name, held in (("fc", forecasts()), ("obs", observations())):
+        frame = held.to_dataframe().reset_index()
+        frame["station"] = frame["station"].map({"a": "06447", "b": "06451", "c": "10384"})
+        frame = frame.sample(frac=1.0, random_state=0).rename(columns=names or {})
+        path = folder / f"{name}{suffix}"
+        frame.to_csv(path, index=False, **options) if suffix == ".csv" else frame.to_parquet(path)
+    return folder / f"fc{suffix}", folder / f"obs{suffix}"
+
+
+def same_as_from_netcdf(store):
+    found, truth = (ens10.open_store(store, kind).load() for kind in ("sfc", "truth"))
+    assert found["station"].to_numpy().tolist() == ["06447", "06451", "10384"]
+    np.testing.assert_array_equal(found["t2m"].squeeze("step"), forecasts()["t2m"])
+    np.testing.assert_array_equal(truth["t2m"].squeeze("step"), observations()["t2m"])
+    for name, values in PLACES.items():
+        assert found[name].to_numpy().tolist() == values
+
+
+def test_a_table_in_long_form(tmp_path):
+    table, truth = tables(tmp_path)
+    same_as_from_netcdf(prepare(table, tmp_path / "s.zarr", truth=truth))
+    (row,) = inspect_path(table)
+    assert (row.grid, row.status, row.members) == ("3 stations", "ok", 2)
+
+
+def test_a_table_with_other_names(tmp_path):
+    ours = {"station": "stn", "time": "init", "step": "lead", "number": "member", "lat": "y"}
+    table, truth = tables(tmp_path, names={**ours, "t2m": "temp"}, sep=";")
+    dimensions = {theirs: name for name, theirs in ours.items()}
+    names = Names(variables={"temp": "t2m"}, dimensions=dimensions)
+    same_as_from_netcdf(
+        prepare(table, tmp_path / "s.zarr", truth=truth, names=names, truth_names=names)
+    )
+    with pytest.raises(MissingDataError, match=r"column station.*temp.*dimensions.*--names"):
+        open_source(table)
+
+
+def test_observations_beside_every_member(tmp_path):
+    table, truth = tables(tmp_path)
+    frame, observed = (pd.read_csv(path, dtype={"station": str}) for path in (table, truth))
+    frame["valid_time"] = pd.to_datetime(frame["time"]) + pd.Timedelta("24h")
+    observed["valid_time"] = pd.to_datetime(observed["time"])
+    keys = ["station", "valid_time"]
+    both = frame.merge(observed[[*keys, "t2m"]].rename(columns={"t2m": "obs"}), on=keys)
+    both.to_csv(tmp_path / "both.csv", index=False)
+    names = Names(variables={"t2m": "t2m"}, truth={"obs": "t2m"})
+    same_as_from_netcdf(prepare(tmp_path / "both.csv", tmp_path / "s.zarr", names=names))
+
+
+def test_rows_that_are_missing(tmp_path):
+    table, _ = tables(tmp_path)
+    frame = pd.read_csv(table, dtype={"station": str})
+    one = (frame["time"] == frame["time"].min()) & (frame["number"] == 1)
+    frame[~(one & (frame["station"] == "06451"))].to_csv(table, index=False)
+    held = as_stations(open_source(table))["t2m"].isel(time=0, step=0)
+    assert np.isnan(held).to_numpy().tolist() == [[False] * 3, [False, True, False]]
+    frame[~one].to_csv(table, index=False)
+    with pytest.raises(MissingDataError, match=r"1 part is missing: time 2015-01-01T12.*number 1"):
+        open_source(table)
+    assert open_source(table, missing="skip").sizes["time"] == 2
+    assert open_source(table, missing="nan").sizes["time"] == 3
+
+
+def test_tables_that_contradict_themselves(tmp_path):
+    table, _ = tables(tmp_path)
+    frame = pd.read_csv(table, dtype={"station": str})
+    pd.concat([frame, frame[:1]]).to_csv(table, index=False)
+    with pytest.raises(FileError, match=r"several rows of time .*, station \d+"):
+        open_source(table)
+    frame.assign(lat=np.arange(len(frame))).to_csv(table, index=False)
+    with pytest.raises(FileError, match="station 06447 has several values of lat"):
+        open_source(table)
+
+
+def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'ens10\[tables\]'"):
+        open_source(tmp_path / "a.parquet")
+
+
+def test_parquet(tmp_path):
+    pytest.importorskip("pyarrow")
+    table, truth = tables(tmp_path, suffix=".parquet")
+    same_as_from_netcdf(prepare(table, tmp_path / "s.zarr", truth=truth))

@@ -4,13 +4,17 @@ import numpy as np
 import properscoring
 import pytest
 import realruns
+import torch
 import xarray as xr
 
 from ens10.convert import prepare
 from ens10.errors import ArgumentError
 from ens10.experiments.apply import apply
 from ens10.experiments.finished import read_run
+from ens10.experiments.load import load_model
 from ens10.experiments.maps import skill_maps
+from ens10.experiments.score import read_states
+from ens10.models.networks import MLP
 from ens10.source import open_source
 
 ROWS, COLUMNS = [1, 3, 3, 6, 2], [2, 2, 9, 15, 0]
@@ -106,3 +110,32 @@ def test_the_report_draws_a_disc_for_each_station(local, stations, tmp_path):
     np.testing.assert_allclose(discs.get_offsets()[:, 1], ours["lat"])
     east = discs.get_offsets()[:, 0] - ours["lon"].to_numpy()
     np.testing.assert_allclose(east / 360, np.round(east / 360), atol=1e-12)
+
+
+def test_a_network_with_an_embedding_of_each_station(stations, tmp_path):
+    network = "--model.init_args.network.init_args"
+    options = [f"{network}.grid", "[1, 5]", f"{network}.in_channels", 26, "--trainer.max_epochs", 3]
+    extras = ["--data.extras", "[location, altitude, day_of_year]"]
+    store = stations / "store.zarr"
+    run = realruns.finish(realruns.fit("mlp_embedding", store, tmp_path / "run", *options, *extras))
+    held = read_states(run)
+    assert held["crps_map_sum"].dims == ("station",)
+    learned = load_model(run)._module.network.embedding()
+    assert learned.shape == (2, 1, 5)
+    started = MLP(26, 512, grid=(1, 5)).embedding()
+    assert not np.allclose(learned.detach(), started.detach())
+    config = realruns.config_path("mlp_embedding")
+    wrong = ["--data.store", store, "--run", tmp_path / "wrong", "--quiet"]
+    realruns.command("fit", "--config", config, *wrong, status=1)
+
+
+def test_the_embedding_tells_stations_of_equal_features_apart():
+    torch.manual_seed(0)
+    network, features = MLP(3, grid=(1, 4)), torch.ones(2, 3, 1, 4)
+    outputs = network(features)
+    assert len(torch.unique(outputs[0, 0])) == 4
+    (outputs[..., 1].sum() + network.penalty()).backward()
+    gradient = network.embedding.maps[0].grad
+    assert gradient[:, 0, 1].abs().min() > 1e-4 > gradient[:, 0, 0].abs().max()
+    with pytest.raises(ArgumentError, match="Set the network's grid"):
+        network(torch.ones(2, 3, 1, 5))

@@ -1,0 +1,168 @@
+"""Tables of station data in long form, CSV or Parquet, as datasets.
+
+A row holds the values of one station, start date, lead time and member; its columns `station`,
+`time`, `step` and `number` say which, and `lat`, `lon` and `altitude` are repeated in each row.
+Other names of columns are given by the mapping of `ens10.source.names`. A table of observations
+needs `station` and `time` alone.
+"""
+
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from ens10.errors import FileError, MissingDataError, listing
+from ens10.extras import telling_extras
+from ens10.source.gribs import Missing
+from ens10.source.names import NAMES_OPTION, TRUTH_OPTION, Names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_INDEX = ("time", "step", "level", "number", "station")
+_PLACES = ("lat", "lon", "altitude")
+_ALIASES = {
+    "station_id": "station",
+    "site": "station",
+    "latitude": "lat",
+    "station_latitude": "lat",
+    "longitude": "lon",
+    "station_longitude": "lon",
+    "elevation": "altitude",
+    "station_altitude": "altitude",
+}
+_CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
+
+
+def is_table(path: Path) -> bool:
+    """Return True if a file's suffix is that of a table: .csv, .csv.gz, .parquet or .pq."""
+    return path.name.lower().endswith((*_CSV, *_PARQUET))
+
+
+def table_dataset(
+    path: Path, names: Names, missing: Missing = "error", *, truth: bool = False
+) -> xr.Dataset:
+    """Read a table in long form.
+
+    Rows that some stations lack become gaps (NaN), as empty cells do.
+
+    Args:
+        path: CSV (with a header, separated by commas or semicolons) or Parquet.
+        names: how the names of columns map to ours.
+        missing: "error" to refuse forecasts without any row of a date, step or member of the
+            others, "nan" to fill them with NaN, "skip" to leave out these dates.
+        truth: True for observations, which may be repeated beside each member.
+
+    Returns:
+        Dataset over the index columns of the table, with the names of `names.dimensions` as in the
+        table and all others under our names.
+
+    Raises:
+        FileError: no table that can be read, duplicate rows, or a station with several places.
+        MissingDataError: the columns of station or time, or fields, are missing.
+        MissingExtraError: Parquet, and pyarrow is not installed.
+    """
+    frame = _read(path, names)
+    if truth and "time" not in frame and "valid_time" in frame:
+        frame = frame.rename(columns={"valid_time": "time"})
+    lacking = [f"the column {name}" for name in ("station", "time") if name not in frame]
+    if lacking:
+        option = TRUTH_OPTION if truth else NAMES_OPTION
+        held = f"The table has {listing([str(name) for name in frame.columns])}"
+        remedy = f"{held}: map them with `dimensions: {{theirs: ours}}` in {option} FILE"
+        raise MissingDataError(path, lacking, remedy)
+    index = [name for name in _INDEX if name in frame]
+    places = {name: _of_stations(frame, name, path) for name in _PLACES if name in frame}
+    fields = frame.drop(columns=[*places, "valid_time"], errors="ignore")
+    if truth and "number" in index:
+        index.remove("number")
+        fields = fields[[*index, *_variables(fields, names)]].drop_duplicates()
+    twice = fields.duplicated(index)
+    if twice.any():
+        first = fields.loc[twice, index].iloc[0]
+        where = ", ".join(f"{name} {first[name]}" for name in index)
+        raise FileError(path, f"it has several rows of {where}", "Remove all but one")
+    values = fields.set_index(index).select_dtypes("number")
+    cube = values.to_xarray()
+    if not truth:
+        cube = _without_holes(cube, values.index, missing, path)
+    located = cube.assign_coords({name: ("station", v) for name, v in places.items()})
+    own = {*located.dims, *places}
+    mapped = {_ALIASES.get(ours, ours): theirs for theirs, ours in names.dimensions.items()}
+    found: xr.Dataset = located.rename({o: t for o, t in mapped.items() if o in own and t != o})
+    return found
+
+
+def _variables(frame: "pd.DataFrame", names: Names) -> list[str]:
+    return [str(name) for name in frame.columns if not names.variables or name in names.variables]
+
+
+def _read(path: Path, names: Names) -> "pd.DataFrame":
+    """Read a table, with our names of its index and place columns and dates as such."""
+    import pandas as pd
+
+    try:
+        if path.name.lower().endswith(_PARQUET):
+            with telling_extras("Reading Parquet"):
+                import_module("pyarrow")
+            frame = pd.read_parquet(path)
+        else:
+            columns, mark = pd.read_csv(path, nrows=0).columns, ","
+            if len(columns) == 1 and ";" in columns[0]:
+                columns, mark = pd.Index(columns[0].split(";")), ";"
+            texts = {old: str for old, new in _meaning(columns, names).items() if new == "station"}
+            frame = pd.read_csv(path, sep=mark, dtype=texts)  # 06447 keeps its 0
+        frame = frame.rename(columns=_meaning(frame.columns, names))
+        for name in {"time", "valid_time"} & set(frame.columns):
+            dates = pd.to_datetime(frame[name], utc=True).dt.tz_localize(None)
+            frame[name] = dates.astype("datetime64[ns]")
+    except (OSError, ValueError, TypeError) as error:
+        raise FileError(path, f"no table that can be read ({error})", "Correct it") from error
+    return frame
+
+
+def _meaning(columns: Iterable[Any], names: Names) -> dict[str, str]:
+    """Return our names of columns of index and place, theirs to ours; each of ours at most once."""
+    held = [str(name) for name in columns]
+    mapped = {theirs: _ALIASES.get(ours, ours) for theirs, ours in names.dimensions.items()}
+    table = {theirs: ours for theirs, ours in mapped.items() if theirs in held}
+    for theirs in held:
+        ours = theirs if theirs in (*_INDEX, *_PLACES) else _ALIASES.get(theirs, "")
+        if ours and theirs not in table and ours not in table.values():
+            table[theirs] = ours
+    return table
+
+
+def _of_stations(frame: "pd.DataFrame", name: str, path: Path) -> Any:
+    """Return a coordinate of each station, in the order of the dataset."""
+    groups = frame.groupby("station", sort=True)[name]
+    several = groups.nunique() > 1
+    if several.any():
+        first = several[several].index[0]
+        raise FileError(path, f"station {first} has several values of {name}", "Keep one")
+    return groups.first().to_numpy()
+
+
+def _without_holes(
+    cube: xr.Dataset, index: "pd.MultiIndex", missing: Missing, path: Path
+) -> xr.Dataset:
+    """Refuse, fill or leave out dates that lack all stations of a step or member."""
+    dims = [str(dim) for dim in cube.dims if dim != "station"]
+    there = np.zeros([cube.sizes[dim] for dim in dims], bool)
+    there[tuple(cube.indexes[dim].get_indexer(index.get_level_values(dim)) for dim in dims)] = True
+    if there.all() or missing == "nan":
+        return cube
+    if missing == "skip":
+        whole = there.all(axis=tuple(n for n, dim in enumerate(dims) if dim != "time"))
+        return cube.isel(time=np.flatnonzero(whole))
+    lacking = [
+        ", ".join(f"{d} {str(cube[d].to_numpy()[n])[:13]}" for d, n in zip(dims, at, strict=True))
+        for at in np.argwhere(~there)
+    ]
+    remedy = (
+        "Add the rows, fill them with --missing nan, or leave the dates out with --missing skip"
+    )
+    raise MissingDataError(path, lacking, remedy)
