@@ -1,8 +1,10 @@
 """`ens10 apply`: files in, one file of corrected forecasts out."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 import realruns
 import torch
 import xarray as xr
-from docblocks import commands, python
+from docblocks import ROOT, code, commands, python
 
 import ens10
 from ens10.cli import main
@@ -393,13 +395,23 @@ def test_grib_of_other_centres_and_what_an_edition_cannot_express(runs, today, t
     assert not list(tmp_path.iterdir())
 
 
+def cut(raw, path, message):
+    """Write a GRIB file up to the end of a message, counted from 1, and three bytes more."""
+    with raw.open("rb") as file:
+        for _ in range(message):
+            eccodes.codes_release(eccodes.codes_grib_new_from_file(file))
+        end = file.tell()
+    path.write_bytes(raw.read_bytes()[: end + 3])
+
+
 def test_the_commands_and_the_code_of_the_page_run(runs, today, tmp_path, monkeypatch):
     (tmp_path / "runs").mkdir()
     shutil.copytree(runs["unet"], tmp_path / "runs" / "unet")
+    shutil.copytree(runs["emos_local"], tmp_path / "runs" / "emos")
     (tmp_path / "today.grib").symlink_to(today)
     monkeypatch.chdir(tmp_path)
     listed = commands("docs/in_use.md")
-    assert len(listed) == 9
+    assert len(listed) == 10
     for command in listed:
         assert main(command) == 0, command
     shared, corrected = (xr.open_dataset(f"{name}.nc") for name in ("shared", "corrected"))
@@ -410,6 +422,37 @@ def test_the_commands_and_the_code_of_the_page_run(runs, today, tmp_path, monkey
     risk = xr.open_dataset("risks.nc")["t2m_probability_above"].isel(time=0)
     np.testing.assert_array_equal(names["risk"], risk)
     assert names["tenth"]["t2m"].sizes["time"] == 6
+    the_script_survives_a_late_file(today)
+
+
+def the_script_survives_a_late_file(today):
+    """Calls daily.sh while files arrive: one is whole, one is cut, one lacks its last message."""
+    (script,) = (block for block in code("docs/in_use.md") if block.language == "sh")
+    bin_ = Path("bin").absolute()
+    for folder in ("bin", "incoming", "corrected"):
+        Path(folder).mkdir()
+    (bin_ / "ens10").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ens10 "$@"\n')
+    (bin_ / "ens10").chmod(0o755)
+    paths = os.environ | {"PATH": f"{bin_}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+
+    def call():
+        line = ["sh", "-c", script.text]
+        return subprocess.run(line, env=paths, capture_output=True, text=True, timeout=500)
+
+    def files():
+        return sorted(path.name for path in Path("corrected").iterdir())
+
+    whole, last = Path(today), Path(today).read_bytes().rindex(b"GRIB")
+    cut(whole, Path("incoming/b.grib"), 7)
+    Path("incoming/c.grib").write_bytes(whole.read_bytes()[:last])
+    shutil.copy(whole, "incoming/a.grib")
+    first = call()
+    assert files() == ["a.grib"], first.stderr
+    assert first.stdout.count("tried again") == 2
+    shutil.copy(whole, "incoming/b.grib")
+    assert call().stdout.count("tried again") == 1
+    assert files() == ["a.grib", "b.grib"]
+    assert Path("corrected/a.grib").read_bytes() == Path("corrected/b.grib").read_bytes()
 
 
 def test_nothing_is_written_where_something_is_wrong(runs, today, tmp_path):
