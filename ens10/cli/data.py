@@ -76,6 +76,10 @@ def _prepare_options(parser: Parser) -> None:
     parser.add_argument("store", type=Path, metavar="STORE", help="folder to write")
     parser.add_argument("--truth", metavar="T", help="file, folder or Zarr store with the truth")
     parser.add_argument(
+        "--regrid", choices=("bilinear", "conservative"),
+        help="interpolate the truth to the forecasts' grid (default: truth at their points)",
+    )  # fmt: skip
+    parser.add_argument(
         "--names", type=Path, metavar="FILE",
         help="YAML mapping of names of files that are not recognised: of SRC, and of T too "
         "unless --truth-names is given",

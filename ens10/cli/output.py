@@ -117,8 +117,9 @@ def print_store(path: Path) -> None:
         return
     truth = open_store(path, "truth")
     steps = ", ".join(map(str, truth["step"].to_numpy().tolist()))
-    print(f"Truth: {', '.join(channel_names(truth))} at step {steps}, "
-          f"{truth.sizes['time']} dates")  # fmt: skip
+    how = {field.attrs.get("regridded") for field in truth.data_vars.values()} - {None}
+    held = f"Truth: {', '.join(channel_names(truth))} at step {steps}, {truth.sizes['time']} dates"
+    print(held, *(f"interpolated: {one}" for one in how), sep="; ")
 
 
 def print_verification(path: Path, found: "Verification") -> None:

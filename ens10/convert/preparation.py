@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import xarray as xr
@@ -25,11 +25,12 @@ from ens10.convert.sources import Inputs, paired_with
 from ens10.convert.work_units import Planned, axes_of, planned_sums, planned_units
 from ens10.convert.workers import cluster_library, grouped, work_on, workers_for
 from ens10.durable import sync_files
-from ens10.errors import ArgumentError, FileError
+from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.progress import bar
 from ens10.selection import Selection
 from ens10.source.gribs import Missing
 from ens10.source.names import Names
+from ens10.source.regridding import Regrid
 from ens10.store import Codec, store_kinds
 from ens10.store.manifest import COPY, NAME, assembled, encoded, files_of, read_plan
 from ens10.untrusted import parse_json
@@ -42,6 +43,7 @@ def prepare(
     truth: Source | None = None,
     names: Names | None = None,
     truth_names: Names | None = None,
+    regrid: Regrid | None = None,
     variables: Sequence[str] | None = None,
     levels: Sequence[float] | None = None,
     steps: Sequence[float] | None = None,
@@ -69,6 +71,8 @@ def prepare(
         truth: like `src`; may be left out if `names` or `truth_names` name the truth in `src`.
         names: how the names in the files map to ours (`ens10.source.names`).
         truth_names: the same for the truth alone, where its names are others than the forecasts'.
+        regrid: "bilinear" or "conservative" to interpolate the truth to the forecasts' grid; None
+            for truth on the same grid, or on one that contains its points.
         variables: forecast variables to keep (all if None).
         levels: levels to keep, in hPa.
         steps: steps to keep.
@@ -106,8 +110,13 @@ def prepare(
             date does not exist.
     """
     store, names = Path(store), names or Names()
-    inputs = Inputs(src, truth, names, truth_names)
-    inputs.names_of_truth()  # refused before anything is read
+    inputs = Inputs(src, truth, names, truth_names, regrid)
+    of_truth = inputs.names_of_truth()  # refused before anything is read
+    if regrid is not None:
+        if regrid not in get_args(Regrid):
+            raise UnknownNameError("regrid", regrid, get_args(Regrid))
+        if of_truth is None:
+            raise ArgumentError("regrid", "there is no truth", "Pass it with --truth")
     selection = Selection.of(variables, levels, steps, members, dates)
     options = {
         "selection": selection.plain(),
@@ -120,6 +129,8 @@ def prepare(
         "any_values": bool(any_values),
         "places": True,  # chunks carry their place; see ens10.packed16.layout
     }
+    if regrid is not None:  # plans of other stores are as before
+        options["regrid"] = regrid
     plan = {"options": options, "source": described(src), "truth": described(truth)}
     if codec not in ("none", "lz4"):
         raise ArgumentError("codec", f"{codec!r} is not known", "Choose 'none' or 'lz4'")

@@ -29,6 +29,7 @@ from ens10.source.layout import FORECAST_DIMS, tidy
 from ens10.source.names import Names
 from ens10.source.opening import files_in, is_zarr
 from ens10.source.pairing import pair_truth
+from ens10.source.regridding import Regrid
 from ens10.stations import has_stations
 
 _LARGEST_IN_MEMORY = 2**31  # bytes of the data of stations
@@ -232,12 +233,14 @@ class Inputs:
         truth: the truth; None if it is in `src`, or if there is none.
         names: of the forecasts, and of the truth unless that has a mapping of its own.
         truth_names: of the truth alone; its `variables` and `truth` mean the same.
+        regrid: how truth on another grid is interpolated; None if it is not.
     """
 
     src: Source
     truth: Source | None
     names: Names
     truth_names: Names | None = None
+    regrid: Regrid | None = None
 
     def names_of_truth(self) -> Names | None:
         """Return the mapping to open the truth with; None if there is no truth.
@@ -289,7 +292,7 @@ def paired_with(
     if of_truth is None:
         return forecasts, None
     truth = _open_truth(inputs, of_truth, missing)
-    paired = _in_memory(pair_truth(forecasts.template, truth, missing))
+    paired = _in_memory(pair_truth(forecasts.template, truth, missing, regrid=inputs.regrid))
     return forecasts.at(paired["time"]), paired
 
 

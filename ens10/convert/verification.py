@@ -427,7 +427,7 @@ def _sources(
         held = located(src, plan["truth"], None) or _within(src, plan["truth"])
     if plan["truth"] is not None and held is None:
         raise MissingDataError(store, ["the source of the truth"], "Pass it with --truth")
-    inputs = Inputs(src, held, names, Names(**own) if own else None)
+    inputs = Inputs(src, held, names, Names(**own) if own else None, options.get("regrid"))
     return paired_with(inputs, selection, options["missing"])
 
 

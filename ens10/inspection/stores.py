@@ -209,6 +209,7 @@ def _row(variable: xr.DataArray, level: int, found: _Found, kind: str) -> Row:
     problems = found.problems()
     if empty:
         problems.append(f"{counted(len(empty), 'field')} missing (without any value): {few(empty)}")
+    how = variable.attrs.get("regridded")
     row = Row(
         name=str(variable.name),
         level=f"{place} truth".strip() if kind == "truth" else place or "surface",
@@ -219,7 +220,7 @@ def _row(variable: xr.DataArray, level: int, found: _Found, kind: str) -> Row:
         members=int(variable.sizes.get("number", 1)),
         missing=len(empty) + _fields_in(variable) * len(found.missing),
         units=str(variable.attrs.get("units", "")),
-        grid=points_in_words(variable),
+        grid=points_in_words(variable) + (f" (interpolated: {how})" if how else ""),
         status=status_of(problems),
     )
     return found.moments.into(row)

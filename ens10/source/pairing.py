@@ -10,6 +10,7 @@ import xarray as xr
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.source.layout import as_truth
 from ens10.source.names import TRUTH_OPTION
+from ens10.source.regridding import Regrid, regridded
 from ens10.source.units import in_catalogue_units
 from ens10.stations import coordinates, has_stations, places_of
 
@@ -139,6 +140,7 @@ def pair_truth(
     truth: xr.Dataset,
     missing: Literal["error", "nan", "skip"] = "error",
     variables: Sequence[str] | None = None,
+    regrid: Regrid | None = None,
 ) -> xr.Dataset:
     """Return the truth at the forecasts' valid dates, grid points and levels.
 
@@ -151,10 +153,13 @@ def pair_truth(
         missing: what to do about valid dates without truth: "error", "nan" or "skip".
         variables: of the truth, to keep; if None, those that the forecasts hold too. Levels are
             those that both have.
+        regrid: "bilinear" or "conservative" to interpolate the truth to the forecasts' grid (see
+            `ens10.source.regridding.regridded`); None for truth at the forecasts' points.
 
     Returns:
         Dataset over (time, step[, level], latitude, longitude), with the steps that have truth and,
-        if dates were skipped, the times that remain.
+        if dates were skipped, the times that remain. Interpolated fields have the attribute
+        `regridded`.
 
     Raises:
         MissingDataError: valid dates lack truth; all are listed. Or variables lack.
@@ -164,12 +169,16 @@ def pair_truth(
     """
     source = truth.encoding.get("source", "truth")
     truth = wanted_fields(forecasts, as_truth(truth), source, variables)
-    picks = _grid_picks(truth, forecasts)
+    if regrid and (has_stations(forecasts) or has_stations(truth)):
+        raise ArgumentError("regrid", "stations are not interpolated", "Omit the option")
+    picks = {} if regrid else _grid_picks(truth, forecasts)
     position = _positions(forecasts, truth)
     found = position >= 0
     steps = _steps_meant(found)
     times = _times(forecasts, truth, found, steps, missing)
     taken = _take(truth, position[np.ix_(times, steps)]).isel(picks)
+    if regrid:
+        taken = regridded(taken, forecasts, regrid)
     there = forecasts.isel(time=times, step=steps)
     names = ("latitude", "longitude", "time", "step", "valid_time", *coordinates(there))
     return _finished(taken, source).assign_coords({name: there[name] for name in names})
@@ -199,7 +208,8 @@ def _grid_picks(
                 "truth",
                 f"its {dim}s ({held[0]:g} to {held[-1]:g}, {held.size}) do not contain those of "
                 f"the forecasts ({wanted[0]:g} to {wanted[-1]:g}, {wanted.size})",
-                "Pass truth on the same grid or on one that contains its points",
+                "Interpolate it with --regrid bilinear or conservative (`regrid=` in Python), or "
+                "pass truth on the same grid or on one that contains its points",
             )
         picks[dim] = _as_slice(apart.argmin(axis=1))
     return picks

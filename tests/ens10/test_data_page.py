@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
 def test_the_page_has_its_commands():
     assert [command[0] for command in COMMANDS] == [
         *("download", "download", "download", "inspect", "inspect", "prepare"),
-        *("verify", "verify", "verify", "prepare", "export", "export", "export"),
+        *("verify", "verify", "verify", "prepare", "prepare", "export", "export", "export"),
     ]
 
 
