@@ -23,8 +23,8 @@ class SlidingWindow(StatisticalMethod):
 
     The training dates of a forecast are those valid in the last `days` days up to its start, so
     that their truth is available by then (Gneiting et al. 2005, doi:10.1175/MWR2904.1, with 25 to
-    50 days). They may belong to any split. A date of 48 h leads thus uses no truth of the 48 h
-    before its valid time. With one start a day, a window contains `days` dates.
+    50 days). They may belong to any split. The fit for a forecast of 48 h thus uses no truth of
+    the last 48 h before its valid time. With one start a day, a window contains `days` dates.
 
     `solve` fits the method to the last window of the training dates. These coefficients are saved,
     and are used where no past truth is at hand (`ens10 apply`, `load_model`).

@@ -147,6 +147,15 @@ def test_splits_by_periods():
     assert days(valid, split(by_hour, DAILY).index["test"]) == ["2002-01-01"] * 2
 
 
+def test_shares_of_several_lead_times_leak_nothing():
+    """No lead time trains on truth after the first start of a later split at any other."""
+    starts = np.concatenate([DAILY, DAILY])
+    valid = starts + np.repeat([np.timedelta64(h, "h") for h in (24, 120)], DAILY.size)
+    index = split_dates(Protocol(train=0.7, val=0.1, test=0.2), starts, valid).index
+    assert valid[index["train"]].max() == starts[np.r_[index["val"], index["test"]]].min()
+    assert valid[index["val"]].max() == starts[index["test"]].min()
+
+
 @settings(max_examples=80, deadline=None)
 @given(
     st.integers(20, 300), st.integers(1, 5), st.integers(0, 100),
