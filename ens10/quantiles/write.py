@@ -35,7 +35,8 @@ from ens10.quantiles.members import StoreMembers, quantiles_of
 from ens10.quantiles.model import rows_within
 from ens10.quantiles.options import ClimateOptions, Climatology, quantile_levels
 from ens10.splits import split_dates
-from ens10.stations import as_row, coordinates
+from ens10.stations import as_row
+from ens10.stations import coordinates as station_coordinates
 from ens10.store import consolidate, create_array, forecasts, write_coordinates
 from ens10.store.manifest import COPY, NAME, REST, assembled, files_of, read_manifest
 from ens10.untrusted import parse_json
@@ -179,7 +180,8 @@ def _create(arrays: ClimateArrays, attributes: dict[str, Any]) -> None:
             chunks=[1 if dim in _OUTER else size for dim, size in zip(_DIMS, shape, strict=True)],
             attributes={**attributes_of(name), **_units_of(arrays, name)},
         )
-    write_coordinates(group, coordinates, [*_DIMS, "members"])
+    points = station_coordinates(coordinates)
+    write_coordinates(group, coordinates, [*_DIMS, "members", *points])
     group.attrs.update(attributes)  # last: a group with attributes is complete
 
 
@@ -205,7 +207,7 @@ def _coordinates(arrays: ClimateArrays) -> xr.Dataset:
             "latitude": dataset["latitude"],
             "longitude": dataset["longitude"],
             "members": (_OUTER, np.array(members, np.int64), {"long_name": "size of the sample"}),
-            **coordinates(dataset),
+            **station_coordinates(dataset),
         }
     )
 

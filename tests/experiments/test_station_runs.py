@@ -1,5 +1,7 @@
 """The synthetic world sampled at stations, from files to scores."""
 
+import shutil
+
 import numpy as np
 import properscoring
 import pytest
@@ -16,6 +18,7 @@ from ens10.experiments.maps import skill_maps
 from ens10.experiments.score import read_states
 from ens10.models.networks import MLP
 from ens10.source import open_source
+from ens10.store import open_store
 
 ROWS, COLUMNS = [1, 3, 3, 6, 2], [2, 2, 9, 15, 0]
 POINTS = {
@@ -71,6 +74,23 @@ def test_every_station_has_the_same_weight_in_the_scores(local):
     np.testing.assert_allclose(mean, crps.mean(), rtol=1e-6)
     np.testing.assert_allclose(states["crps_map_sum"] / 8, crps.mean(0), rtol=1e-6)
     assert states["crps_map_sum"].dims == ("station",)
+
+
+def test_the_extreme_forecast_index_weights_each_station(local, stations, tmp_path):
+    held, truth = stations / "forecasts.nc", stations / "observations.nc"
+    options = ["--variables", "t2m", "--climate", "t2m@48"]
+    realruns.command("prepare", held, tmp_path / "s.zarr", "--truth", truth, *options)
+    climate = open_store(tmp_path / "s.zarr", "climate")["t2m"].isel(step=0, judged_year=0)
+    members = open_store(tmp_path / "s.zarr", "sfc")["t2m"].isel(step=0)
+    members = members.load()
+    trained = members["valid_time"].dt.year.isin([2000, 2001, 2002])
+    past = members.isel(time=trained.to_numpy())  # the window of nine starts is all of a year
+    wanted = past.quantile(climate["quantile"].to_numpy(), ("time", "number"))
+    found = climate.sel(month_day="0402").transpose("quantile", "station")
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    run, store = shutil.copytree(local, tmp_path / "run"), tmp_path / "s.zarr"
+    realruns.command("score", run, "--scores", "eecrps", "--raw", store, "--climate", store)
+    assert float(read_states(run)["eecrps_sum"].sum()) > 0
 
 
 def test_networks_of_neighbours_are_refused(stations, tmp_path, capsys):
