@@ -17,9 +17,9 @@ from typing import Any
 from ens10.errors import Ens10Error, FileError
 from ens10.machine_errors import machine_error
 
-_MOST_NODES = 1_000_000  # of a YAML document, aliases written out
-_DEEPEST = 100  # levels of a YAML document, and of folders
-_LONGEST = 200  # characters of a library's message
+_MAX_NODES = 1_000_000  # values of a YAML document once its aliases are expanded
+_MAX_DEPTH = 100  # levels of a YAML document, and of folders
+_MAX_MESSAGE = 200  # characters of a library's message that an error repeats
 _FORBIDDEN = ("\\", "\0", ":")  # separators and drive letters of other systems
 
 
@@ -61,23 +61,23 @@ def inside(folder: Path, name: object, named_by: str | PathLike[str]) -> Path:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return all files in a folder and the folders in it, sorted; links to folders are left alone.
+    """Return all files below a folder, sorted; symbolic links to folders are not followed.
 
     Raises:
         FileError: folders nested more than 100 levels deep.
     """
-    found: list[Path] = []
-    left = [(os.fspath(folder), 0)]
-    while left:
-        inner, depth = left.pop()
+    files: list[Path] = []
+    pending = [(os.fspath(folder), 0)]
+    while pending:
+        inner, depth = pending.pop()
         check_depth(folder, depth)
         with os.scandir(inner) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    left.append((entry.path, depth + 1))
+                    pending.append((entry.path, depth + 1))
                 elif entry.is_file():
-                    found.append(Path(entry.path))
-    return sorted(found)
+                    files.append(Path(entry.path))
+    return sorted(files)
 
 
 def check_depth(folder: Path, depth: int) -> None:
@@ -86,8 +86,8 @@ def check_depth(folder: Path, depth: int) -> None:
     Raises:
         FileError: more than 100 levels.
     """
-    if depth > _DEEPEST:
-        reason = f"holds folders more than {_DEEPEST} levels deep"
+    if depth > _MAX_DEPTH:
+        reason = f"holds folders more than {_MAX_DEPTH} levels deep"
         raise FileError(folder, reason, "Take them out; no store has them")
 
 
@@ -108,7 +108,8 @@ def readable(
 ) -> Iterator[None]:
     """Convert any exception that a library raises while reading a file to a FileError.
 
-    Zarr, numcodecs, xarray and netCDF4 raise a dozen kinds of errors on damaged metadata.
+    Zarr, numcodecs, xarray and netCDF4 raise a dozen kinds of errors on damaged metadata; a list
+    of them would miss some.
 
     Args:
         path: the file or store.
@@ -124,10 +125,10 @@ def readable(
     except Ens10Error:
         raise
     except Exception as error:
-        if (refused := machine_error(error)) is not None:
-            raise refused from error
-        found = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
-        raise FileError(path, f"{reason} ({found})", remedy) from error
+        if (shortage := machine_error(error)) is not None:
+            raise shortage from error
+        message = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_MESSAGE]
+        raise FileError(path, f"{reason} ({message})", remedy) from error
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -153,7 +154,7 @@ def parse_yaml(text: str | bytes) -> Any:
 
     try:
         content = yaml.safe_load(text)
-        _count(content, {}, 0)
+        _count_nodes(content, {}, 0)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     except yaml.YAMLError as error:
@@ -184,31 +185,38 @@ def read_mapping(path: Path, remedy: str = "Put it back, or write it again") -> 
     except OSError as error:
         raise FileError(path, f"cannot be read ({error.strerror})", remedy) from error
     except ValueError as error:
-        raise FileError(path, f"no valid {form} ({str(error)[:_LONGEST]})", remedy) from error
+        raise FileError(path, f"no valid {form} ({str(error)[:_MAX_MESSAGE]})", remedy) from error
     if not isinstance(content, dict):
         raise FileError(path, "holds no mapping of names to values", remedy)
     return content
 
 
-def _count(node: Any, known: dict[int, int], depth: int) -> int:
-    """Count the values of a document; a node that several aliases share is visited once.
+def _count_nodes(node: Any, counts: dict[int, int], depth: int) -> int:
+    """Count the values of a document, with aliases expanded.
+
+    The parser represents an alias by a second reference to the same object. Each object is visited
+    once and its count is reused, so that the time is that of the text: nine lines whose aliases
+    refer to each other ten times can stand for a billion values.
 
     Args:
         node: the document or a part of it.
-        known: counts of the containers that were visited, by id; 0 while one is being visited.
-        depth: levels above the node.
+        counts: counts of the containers that were visited, by id; 0 while one is being visited.
+        depth: number of containers around the node.
+
+    Raises:
+        ValueError: an alias that contains itself, too many levels or too many values.
     """
     if not isinstance(node, dict | list):
         return 1
-    if depth > _DEEPEST:
-        raise ValueError(f"nested more than {_DEEPEST} levels deep")
-    if id(node) not in known:
-        known[id(node)] = 0
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
+    if id(node) not in counts:
+        counts[id(node)] = 0
         inner = [*node.keys(), *node.values()] if isinstance(node, dict) else node
-        known[id(node)] = 1 + sum(_count(part, known, depth + 1) for part in inner)
-    count = known[id(node)]
+        counts[id(node)] = 1 + sum(_count_nodes(part, counts, depth + 1) for part in inner)
+    count = counts[id(node)]
     if not count:
         raise ValueError("an alias contains itself")
-    if count > _MOST_NODES:
-        raise ValueError(f"more than {_MOST_NODES} values")
+    if count > _MAX_NODES:
+        raise ValueError(f"more than {_MAX_NODES} values")
     return count

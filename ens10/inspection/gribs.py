@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ens10.catalog import VARIABLES
 from ens10.errors import Ens10Error, FileError
 from ens10.grib import Meaning, Message, MessageList, decode, unpack
-from ens10.inspection.rows import Moments, Row, counted, few, status_of
+from ens10.inspection.rows import FieldStatistics, Row, format_count, format_places, format_status
 from ens10.progress import track
 from ens10.source.gribs import check_agreement
 
@@ -122,7 +122,7 @@ def _first_column(meaning: Meaning) -> float:
 
 _Key = tuple[str, float, str, int, str]  # name, hPa, type of level, level, grid
 _LONG = 2000  # messages from which a progress bar is worth it
-_FEW = 0.1  # share of the fields of the other levels below which a level is a stranger
+_FEW = 0.1  # share of the fields of the other levels below which a level is reported as wrong
 
 
 def grib_rows(messages: MessageList, source: str, values: bool, progress: bool) -> list[Row]:
@@ -130,19 +130,19 @@ def grib_rows(messages: MessageList, source: str, values: bool, progress: bool) 
 
     Args:
         messages: of all files.
-        source: name of the file or folder, for the row of what does not go together.
+        source: name of the file or folder, for the row about inconsistencies.
         values: True to decode all values.
         progress: show a progress bar.
     """
     groups = _groups(messages)
-    moments = {key: Moments(key[0]) for key in groups}
+    statistics = {key: FieldStatistics(key[0]) for key in groups}
     if values:
-        _measure(groups, moments, progress)
+        _measure(groups, statistics, progress)
     most: dict[tuple[str, str], int] = defaultdict(int)
     for (name, *_, grid), group in groups.items():
         most[name, grid] = max(most[name, grid], len(group))
     rows = [
-        _row(key, group, moments[key], most[key[0], key[-1]])
+        _row(key, group, statistics[key], most[key[0], key[-1]])
         for key, group in sorted(groups.items())
     ]
     try:
@@ -172,15 +172,17 @@ def _key(meaning: Meaning) -> _Key:
     )
 
 
-def _measure(groups: dict[_Key, MessageList], moments: dict[_Key, Moments], progress: bool) -> None:
+def _measure(
+    groups: dict[_Key, MessageList], statistics: dict[_Key, FieldStatistics], progress: bool
+) -> None:
     total = sum(map(len, groups.values()))
     fields = ((key, message) for key, group in groups.items() for message in group)
     with closing(_Files()) as files:
         for key, message in track(fields, "inspect", total, progress and total > _LONG):
             try:
-                moments[key].add(unpack(message, files.of(message.path)), message.place)
+                statistics[key].add(unpack(message, files.of(message.path)), message.place)
             except FileError as error:
-                moments[key].wrong.add(error)
+                statistics[key].unreadable.add(error)
 
 
 class _Files:
@@ -203,15 +205,15 @@ class _Files:
             self._file.close()
 
 
-def _row(key: _Key, group: MessageList, moments: Moments, most: int) -> Row:
+def _row(key: _Key, group: MessageList, statistics: FieldStatistics, most: int) -> Row:
     name, _, level_type, level, grid = key
     cube = _Cube(group)
     units = {"isobaricInhPa": "hPa", "isobaricInPa": "Pa"}.get(level_type)
-    problems = [*moments.problems(), *cube.problems()]
-    if moments.empty:
-        empty = counted(len(moments.empty), "field")
-        problems.append(f"{empty} without any value: {few(moments.empty)}")
-    problems += _stranger(key, group, most)
+    problems = [*statistics.problems(), *cube.problems()]
+    if statistics.empty:
+        empty = format_count(len(statistics.empty), "field")
+        problems.append(f"{empty} without any value: {format_places(statistics.empty)}")
+    problems += _level_problems(key, group, most)
     row = Row(
         name=name,
         level=f"{level} {units}" if units else level_type,
@@ -223,25 +225,26 @@ def _row(key: _Key, group: MessageList, moments: Moments, most: int) -> Row:
         missing=len(cube.gaps),
         units=group.meanings[0].units,
         grid=grid,
-        status=status_of(problems),
+        status=format_status(problems),
         note="; ".join(notes_of(group, cube.lagged)),
     )
-    return moments.into(row)
+    return statistics.fill(row)
 
 
-def _stranger(key: _Key, group: MessageList, most: int) -> Iterator[str]:
+def _level_problems(key: _Key, group: MessageList, most: int) -> Iterator[str]:
     """Describe implausible levels: in few messages only, or impossible values."""
     name, first = key[0], group[0]
     if len(group) < _FEW * most:
+        fields = format_count(len(group), "field")
         yield (
-            f"only {counted(len(group), 'field')} of {name} on this level, and {most} on others: a "
-            f"wrong level? The first is {first.place}; mend its level or remove it"
-        )
-    known = VARIABLES.get(name)
-    if known and known.kind == "sfc" and first.meaning.pressure is not None:
-        yield (
-            f"{known.long_name} lies at the surface, not on a pressure level: a wrong level? The "
+            f"only {fields} of {name} on this level, and {most} on others: a wrong level? The "
             f"first is {first.place}; mend its level or remove it"
+        )
+    variable = VARIABLES.get(name)
+    if variable and variable.kind == "sfc" and first.meaning.pressure is not None:
+        yield (
+            f"{variable.long_name} lies at the surface, not on a pressure level: a wrong level? "
+            f"The first is {first.place}; mend its level or remove it"
         )
 
 
@@ -258,49 +261,55 @@ class _Cube:
         self.steps, self.numbers = axes[1][0].tolist(), axes[2][0].tolist()
         self._shape = tuple(len(values) for values, _ in axes)
         self._place = np.ravel_multi_index([index for _, index in axes], self._shape)
-        held = np.zeros(self._shape, dtype=bool)
-        held.reshape(-1)[self._place] = True
-        self.lagged = is_lagged(held)
-        self.gaps = np.argwhere(~held & _expected(held) if self.lagged else ~held)
+        present = np.zeros(self._shape, dtype=bool)
+        present.reshape(-1)[self._place] = True
+        self.lagged = is_lagged(present)
+        self.gaps = np.argwhere(~present & _own_fields(present) if self.lagged else ~present)
 
     def problems(self) -> Iterator[str]:
         """Yield descriptions of missing and duplicate fields."""
         if len(self.gaps):
             paths = {self.group.paths[n] for n in np.unique(self.group.records["file"])}
             where = f"in {paths.pop()}" if len(paths) == 1 else f"in {len(paths)} files"
+            fields = format_count(len(self.gaps), "field")
             yield (
-                f"{counted(len(self.gaps), 'field')} missing {where}: {few(self._gap_words())}; "
+                f"{fields} missing {where}: {format_places(self._gap_places())}; "
                 f"fetch the files again, or accept the gaps with `ens10 prepare --missing nan`"
             )
-        yield from self._twice()
+        yield from self._duplicates()
 
-    def _gap_words(self) -> list[str]:
+    def _gap_places(self) -> list[str]:
         """Return one description for each start and step with gaps."""
-        found: dict[tuple[int, int], list[int]] = defaultdict(list)
+        numbers: dict[tuple[int, int], list[int]] = defaultdict(list)
         for time, step, number in self.gaps.tolist():
-            found[time, step].append(self.numbers[number])
+            numbers[time, step].append(self.numbers[number])
         return [
             f"{str(self.times[time])[:13]} step {self.steps[step]} h "
-            + ("all members" if len(who) == self._shape[2] else f"number {_ranges(who)}")
-            for (time, step), who in found.items()
+            + ("all members" if len(some) == self._shape[2] else f"number {_ranges(some)}")
+            for (time, step), some in numbers.items()
         ]
 
-    def _twice(self) -> Iterator[str]:
+    def _duplicates(self) -> Iterator[str]:
+        """Yield a description of the fields with two messages, by their difference."""
         order = np.argsort(self._place, kind="stable")
         again = np.flatnonzero(np.diff(self._place[order]) == 0)
-        told: dict[str, list[str]] = defaultdict(list)
+        places_by_difference: dict[str, list[str]] = defaultdict(list)
         for n in again.tolist():
             one, other = (self.group[int(order[m])] for m in (n, n + 1))
-            told[_difference(one, other)].append(f"{one.place} and {other.place}")
-        for how, places in told.items():
-            fields = counted(len(places), "field")
-            yield f"{fields} given twice with {how}: {few(places)}; remove one of the two"
+            places_by_difference[_difference(one, other)].append(f"{one.place} and {other.place}")
+        for how, places in places_by_difference.items():
+            fields = format_count(len(places), "field")
+            yield f"{fields} given twice with {how}: {format_places(places)}; remove one of the two"
 
 
-def _expected(held: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return the expected fields of a lagged ensemble: each start's own steps and members."""
-    steps: npt.NDArray[np.bool_] = np.asarray(held.any(axis=2))
-    numbers: npt.NDArray[np.bool_] = np.asarray(held.any(axis=1))
+def _own_fields(present: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return the expected fields of a lagged ensemble: each start's own steps and members.
+
+    Args:
+        present: fields of the messages, (starts, steps, members).
+    """
+    steps: npt.NDArray[np.bool_] = np.asarray(present.any(axis=2))
+    numbers: npt.NDArray[np.bool_] = np.asarray(present.any(axis=1))
     both: npt.NDArray[np.bool_] = steps[:, :, None] & numbers[:, None, :]
     return both
 

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError, FileError, MissingDataError
-from ens10.inspection.rows import Moments, Row, counted, few, status_of
+from ens10.inspection.rows import FieldStatistics, Row, format_count, format_places, format_status
 from ens10.places import for_xarray
 from ens10.progress import track
 from ens10.source import names, open_source
@@ -102,14 +102,14 @@ def _variable_rows(
     """Return the rows of one variable, read once for all its levels."""
     name = str(variable.name)
     levels = variable["level"].to_numpy().tolist() if "level" in variable.dims else [None]
-    moments = [Moments(name) for _ in levels]
+    statistics = [FieldStatistics(name) for _ in levels]
     outer = [dim for dim in _OUTER if dim in variable.dims]
     places = list(product(*(range(variable.sizes[dim]) for dim in outer))) if values else []
     for place in track(places, f"inspect {name}", len(places), progress and len(places) > _LONG):
         part = variable.isel(dict(zip(outer, place, strict=True)))
-        _add(part, moments, f"{path}: {name} {_where(part, outer, place)}")
+        _add(part, statistics, f"{path}: {name} {_where(part, outer, place)}")
     notes = [*_notes(variable), *notes]
-    return [_row(variable, level, m, notes) for level, m in zip(levels, moments, strict=True)]
+    return [_row(variable, level, s, notes) for level, s in zip(levels, statistics, strict=True)]
 
 
 def _where(part: xr.DataArray, outer: list[str], place: tuple[int, ...]) -> str:
@@ -118,17 +118,17 @@ def _where(part: xr.DataArray, outer: list[str], place: tuple[int, ...]) -> str:
     return " ".join(words) + f" (index {', '.join(map(str, place))})" if words else ""
 
 
-def _add(part: xr.DataArray, moments: list[Moments], where: str) -> None:
+def _add(part: xr.DataArray, statistics: list[FieldStatistics], where: str) -> None:
     """Add the fields of one date and step: each level, each member."""
     try:
         fields = part.to_numpy().astype(np.float32, copy=False)
     except (OSError, RuntimeError, ValueError) as error:
-        wrong = error if isinstance(error, FileError) else _unreadable(where, error)
-        for each in moments:
-            each.wrong.add(wrong)
+        failure = error if isinstance(error, FileError) else _unreadable(where, error)
+        for each in statistics:
+            each.unreadable.add(failure)
         return
     by_level = fields if "level" in part.dims else fields[None]
-    for values, each in zip(by_level, moments, strict=True):
+    for values, each in zip(by_level, statistics, strict=True):
         numbers = np.atleast_1d(part["number"].to_numpy()) if "number" in part.dims else [None]
         for number, member in zip(numbers, values.reshape(-1, *values.shape[-2:]), strict=True):
             each.add(member, where if number is None else f"{where} number {number}")
@@ -143,12 +143,12 @@ def _notes(variable: xr.DataArray) -> Iterator[str]:
         yield f"converted from {variable.attrs['converted_from']}"
 
 
-def _row(variable: xr.DataArray, level: Any, moments: Moments, notes: list[str]) -> Row:
+def _row(variable: xr.DataArray, level: Any, statistics: FieldStatistics, notes: list[str]) -> Row:
     times = variable["time"].to_numpy()
-    problems = moments.problems()
-    if moments.empty:
-        empty = counted(len(moments.empty), "field")
-        problems.append(f"{empty} missing (without any value): {few(moments.empty)}")
+    problems = statistics.problems()
+    if statistics.empty:
+        empty = format_count(len(statistics.empty), "field")
+        problems.append(f"{empty} missing (without any value): {format_places(statistics.empty)}")
     row = Row(
         name=str(variable.name),
         level="surface" if level is None else f"{level:g} hPa",
@@ -159,19 +159,19 @@ def _row(variable: xr.DataArray, level: Any, moments: Moments, notes: list[str])
         if "step" in variable.coords
         else [],
         members=int(variable.sizes.get("number", 1)),
-        missing=len(moments.empty),
+        missing=len(statistics.empty),
         units=str(variable.attrs.get("units", "")),
         grid=points_in_words(variable),
-        status=status_of(problems),
+        status=format_status(problems),
         note="; ".join(notes),
     )
-    return moments.into(row)
+    return statistics.fill(row)
 
 
 def points_in_words(variable: xr.DataArray) -> str:
     """Format the grid of a variable, or the number of its stations."""
     if STATION in variable.coords:
-        return counted(variable[STATION].size, "station")
+        return format_count(variable[STATION].size, "station")
     return grid_in_words(variable["latitude"].to_numpy(), variable["longitude"].to_numpy())
 
 
@@ -192,7 +192,7 @@ def _raw_rows(raw: xr.Dataset, values: bool, path: Path, why: str) -> list[Row]:
     for name, variable in raw.data_vars.items():
         if variable.ndim < 2 or not np.issubdtype(variable.dtype, np.number):
             continue
-        moments = Moments("")
+        statistics = FieldStatistics("")
         row = Row(str(name), level="?", units=str(variable.attrs.get("units", "?")))
         row.note = ", ".join(f"{dim} {size}" for dim, size in variable.sizes.items())
         row.note = f"dimensions {row.note} ({remedy})"
@@ -200,9 +200,9 @@ def _raw_rows(raw: xr.Dataset, values: bool, path: Path, why: str) -> list[Row]:
         for n in first:
             where = f"{path}: {name} {variable.dims[0]} {n}"
             try:
-                moments.add(variable[n].to_numpy().astype(np.float32, copy=False), where)
+                statistics.add(variable[n].to_numpy().astype(np.float32, copy=False), where)
             except (OSError, RuntimeError, ValueError) as error:
-                moments.wrong.add(_unreadable(where, error))
-        row.status = status_of(moments.problems())
-        rows.append(moments.into(row))
+                statistics.unreadable.add(_unreadable(where, error))
+        row.status = format_status(statistics.problems())
+        rows.append(statistics.fill(row))
     return rows or [Row(path.name, status=why)]

@@ -7,8 +7,8 @@ from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.grib import MessageList, is_grib, survey
 from ens10.inspection.gribs import grib_rows
 from ens10.inspection.netcdf import is_netcdf, is_zarr, netcdf_rows, zarr_rows
-from ens10.inspection.rows import Row, counted, few, is_partial, partial_rows
-from ens10.inspection.stores import is_store, store_rows
+from ens10.inspection.rows import Row, format_count, format_places
+from ens10.inspection.stores import is_partial, is_store, partial_rows, store_rows
 from ens10.places import is_url
 from ens10.source.opening import check_whole
 from ens10.source.tables import is_table
@@ -95,8 +95,8 @@ def _damage(file: Path, errors: Sequence[FileError]) -> list[Row]:
     again = f" {_FETCH}."
     short = [text.removesuffix(again).rstrip(".") for text in told]
     remedy = again if any(text.endswith(again) for text in told) else ""
-    where = counted(len(errors), "place")
-    return [Row(file.name, status=f"{file}: wrong in {where}: {few(short)}.{remedy}")]
+    where = format_count(len(errors), "place")
+    return [Row(file.name, status=f"{file}: wrong in {where}: {format_places(short)}.{remedy}")]
 
 
 def _is_meant_as_data(file: Path) -> bool:

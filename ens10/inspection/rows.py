@@ -1,13 +1,9 @@
-"""A row of the inspection table with its running sums, and the files of a partial store."""
+"""Rows of the inspection table, the statistics of their fields, and the phrases of their status."""
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import prod
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import crc32c
 import numba
 import numpy as np
 import numpy.typing as npt
@@ -15,27 +11,24 @@ import numpy.typing as npt
 from ens10.compiled import OPTIONS
 from ens10.errors import FileError
 from ens10.source.units import check_range
-from ens10.store.chunks import Form
-from ens10.store.manifest import END, NAME
-from ens10.untrusted import is_inner, parse_json
 
-_MOST = 20  # places named in a status; more are counted
+_MAX_EXAMPLES = 20  # places named in a status; more are only counted
 
 T = TypeVar("T")
 
 
-class Few(Generic[T]):
-    """The first few of many items, and their number: memory does not grow with damage."""
+class Examples(Generic[T]):
+    """The first few of many items, and the number of all: memory does not grow with damage."""
 
     def __init__(self) -> None:
         self.first: list[T] = []
         self._count = 0
 
-    def add(self, thing: T, times: int = 1) -> None:
+    def add(self, item: T, times: int = 1) -> None:
         """Count one more item, or several that are reported as one."""
         self._count += times
-        if len(self.first) < _MOST:
-            self.first.append(thing)
+        if len(self.first) < _MAX_EXAMPLES:
+            self.first.append(item)
 
     def __len__(self) -> int:
         return self._count
@@ -50,15 +43,15 @@ class Row:
         level: such as "surface" or "500 hPa".
         dates: number of start dates.
         first: first start date.
-        last: last one.
+        last: last start date.
         steps: lead times.
         members: number of members.
-        missing: fields that lack, of all dates x steps x members.
-        minimum: of all values.
-        mean: of all finite values, unweighted.
-        maximum: of all values.
+        missing: number of missing fields, of all dates x steps x members.
+        minimum: of all values, in `units`.
+        mean: of all finite values, in `units`, without area weights.
+        maximum: of all values, in `units`.
         units: of the values.
-        grid: in words.
+        grid: size and edges in words, such as "361 x 720, 90 to -90 N, 0 to 359.5 E".
         status: "ok", or what is wrong, where, and what to do.
         note: further information.
     """
@@ -80,232 +73,95 @@ class Row:
     note: str = ""
 
 
-class Moments:
-    """Running count, sum, minimum and maximum of the fields of one row, and their anomalies.
+class FieldStatistics:
+    """Running minimum, mean and maximum of the fields of one row, and its suspicious fields.
 
     Args:
-        name: of the variable, whose range is known if the catalogue has it.
+        name: of the variable; values are compared with its plausible range if the catalogue has it.
+
+    Attributes:
+        empty: places of fields without any value.
+        implausible: errors about values outside the plausible range.
+        unreadable: errors about fields that cannot be read.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.count, self.total = 0, 0.0
-        self.minimum, self.maximum = np.inf, -np.inf
-        self.empty: Few[str] = Few()
-        self.odd: Few[FileError] = Few()
-        self.wrong: Few[FileError] = Few()
+        self._count, self._sum = 0, 0.0
+        self._minimum, self._maximum = np.inf, -np.inf
+        self.empty: Examples[str] = Examples()
+        self.implausible: Examples[FileError] = Examples()
+        self.unreadable: Examples[FileError] = Examples()
 
     def add(self, values: npt.NDArray[np.float32], where: str) -> None:
         """Add the values of one field.
 
         Args:
-            values: of any shape.
+            values: of any shape; NaN is a missing value.
             where: file and place in it, for messages.
         """
         flat = np.ascontiguousarray(values).reshape(-1)
-        held, finite, total, low, high = _sweep(flat)
-        if not held:
+        present, finite, total, low, high = _statistics(flat)
+        if not present:
             self.empty.add(where)
             return
-        self.count += finite
-        self.total += total
-        self.minimum, self.maximum = min(self.minimum, low), max(self.maximum, high)
+        self._count += finite
+        self._sum += total
+        self._minimum, self._maximum = min(self._minimum, low), max(self._maximum, high)
         try:
             check_range(self.name, low, high, where)
         except FileError as error:
-            self.odd.add(error)
+            self.implausible.add(error)
 
-    def into(self, row: Row) -> Row:
-        """Return the row with the statistics filled in."""
-        if self.minimum <= self.maximum:
-            row.minimum, row.maximum = self.minimum, self.maximum
-            row.mean = self.total / self.count if self.count else np.nan
+    def fill(self, row: Row) -> Row:
+        """Write minimum, mean and maximum to a row, and return it."""
+        if self._minimum <= self._maximum:
+            row.minimum, row.maximum = self._minimum, self._maximum
+            row.mean = self._sum / self._count if self._count else np.nan
         return row
 
     def problems(self) -> list[str]:
-        """Return descriptions of unreadable and impossible values."""
-        found = [first_of(self.wrong)] if self.wrong else []
-        return [*found, first_of(self.odd)] if self.odd else found
+        """Return descriptions of unreadable fields and implausible values."""
+        return [format_errors(errors) for errors in (self.unreadable, self.implausible) if errors]
 
 
 @numba.njit(**OPTIONS)
-def _sweep(values):  # type: ignore[no-untyped-def]
-    """Return the number of values, of finite ones, their sum, and minimum and maximum of all."""
-    held, finite, total = 0, 0, 0.0
+def _statistics(values):  # type: ignore[no-untyped-def]
+    """Return the number of values, of finite ones, their sum, and minimum and maximum of all.
+
+    One pass: five numpy reductions would read a field from memory five times.
+    """
+    present, finite, total = 0, 0, 0.0
     low, high = np.inf, -np.inf
     for value in values:
         if np.isnan(value):
             continue
-        held += 1
+        present += 1
         low, high = min(low, value), max(high, value)
         if np.isfinite(value):
             finite += 1
             total += value
-    return held, finite, total, low, high
+    return present, finite, total, low, high
 
 
-def first_of(errors: Few[FileError]) -> str:
+def format_errors(errors: Examples[FileError]) -> str:
     """Format the first error in full, and the number of others."""
     more = len(errors) - 1
     return str(errors.first[0]) + (f" (And {more} more like it.)" if more else "")
 
 
-def few(places: Sequence[str] | Few[str]) -> str:
+def format_places(places: Sequence[str] | Examples[str]) -> str:
     """Format the first places, and the number of others."""
-    first = places.first if isinstance(places, Few) else places[:_MOST]
+    first = places.first if isinstance(places, Examples) else places[:_MAX_EXAMPLES]
     more = len(places) - len(first)
     return "; ".join(first) + (f"; and {more} more" if more > 0 else "")
 
 
-def counted(n: int, what: str) -> str:
+def format_count(n: int, noun: str) -> str:
     """Format a count, such as "1 field" and "2 fields"."""
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def status_of(problems: Sequence[str]) -> str:
-    """Join problems to one line; "ok" if there are none."""
+def format_status(problems: Sequence[str]) -> str:
+    """Join the descriptions of problems to one line; "ok" if there are none."""
     return " ".join(p if p.endswith((".", ")")) else f"{p}." for p in problems) or "ok"
-
-
-_PLAN = "plan.json"
-_CHUNK = re.compile(r"(.*)/c((?:/\d+)*)")
-_ANEW = "Prepare the store anew with --force"
-
-
-@dataclass(frozen=True)
-class File:
-    """One file of a store.
-
-    Attributes:
-        path: relative to the store.
-        size: bytes that it should have, None if that is not known.
-        crc: crc32c that it should have, likewise.
-    """
-
-    path: str
-    size: int | None = None
-    crc: int | None = None
-
-    @property
-    def array(self) -> str:
-        """The array that a chunk belongs to; of other files, the file itself."""
-        found = _CHUNK.fullmatch(self.path)
-        return found[1] if found else self.path
-
-    @property
-    def place(self) -> tuple[int, ...] | None:
-        """Position of a chunk, None for other files."""
-        found = _CHUNK.fullmatch(self.path)
-        return tuple(map(int, found[2].split("/")[1:])) if found else None
-
-
-class Listed:
-    """The files that a store should hold, one after the other.
-
-    Attributes:
-        total: how many they are, for the progress bar.
-        problems: what is wrong with the list itself; complete once all files were given.
-    """
-
-    def __init__(self, store: Path) -> None:
-        self._store = store
-        self._forms = dict(_forms(store))
-        self.total = sum(prod(map(_chunks, f.shape, f.chunk)) for f in self._forms.values())
-        if (store / NAME).exists():
-            groups = {name.split("/")[0] for name in self._forms}
-            self.total += len(self._forms) + len(groups) + 3  # the top, and the manifest's own
-        self.problems: list[str] = []
-
-    def __iter__(self) -> Iterator[File]:
-        if (self._store / NAME).exists():
-            return self._in_manifest()
-        return self._in_arrays()
-
-    def _in_arrays(self) -> Iterator[File]:
-        for name, form in self._forms.items():
-            for place in form.places():
-                yield File("/".join([name, "c", *map(str, place)]))
-
-    def _in_manifest(self) -> Iterator[File]:
-        """Read files from the manifest line by line: it may have half a million chunks."""
-        path = self._store / NAME
-        offset, check, ended = 0, 0, False
-        with path.open("rb") as lines:
-            for n, line in enumerate(lines):
-                if line.startswith(END):
-                    ended = self._ends(path, line, offset, check)
-                    break
-                check = crc32c.crc32c(line, check)
-                try:
-                    rows = _rows(line) if n else []
-                except (ValueError, LookupError, TypeError) as error:
-                    self.problems.append(f"{path}: damaged at byte {offset}: {error}. {_ANEW}")
-                    rows = []
-                yield from rows
-                offset += len(line)
-        if not ended:
-            self.problems.append(f"{path}: damaged at byte {offset}: its end is missing. {_ANEW}")
-
-    def _ends(self, path: Path, line: bytes, offset: int, check: int) -> bool:
-        found = line.removeprefix(END).rstrip(b" \n").removesuffix(b"}")
-        if found != str(check).encode() or not line.endswith(b"\n"):
-            reason = "it does not match its checksum"
-            self.problems.append(f"{path}: damaged at byte {offset}: {reason}. {_ANEW}")
-        return True
-
-
-def _rows(line: bytes) -> list[File]:
-    """Return the files of one unit."""
-    rows = parse_json(b"{" + line.rstrip(b"\n,") + b"}")
-    files = [File(path, size, crc) for (unit,) in [rows.values()] for path, size, crc, *_ in unit]
-    strange = [file.path for file in files if not is_inner(file.path)]
-    if strange:
-        raise ValueError(f"{strange[0]!r} is not a path inside the store")
-    return files
-
-
-def _chunks(size: int, part: int) -> int:
-    return -(-size // part)
-
-
-def _forms(store: Path) -> Iterator[tuple[str, Form]]:
-    """Yield the arrays in the groups of a store whose metadata can be read."""
-    for metadata in sorted(store.glob("*/*/zarr.json")):
-        if str(metadata.parent.relative_to(store)) == NAME.partition("/c/")[0]:
-            continue
-        try:
-            yield (
-                f"{metadata.parent.parent.name}/{metadata.parent.name}",
-                Form.read(metadata.read_bytes()),
-            )
-        except (OSError, ValueError):
-            continue  # opening the group says what is wrong with it
-
-
-def is_partial(path: Path) -> bool:
-    """Return True if a folder holds a store that is not complete."""
-    return path.name.endswith(".partial") and (path / "units").is_dir()
-
-
-def partial_rows(path: Path) -> list[Row]:
-    """Return one row with the progress of a partial store."""
-    done = [entry.name for entry in (path / "units").iterdir() if entry.suffix == ".json"]
-    told = []
-    for kind, total in _planned(path).items():
-        held = sum(name.startswith(kind) for name in done)
-        told.append(f"{held} of {total} units of {kind}")
-    status = f"{path}: incomplete: {', '.join(told) or f'{len(done)} units'} are there"
-    remedy = "Run the same `ens10 prepare` again to go on"
-    return [Row(path.name, status=f"{status}. {remedy}.")]
-
-
-def _planned(path: Path) -> dict[str, int]:
-    """Return the number of units by kind from the plan; empty without a plan."""
-    try:
-        axes: Any = parse_json((path / _PLAN).read_bytes())["axes"]
-        planned = {"forecast": len(axes["forecasts"]["time"]) * len(axes["forecasts"]["step"])}
-        if "truth" in axes:
-            planned["truth"] = len(axes["truth"]["time"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return {}
-    return planned

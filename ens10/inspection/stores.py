@@ -1,26 +1,40 @@
-"""Table rows of stores: each chunk is read once, compared with its checksum, and counted."""
+"""Table rows of stores, whole or partial: each chunk is read once and its checksum compared."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
+from crc32c import crc32c as append_crc32c
 
 from ens10.errors import FileError
 from ens10.inspection.netcdf import points_in_words
-from ens10.inspection.rows import Few, File, Listed, Moments, Row, counted, few, status_of
+from ens10.inspection.rows import (
+    Examples,
+    FieldStatistics,
+    Row,
+    format_count,
+    format_places,
+    format_status,
+)
 from ens10.packed16.layout import DamagedChunkError, crc32c, length_of, parse
 from ens10.packed16.unpack import unpack
 from ens10.progress import track
 from ens10.store import FORMAT_VERSION, StoreKind, is_strict, open_store, store_kinds
 from ens10.store.chunks import MEND, Form, check
-from ens10.store.manifest import NAME
-from ens10.untrusted import parse_json
+from ens10.store.manifest import END, NAME
+from ens10.untrusted import is_inner, parse_json
 
 _KINDS: tuple[StoreKind, ...] = ("sfc", "pl", "truth")  # whose values are shown
-_LONG = 500  # chunks from which a progress bar is worth it
+_LONG = 500  # files from which a progress bar is worth it
+_PLAN = "plan.json"
+_CHUNK = re.compile(r"(.*)/c((?:/\d+)*)")
+_PREPARE_AGAIN = "Prepare the store anew with --force"
 
 
 def is_store(path: Path) -> bool:
@@ -39,55 +53,167 @@ def store_rows(path: Path, values: bool, progress: bool) -> list[Row]:
     Raises:
         FileError: a store of a newer version.
     """
-    held, strict = _opened(path)
-    files = _Files(path, values, strict)
-    listed = Listed(path)
-    for file in track(listed, "inspect", listed.total, progress and listed.total > _LONG):
-        files.add(file)
+    kinds, strict = _readable_kinds(path)
+    scan = _Scan(path, values, strict)
+    files = _StoreFiles(path)
+    for file in track(files, "inspect", files.total, progress and files.total > _LONG):
+        scan.add(file)
     rows = []
     for kind in _KINDS:
-        if kind in held:
-            rows += _kind_rows(path, kind, files)
-    others = [*listed.problems, *files.others()]
+        if kind in kinds:
+            rows += _kind_rows(path, kind, scan)
+    others = [*files.problems, *scan.other_problems()]
     if others:
-        rows.append(Row(path.name, status=status_of(others)))
+        rows.append(Row(path.name, status=format_status(others)))
     return rows
 
 
-def _opened(path: Path) -> tuple[list[str], bool]:
-    """Return the store's parts that can be opened; and True if all chunks were written."""
+def _readable_kinds(path: Path) -> tuple[list[str], bool]:
+    """Return the store's parts that can be opened, and True if a complete store has all chunks."""
     try:
         return store_kinds(path), is_strict(path)
     except FileError:
         try:
-            about = parse_json((path / "zarr.json").read_bytes())["attributes"]["ens10_format"]
+            version = parse_json((path / "zarr.json").read_bytes())["attributes"]["ens10_format"]
         except (OSError, ValueError, KeyError, TypeError):
-            return [], True  # that it is damaged is said where all files are looked at
-        if isinstance(about, int) and about > FORMAT_VERSION:
+            return [], True  # the scan of all files reports the damage
+        if isinstance(version, int) and version > FORMAT_VERSION:
             raise
         return [kind for kind in _KINDS if (path / kind).exists()], True
 
 
-@dataclass
-class _Found:
-    """Results for one array on one level."""
+@dataclass(frozen=True)
+class _StoreFile:
+    """One file of a store.
 
-    moments: Moments
-    missing: Few[str] = field(default_factory=Few)
-    damaged: Few[str] = field(default_factory=Few)
+    Attributes:
+        path: relative to the store.
+        size: expected number of bytes; None if unknown.
+        crc: expected crc32c of the bytes; None if unknown.
+    """
+
+    path: str
+    size: int | None = None
+    crc: int | None = None
+
+    @property
+    def array(self) -> str:
+        """The array that a chunk belongs to; of other files, the file itself."""
+        match = _CHUNK.fullmatch(self.path)
+        return match[1] if match else self.path
+
+    @property
+    def place(self) -> tuple[int, ...] | None:
+        """Position of a chunk, None for other files."""
+        match = _CHUNK.fullmatch(self.path)
+        return tuple(map(int, match[2].split("/")[1:])) if match else None
+
+
+class _StoreFiles:
+    """The files that a complete store contains: from its manifest, else from its arrays' shapes.
+
+    Attributes:
+        total: number of files, for the progress bar.
+        problems: faults of the manifest; complete at the end of the iteration.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._forms = dict(_forms(store))
+        self.total = sum(prod(map(_chunk_count, f.shape, f.chunk)) for f in self._forms.values())
+        if (store / NAME).exists():
+            groups = {name.split("/")[0] for name in self._forms}
+            self.total += len(self._forms) + len(groups) + 3  # the top, and the manifest's own
+        self.problems: list[str] = []
+
+    def __iter__(self) -> Iterator[_StoreFile]:
+        if (self._store / NAME).exists():
+            return self._in_manifest()
+        return self._in_arrays()
+
+    def _in_arrays(self) -> Iterator[_StoreFile]:
+        for name, form in self._forms.items():
+            for place in form.places():
+                yield _StoreFile("/".join([name, "c", *map(str, place)]))
+
+    def _in_manifest(self) -> Iterator[_StoreFile]:
+        """Read files from the manifest line by line: it may have half a million chunks."""
+        offset, checksum = 0, 0
+        with (self._store / NAME).open("rb") as lines:
+            for n, line in enumerate(lines):
+                if line.startswith(END):
+                    self._check_end(line, offset, checksum)
+                    return
+                checksum = append_crc32c(line, checksum)
+                try:
+                    files = _files_in(line) if n else []  # line 0 is the plan
+                except (ValueError, LookupError, TypeError) as error:
+                    self._add_problem(offset, str(error))
+                    files = []
+                yield from files
+                offset += len(line)
+        self._add_problem(offset, "its end is missing")
+
+    def _check_end(self, line: bytes, offset: int, checksum: int) -> None:
+        """Compare the checksum in the last line with that of the lines before it."""
+        stored = line.removeprefix(END).rstrip(b" \n").removesuffix(b"}")
+        if stored != str(checksum).encode() or not line.endswith(b"\n"):
+            self._add_problem(offset, "it does not match its checksum")
+
+    def _add_problem(self, offset: int, reason: str) -> None:
+        path = self._store / NAME
+        self.problems.append(f"{path}: damaged at byte {offset}: {reason}. {_PREPARE_AGAIN}")
+
+
+def _files_in(line: bytes) -> list[_StoreFile]:
+    """Return the files of one line of the manifest, which are those of one unit of work."""
+    (rows,) = parse_json(b"{" + line.rstrip(b"\n,") + b"}").values()
+    files = [_StoreFile(path, size, crc) for path, size, crc, *_ in rows]
+    outside = [file.path for file in files if not is_inner(file.path)]
+    if outside:
+        raise ValueError(f"{outside[0]!r} is not a path inside the store")
+    return files
+
+
+def _chunk_count(size: int, chunk: int) -> int:
+    return -(-size // chunk)
+
+
+def _forms(store: Path) -> Iterator[tuple[str, Form]]:
+    """Yield the arrays in the groups of a store whose metadata can be read."""
+    for metadata in sorted(store.glob("*/*/zarr.json")):
+        if str(metadata.parent.relative_to(store)) == NAME.partition("/c/")[0]:
+            continue
+        try:
+            yield (
+                f"{metadata.parent.parent.name}/{metadata.parent.name}",
+                Form.read(metadata.read_bytes()),
+            )
+        except (OSError, ValueError):
+            continue  # opening the group says what is wrong with it
+
+
+@dataclass
+class _LevelResult:
+    """Statistics and faults of one array on one level."""
+
+    statistics: FieldStatistics
+    missing: Examples[str] = field(default_factory=Examples)
+    damaged: Examples[str] = field(default_factory=Examples)
 
     def problems(self) -> list[str]:
         """Return descriptions of missing and damaged chunks and of impossible values."""
-        told = [
-            f"{counted(len(places), 'file')} {what}: {few(places)}; {MEND[0].lower()}{MEND[1:]}"
-            for what, places in (("missing", self.missing), ("damaged", self.damaged))
+        remedy = MEND[0].lower() + MEND[1:]
+        faults = [
+            f"{format_count(len(places), 'file')} {fault}: {format_places(places)}; {remedy}"
+            for fault, places in (("missing", self.missing), ("damaged", self.damaged))
             if places
         ]
-        return [*told, *self.moments.problems()]
+        return [*faults, *self.statistics.problems()]
 
 
-class _Files:
-    """Checks and statistics of a store's files, one by one.
+class _Scan:
+    """Checks the files of a store one by one, and collects statistics and faults by level.
 
     Args:
         path: path of the store.
@@ -98,41 +224,49 @@ class _Files:
     def __init__(self, path: Path, values: bool, strict: bool) -> None:
         self.path, self._values, self._strict = path, values, strict
         self._forms: dict[str, Form | None] = {}
-        self.found: dict[tuple[str, int], _Found] = {}
+        self.results: dict[tuple[str, int], _LevelResult] = {}
         self._buffer = np.empty(0, np.float32)
 
-    def add(self, file: File) -> None:
+    def add(self, file: _StoreFile) -> None:
         """Check one file, and record its faults."""
         array, place = file.array, file.place
         form = self._form(array)
         level = place[form.dims.index("level")] if place and form and "level" in form.dims else 0
         name = array.rpartition("/")[2]
-        kept = self.found.setdefault((array, level), _Found(Moments(name)))
+        result = self.results.setdefault((array, level), _LevelResult(FieldStatistics(name)))
         path = self.path / file.path
         try:
             size = path.stat().st_size
         except OSError:
-            self._lacks(str(path), form, kept)
+            self._add_missing(str(path), form, result)
             return
         try:
-            self._look(file, path, size, form, kept.moments)
+            self._read(file, path, size, form, result.statistics)
         except DamagedChunkError as error:
-            kept.damaged.add(f"{path} at byte {error.offset} ({error.reason})")
+            result.damaged.add(f"{path} at byte {error.offset} ({error.reason})")
         except OSError as error:
-            kept.damaged.add(f"{path} at byte 0 (it cannot be read: {error})")
+            result.damaged.add(f"{path} at byte 0 (it cannot be read: {error})")
 
-    def _lacks(self, path: str, form: Form | None, kept: _Found) -> None:
+    def _add_missing(self, path: str, form: Form | None, result: _LevelResult) -> None:
         if self._strict or form is None:
-            kept.missing.add(path)
+            result.missing.add(path)
         else:
-            kept.moments.empty.add(path, form.field_shape[0])
+            result.statistics.empty.add(path, form.field_shape[0])
 
-    def _look(self, file: File, path: Path, size: int, form: Form | None, moments: Moments) -> None:
+    def _read(
+        self,
+        file: _StoreFile,
+        path: Path,
+        size: int,
+        form: Form | None,
+        statistics: FieldStatistics,
+    ) -> None:
+        """Check size, checksum and content of a file, and add the values of a shown chunk."""
         chunked = form if file.place is not None else None
         plain = chunked and chunked.codec == "bytes" and not chunked.compressed
-        wanted = chunked.plain_size if chunked and plain else file.size
-        if wanted is not None and size != wanted:
-            raise DamagedChunkError(min(size, wanted), f"{size} bytes instead of {wanted}")
+        expected = chunked.plain_size if chunked and plain else file.size
+        if expected is not None and size != expected:
+            raise DamagedChunkError(min(size, expected), f"{size} bytes instead of {expected}")
         if not self._values:
             return
         raw = np.fromfile(path, np.uint8)
@@ -140,15 +274,15 @@ class _Files:
         if file.crc is not None and crc32c(raw) != file.crc:
             raise DamagedChunkError(0, "it does not match its checksum in the manifest")
         if chunked and _is_shown(file.array, chunked):
-            self._count(chunk, chunked, path, moments)
+            self._add_values(chunk, chunked, path, statistics)
 
-    def _count(
-        self, chunk: npt.NDArray[np.uint8], form: Form, path: Path, moments: Moments
+    def _add_values(
+        self, chunk: npt.NDArray[np.uint8], form: Form, path: Path, statistics: FieldStatistics
     ) -> None:
         fields, rows, columns = form.field_shape
         if form.codec != "packed16":
             for n, values in enumerate(chunk.view("<f4").reshape(fields, rows, columns)):
-                moments.add(values, f"{path} field {n}")
+                statistics.add(values, f"{path} field {n}")
             return
         points = rows * columns
         if self._buffer.size != points:
@@ -157,21 +291,21 @@ class _Files:
             begin = int(record["offset"])
             part = chunk[begin : begin + length_of(record, points)]
             unpack(record, part, self._buffer)
-            moments.add(self._buffer, f"{path} field {n}")
+            statistics.add(self._buffer, f"{path} field {n}")
 
     def _form(self, array: str) -> Form | None:
         if array not in self._forms:
             try:
                 self._forms[array] = Form.read((self.path / array / "zarr.json").read_bytes())
             except (OSError, ValueError):
-                self._forms[array] = None  # the file itself is among those looked at
+                self._forms[array] = None  # the scan checks this file too, and reports its damage
         return self._forms[array]
 
-    def others(self) -> Iterator[str]:
+    def other_problems(self) -> Iterator[str]:
         """Yield faults of files whose values are not shown in the table."""
-        for (array, _), found in self.found.items():
+        for (array, _), result in self.results.items():
             if not _is_shown(array, self._forms[array]):
-                yield from found.problems()
+                yield from result.problems()
 
 
 def _is_shown(array: str, form: Form | None) -> bool:
@@ -179,36 +313,37 @@ def _is_shown(array: str, form: Form | None) -> bool:
     return form is not None and form.is_field and array.split("/")[0] in _KINDS
 
 
-def _kind_rows(path: Path, kind: StoreKind, files: _Files) -> list[Row]:
+def _kind_rows(path: Path, kind: StoreKind, scan: _Scan) -> list[Row]:
     try:
         dataset = open_store(path, kind)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return [Row(kind, status=f"{path}/{kind}: it cannot be opened ({error}). {MEND}.")]
     rows = []
-    for (array, level), found in sorted(files.found.items(), key=lambda item: item[0]):
+    for (array, level), result in sorted(scan.results.items(), key=lambda item: item[0]):
         name = array.removeprefix(f"{kind}/")
         if not array.startswith(f"{kind}/") or name not in dataset.data_vars:
             continue
-        if found.missing or found.damaged or _is_meant(dataset[name], level):
-            rows.append(_row(dataset[name], level, found, kind))
+        if result.missing or result.damaged or _has_level(dataset[name], level):
+            rows.append(_row(dataset[name], level, result, kind))
     return rows
 
 
-def _is_meant(variable: xr.DataArray, level: int) -> bool:
-    """Return True if a variable has a level; the axis holds the levels of all variables."""
+def _has_level(variable: xr.DataArray, level: int) -> bool:
+    """Return True if a variable has this level; the axis has the levels of all variables."""
     own = variable.attrs.get("levels_hpa")
     if "level" not in variable.dims or own is None:
         return True
     return float(variable["level"].to_numpy()[level]) in map(float, np.atleast_1d(own))
 
 
-def _row(variable: xr.DataArray, level: int, found: _Found, kind: str) -> Row:
+def _row(variable: xr.DataArray, level: int, result: _LevelResult, kind: str) -> Row:
     times = variable["time"].to_numpy()
     place = f"{variable['level'].to_numpy()[level]:g} hPa" if "level" in variable.dims else ""
-    empty = found.moments.empty
-    problems = found.problems()
+    empty = result.statistics.empty
+    problems = result.problems()
     if empty:
-        problems.append(f"{counted(len(empty), 'field')} missing (without any value): {few(empty)}")
+        fields = format_count(len(empty), "field")
+        problems.append(f"{fields} missing (without any value): {format_places(empty)}")
     how = variable.attrs.get("regridded")
     row = Row(
         name=str(variable.name),
@@ -218,14 +353,43 @@ def _row(variable: xr.DataArray, level: int, found: _Found, kind: str) -> Row:
         last=str(times.max())[:13],
         steps=np.atleast_1d(variable["step"].to_numpy()).tolist(),
         members=int(variable.sizes.get("number", 1)),
-        missing=len(empty) + _fields_in(variable) * len(found.missing),
+        missing=len(empty) + _fields_in(variable) * len(result.missing),
         units=str(variable.attrs.get("units", "")),
         grid=points_in_words(variable) + (f" (interpolated: {how})" if how else ""),
-        status=status_of(problems),
+        status=format_status(problems),
     )
-    return found.moments.into(row)
+    return result.statistics.fill(row)
 
 
 def _fields_in(variable: xr.DataArray) -> int:
     """Return the number of fields in one chunk."""
     return int(variable.sizes.get("number", 1))
+
+
+def is_partial(path: Path) -> bool:
+    """Return True if a folder holds a store that is not complete."""
+    return path.name.endswith(".partial") and (path / "units").is_dir()
+
+
+def partial_rows(path: Path) -> list[Row]:
+    """Return one row with the progress of a partial store."""
+    done = [entry.name for entry in (path / "units").iterdir() if entry.suffix == ".json"]
+    progress = []
+    for kind, total in _units_in_plan(path).items():
+        written = sum(name.startswith(kind) for name in done)
+        progress.append(f"{written} of {total} units of {kind}")
+    status = f"{path}: incomplete: {', '.join(progress) or f'{len(done)} units'} are there"
+    remedy = "Run the same `ens10 prepare` again to go on"
+    return [Row(path.name, status=f"{status}. {remedy}.")]
+
+
+def _units_in_plan(path: Path) -> dict[str, int]:
+    """Return the number of units by kind from the plan; empty without a plan."""
+    try:
+        axes: Any = parse_json((path / _PLAN).read_bytes())["axes"]
+        totals = {"forecast": len(axes["forecasts"]["time"]) * len(axes["forecasts"]["step"])}
+        if "truth" in axes:
+            totals["truth"] = len(axes["truth"]["time"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+    return totals

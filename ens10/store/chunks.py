@@ -30,7 +30,7 @@ from ens10.packed16.layout import (
 from ens10.packed16.lz4 import inflate
 from ens10.packed16.unpack import unpack
 from ens10.places import is_url
-from ens10.store.file_bytes import Buffer, FileBytes, Maps, MemoryBytes, Source
+from ens10.store.file_bytes import Buffer, FileBytes, MapCache, MemoryBytes, Source
 from ens10.store.manifest import ArraySums, Record, compare
 from ens10.untrusted import parse_json
 
@@ -248,7 +248,7 @@ class ChunkReader:
             raise FileError(folder, f"coded as {codecs}, which is not read here", "Prepare it anew")
         if kind != "float32":
             raise FileError(folder, f"holds {kind}, and fields are float32", "Open it with zarr")
-        self._kept, self._maps = threading.local(), Maps()
+        self._kept, self._maps = threading.local(), MapCache()
         self._sums = record.array(self.name, self.shape[: self.outer]) if record else None
         # state of each chunk's file when it was compared, and which of its fields were
         self._states = np.zeros(prod(self.shape[: self.outer]), np.int64)

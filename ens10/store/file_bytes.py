@@ -1,11 +1,16 @@
-"""Bytes of a chunk from its file, from a memory map of it, or from memory.
+"""Bytes of a chunk: read from its file, from a memory map of the file, or from memory.
 
-A mapped page that cannot be read ends the process (SIGBUS), and a page that must be fetched first
-stops all threads if Python touches it. `MADV_POPULATE_READ` (Linux 5.14) does neither: it fetches
-the pages with the interpreter lock released, and returns an error where one cannot be read.
+`FileBytes` and `MemoryBytes` have the same method `read`, so that the code that decodes a chunk
+does not depend on where its bytes are. `FileBytes` avoids a copy of large parts by memory maps.
 
-Mapping and unmapping a file takes about as long as copying it, so maps are kept: a training returns
-to each file in every epoch. They take no memory but the system's file cache, which it may drop.
+Python code that touches a page of a map that is not in memory holds the interpreter lock while the
+system reads the page, which stops all threads; an unreadable page ends the process (SIGBUS).
+Therefore pages are fetched by `MADV_POPULATE_READ` (Linux 5.14), which releases the lock and
+returns an error code. Where that is not available, parts are copied.
+
+Mapping and unmapping a file takes about as long as copying it, so maps are cached: a training reads
+each file in every epoch. A map takes no memory of the process; its pages belong to the system's
+file cache.
 """
 
 import ctypes
@@ -14,6 +19,7 @@ import mmap
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,67 +27,73 @@ import numpy.typing as npt
 
 from ens10.packed16.layout import DamagedChunkError
 
-_POPULATE_READ = 22
-_MOST_KEPT = 4096  # maps of one array: a process may have about 65,000
+Buffer = npt.NDArray[np.uint8]
+
+_MADV_POPULATE_READ = 22  # the number in Linux's mman.h; Python's mmap does not name it
+_MAX_MAPS = 4096  # of one array: Linux allows about 65,000 maps in a process
+_MIN_MAPPED_SIZE = 2**16  # bytes; a smaller part is copied faster than its pages are looked up
 
 
 class MappedFile:
-    """An open file whose parts are mapped into memory.
+    """A file whose parts are mapped into memory.
 
     Args:
-        file: descriptor; it may be closed while the parts are in use.
-        size: of the file, not 0.
+        file: descriptor of the open file; it may be closed while the parts are in use.
+        size: bytes of the file, not 0.
     """
 
     def __init__(self, file: int, size: int) -> None:
-        self._bytes: npt.NDArray[np.uint8] | None = None
+        self._bytes: Buffer | None = None
         if _madvise() is not None:
             try:
-                held = mmap.mmap(file, size, mmap.MAP_SHARED, mmap.PROT_READ)
-            except (OSError, ValueError):  # a file system without mapping, or a file cut short
+                pages = mmap.mmap(file, size, mmap.MAP_SHARED, mmap.PROT_READ)
+            except (OSError, ValueError):  # a file system without mapping, or a truncated file
                 return
-            self._bytes = np.frombuffer(held, np.uint8)
+            self._bytes = np.frombuffer(pages, np.uint8)
 
-    def part(self, begin: int, size: int) -> npt.NDArray[np.uint8] | None:
-        """Return bytes of the file, read-only and in memory; None if that is not possible."""
+    def part(self, begin: int, size: int) -> Buffer | None:
+        """Return bytes of the file, read-only and in memory; None if they cannot be mapped."""
         if self._bytes is None or begin + size > self._bytes.size:
             return None
-        first = begin - begin % mmap.PAGESIZE
+        first = begin - begin % mmap.PAGESIZE  # madvise takes whole pages
         address = self._bytes.ctypes.data + first
-        if _madvise()(address, begin + size - first, _POPULATE_READ):
+        failed = _madvise()(address, begin + size - first, _MADV_POPULATE_READ)
+        if failed:
             return None
         return self._bytes[begin : begin + size]
 
 
-class Maps:
-    """The maps of files that were read before, until the files are others."""
+class MapCache:
+    """Memory maps of files that were read before; a file that has changed is mapped again."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, int], tuple[tuple[int, int], MappedFile]] = {}
+        # (device, inode) -> ((size, time of modification), map), oldest first
+        self._entries: dict[tuple[int, int], tuple[tuple[int, int], MappedFile]] = {}
         self._lock = threading.Lock()
 
-    def of(self, file: int, about: os.stat_result) -> MappedFile:
+    def get(self, file: int, status: os.stat_result) -> MappedFile:
         """Return the memory map of an open file.
 
         Args:
-            file: descriptor.
-            about: what `os.fstat` says of it.
+            file: descriptor of the open file.
+            status: result of `os.fstat` for it.
         """
-        which, state = (about.st_dev, about.st_ino), (about.st_size, about.st_mtime_ns)
-        held = self._kept.get(which)
-        if held is not None and held[0] == state:
-            return held[1]
-        mapped = MappedFile(file, about.st_size)
+        key, version = (status.st_dev, status.st_ino), (status.st_size, status.st_mtime_ns)
+        entry = self._entries.get(key)
+        if entry is not None and entry[0] == version:
+            return entry[1]
+        mapped = MappedFile(file, status.st_size)
         with self._lock:
-            if len(self._kept) >= _MOST_KEPT:
-                del self._kept[next(iter(self._kept))]
-            self._kept[which] = (state, mapped)
+            if len(self._entries) >= _MAX_MAPS:
+                oldest = next(iter(self._entries))
+                del self._entries[oldest]
+            self._entries[key] = (version, mapped)
         return mapped
 
 
 @functools.cache
 def _madvise() -> Any:
-    """Return the system's madvise; through ctypes, which releases the interpreter lock."""
+    """Return the system's madvise, or None outside Linux; ctypes releases the interpreter lock."""
     if sys.platform != "linux":
         return None
     function = ctypes.CDLL(None).madvise
@@ -90,54 +102,66 @@ def _madvise() -> Any:
     return function
 
 
-Buffer = npt.NDArray[np.uint8]
-_WORTH_MAPPING = 2**16  # bytes above which a copy takes longer than mapping
-
-
 class FileBytes:
     """An open file as a source of bytes.
 
     Args:
-        file: descriptor.
-        maps: of the files that were read before; None to map none.
+        file: descriptor of the open file.
+        maps: maps of the array's files; None to copy all parts.
+
+    Attributes:
+        size: bytes of the file.
     """
 
-    def __init__(self, file: int, maps: Maps | None = None) -> None:
+    def __init__(self, file: int, maps: MapCache | None = None) -> None:
         self._file, self._maps = file, maps
-        self._about = os.fstat(file)
-        self.size = self._about.st_size
+        self._status = os.fstat(file)
+        self.size = self._status.st_size
 
     @property
     def state(self) -> int:
-        """A number that is another one once the file was written or replaced."""
-        about = self._about
-        return hash((about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
+        """A number that changes when the file is written or replaced."""
+        status = self._status
+        return hash((status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
 
-    def read(self, begin: int, size: int, into: Any) -> Buffer:
-        """Read bytes into an array, or one made by `into` if they are not in memory yet."""
-        if self._maps is not None and callable(into) and size >= _WORTH_MAPPING:
-            part = self._maps.of(self._file, self._about).part(begin, size)
+    def read(self, begin: int, size: int, into: Buffer | Callable[[int], Buffer]) -> Buffer:
+        """Return a part of the file.
+
+        Args:
+            begin: first byte.
+            size: number of bytes.
+            into: the array to write to; or a function that returns one of a size, which permits
+                to return a part of a memory map instead.
+
+        Raises:
+            DamagedChunkError: the file ends before the part does.
+        """
+        if self._maps is not None and callable(into) and size >= _MIN_MAPPED_SIZE:
+            part = self._maps.get(self._file, self._status).part(begin, size)
             if part is not None:
                 return part
-        target: Buffer = into(size) if callable(into) else into
+        target = into(size) if callable(into) else into
         done = 0
         while done < size:
             count = os.preadv(self._file, [target[done:].data], begin + done)
             if not count:
-                lacking = size - done
-                raise DamagedChunkError(begin + done, f"the chunk lacks {lacking} bytes")
+                raise DamagedChunkError(begin + done, f"the chunk lacks {size - done} bytes")
             done += count
         return target
 
 
 class MemoryBytes:
-    """Bytes that are in memory already."""
+    """Bytes in memory as a source, such as a chunk that Zarr has read.
+
+    Attributes:
+        size: number of bytes.
+    """
 
     def __init__(self, chunk: Buffer) -> None:
         self._chunk, self.size = chunk, chunk.size
 
     def read(self, begin: int, size: int, into: Any) -> Buffer:  # noqa: ARG002
-        """Return a part of the bytes, without a copy."""
+        """Return a part without a copy; arguments and errors are those of `FileBytes.read`."""
         if begin + size > self.size:
             raise DamagedChunkError(self.size, f"the chunk lacks {begin + size - self.size} bytes")
         return self._chunk[begin : begin + size]

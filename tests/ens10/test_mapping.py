@@ -10,7 +10,7 @@ import zarr
 from ens10.packed16 import Packed, encode
 from ens10.store import create_array, file_bytes
 from ens10.store.chunks import open_reader
-from ens10.store.file_bytes import MappedFile, Maps
+from ens10.store.file_bytes import MapCache, MappedFile
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files are mapped on Linux alone")
 
@@ -50,12 +50,12 @@ def test_what_cannot_be_read_is_no_memory(tmp_path, content):
 
 
 def test_maps_are_kept_until_the_file_is_another(tmp_path, content, monkeypatch):
-    monkeypatch.setattr(file_bytes, "_MOST_KEPT", 2)
-    maps, path = Maps(), tmp_path / "f"
+    monkeypatch.setattr(file_bytes, "_MAX_MAPS", 2)
+    maps, path = MapCache(), tmp_path / "f"
 
     def part(name="f"):
         file = os.open(tmp_path / name, os.O_RDONLY)
-        mapped = maps.of(file, os.fstat(file))
+        mapped = maps.get(file, os.fstat(file))
         os.close(file)
         return mapped, mapped.part(0, 5000)
 
