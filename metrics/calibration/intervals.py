@@ -11,7 +11,7 @@ from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._dispatch import common_dtype
 from ens10.metrics._kernels_numpy import check_sigma
 from ens10.metrics._reduce import Over, mean_over
-from ens10.metrics.calibration.quantiles import levels_of
+from ens10.metrics.calibration.quantiles import check_levels
 from ens10.metrics.distributions.formula import check_domain
 
 
@@ -97,7 +97,7 @@ def interval_quantiles(
         ArgumentError: these two levels are not among `levels`; levels that do not rise, or are
             not as many as the quantiles.
     """
-    checked, half = levels_of(values, levels, quantile_dim), checked_level(level) / 2
+    checked, half = check_levels(values, levels, quantile_dim), checked_level(level) / 2
     ends = []
     for side, end_level in (("lower", 0.5 - half), ("upper", 0.5 + half)):
         place = int(np.argmin(np.abs(checked - end_level)))

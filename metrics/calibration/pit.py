@@ -19,7 +19,7 @@ from ens10.metrics._kernels_numpy import check_sigma, standardised
 from ens10.metrics._labels import check_alike
 from ens10.metrics._point_random import draws
 from ens10.metrics.calibration.histograms import members_below
-from ens10.metrics.calibration.quantiles import Levels, levels_of
+from ens10.metrics.calibration.quantiles import Levels, check_levels
 
 Tails = Literal["random", "normal"]
 PitNan = Literal["propagate", "skip-members"]
@@ -137,7 +137,7 @@ def pit_quantiles(
     """
     if tails not in get_args(Tails):
         raise UnknownNameError("tails", tails, get_args(Tails))
-    checked = levels_of(values, levels, quantile_dim)
+    checked = check_levels(values, levels, quantile_dim)
     if tails == "normal" and checked.size < 2:
         raise ArgumentError("tails", "a normal tail needs two quantiles, and there is one")
     arrays = _detached({"values": values, "y": y})

@@ -31,11 +31,11 @@ _QUANTILE = "quantile"
 _TORCH = "ens10.metrics.calibration._torch"
 
 
-def checked_levels(levels: Sequence[float] | npt.NDArray[Any] | float) -> Levels:
-    """Check levels of quantiles and return them as float64, shape (K,).
+def _ascending_levels(levels: Sequence[float] | npt.NDArray[Any] | float) -> Levels:
+    """Return levels of quantiles as float64, shape (K,).
 
     Raises:
-        ArgumentError: none, some outside (0, 1), or not rising.
+        ArgumentError: no level, a level outside (0, 1), or levels that do not ascend.
     """
     checked = np.atleast_1d(np.asarray(levels, dtype=np.float64))
     if checked.ndim != 1 or not checked.size:
@@ -50,14 +50,17 @@ def checked_levels(levels: Sequence[float] | npt.NDArray[Any] | float) -> Levels
     return checked
 
 
-def levels_of(values: Any, levels: Any, quantile_dim: Dim) -> Levels:
-    """Check that levels fit the number of quantiles and their coordinate, and return them.
+def check_levels(values: Any, levels: Any, quantile_dim: Dim) -> Levels:
+    """Check that levels match the number of quantiles and their coordinate, and return them.
+
+    Returns:
+        Levels as float64, shape (K,).
 
     Raises:
-        ArgumentError: no such dimension, another number of levels, other levels than the
-            coordinate of the dimension.
+        ArgumentError: no such dimension; levels that do not ascend inside (0, 1), or that differ
+            from the coordinate of the dimension or in number from the quantiles.
     """
-    checked = checked_levels(levels)
+    checked = _ascending_levels(levels)
     if isinstance(values, xr.DataArray):
         checked_core({"values": values}, {"values": [quantile_dim]})
         size, index = values.sizes[quantile_dim], values.indexes.get(quantile_dim)
@@ -66,7 +69,7 @@ def levels_of(values: Any, levels: Any, quantile_dim: Dim) -> Levels:
         size, index = values.shape[axis], None
     if size != checked.size:
         raise ArgumentError("levels", f"{checked.size} levels for {size} quantiles")
-    # stored levels may be float32
+    # a coordinate stored as float32 differs from the level in float64
     if index is not None and not np.allclose(index.to_numpy().astype(float), checked, atol=1e-6):
         raise ArgumentError(
             "levels",
@@ -76,8 +79,8 @@ def levels_of(values: Any, levels: Any, quantile_dim: Dim) -> Levels:
     return checked
 
 
-def along(values: Any, y: Any, levels: Levels, quantile_dim: Dim) -> tuple[Any, Any]:
-    """Reshape observations and levels so that they broadcast to the quantiles.
+def _broadcastable(values: Any, y: Any, levels: Levels, quantile_dim: Dim) -> tuple[Any, Any]:
+    """Return observations and levels in shapes that broadcast to the quantiles.
 
     Raises:
         ArgumentError: observations that do not fit, or with a quantile dimension of their own.
@@ -87,18 +90,18 @@ def along(values: Any, y: Any, levels: Levels, quantile_dim: Dim) -> tuple[Any, 
         dtype = values.dtype if values.dtype.kind == "f" else np.float64
         return y, xr.DataArray(levels.astype(dtype), dims=[quantile_dim])
     axis = checked_axes("values", values, [quantile_dim])[0]
-    ones = (1,) * axis + (-1,) + (1,) * (values.ndim - 1 - axis)
-    loops = tuple(n for i, n in enumerate(values.shape) if i != axis)
-    observed = y if hasattr(y, "shape") else np.asarray(y)
-    loop_shape({"values": loops, "y": tuple(observed.shape)}, {"values": (axis,)})
-    if observed.ndim:
-        shape = (1,) * (len(loops) - observed.ndim) + tuple(observed.shape)
-        y = observed.reshape((*shape[:axis], 1, *shape[axis:]))
+    shape_of_levels = (1,) * axis + (-1,) + (1,) * (values.ndim - 1 - axis)
+    points = tuple(n for i, n in enumerate(values.shape) if i != axis)
+    observations = y if hasattr(y, "shape") else np.asarray(y)
+    loop_shape({"values": points, "y": tuple(observations.shape)}, {"values": (axis,)})
+    if observations.ndim:  # a new axis of length 1 in the position of the quantile axis
+        shape = (1,) * (len(points) - observations.ndim) + tuple(observations.shape)
+        y = observations.reshape((*shape[:axis], 1, *shape[axis:]))
     if backend_of({"values": values}) == "torch":
         floating = values if values.dtype.is_floating_point else values.double()
-        return y, floating.new_tensor(levels.tolist()).reshape(ones)
+        return y, floating.new_tensor(levels.tolist()).reshape(shape_of_levels)
     dtype = values.dtype if values.dtype.kind == "f" else np.float64
-    return y, levels.astype(dtype).reshape(ones)
+    return y, levels.astype(dtype).reshape(shape_of_levels)
 
 
 Rule = Literal["linear", "mean"]
@@ -145,10 +148,10 @@ def quantile_score(
             from the quantiles' coordinate; observations with a quantile axis; arrays that do
             not match.
     """
-    checked = levels_of(values, levels, quantile_dim)
-    observed, shaped = along(values, y, checked, quantile_dim)
+    checked = check_levels(values, levels, quantile_dim)
+    observations, level_array = _broadcastable(values, y, checked, quantile_dim)
     score = Score("quantile_score", "quantile score", _pinball, _pinball_torch)
-    arrays = {"values": values, "y": observed, "levels": shaped}
+    arrays = {"values": values, "y": observations, "levels": level_array}
     scores = apply(score, arrays, unlike=["levels"])
     if isinstance(scores, xr.DataArray):
         dims = [*values.dims, *(d for d in scores.dims if d not in values.dims)]
@@ -157,6 +160,7 @@ def quantile_score(
 
 
 def _all_but(scores: Any, dim: Over, quantile_dim: Dim) -> Over:
+    """Return the dimensions of the mean, with "all" replaced by all but the quantile dimension."""
     if dim != "all":
         return dim
     if isinstance(scores, xr.DataArray):
@@ -167,11 +171,12 @@ def _all_but(scores: Any, dim: Over, quantile_dim: Dim) -> Over:
 
 def _pinball(values: Any, y: Any, levels: Any) -> Any:
     d = y - values
-    return np.maximum(levels * d, (levels - 1) * d)
+    return np.maximum(levels * d, (levels - 1) * d)  # the larger one is that of the sign of d
 
 
 def _pinball_torch(values: Any, y: Any, levels: Any) -> Any:
     d = y - values
+    # the same value; where d is 0 its gradient is p - 1, and that of `maximum` p - 1/2
     return levels * d + (-d).clamp(min=0)
 
 
@@ -221,7 +226,7 @@ def crps_quantiles(
     """
     if rule not in get_args(Rule):
         raise UnknownNameError("rule", rule, get_args(Rule))
-    checked = tuple(levels_of(values, levels, quantile_dim).tolist())
+    checked = tuple(check_levels(values, levels, quantile_dim).tolist())
     score = Score(
         "crps",
         "continuous ranked probability score of quantiles",
@@ -236,37 +241,44 @@ def crps_quantiles(
 def _crps(values: Any, y: Any, levels: Sequence[float], rule: str) -> Any:
     x = values - y
     total = np.zeros_like(x[0])
-    for weight, member in zip(crps_weights(np, x, levels, rule), x, strict=True):
-        total += weight * member
+    for weight, quantile in zip(crps_weights(np, x, levels, rule), x, strict=True):
+        total += weight * quantile
     return total
 
 
 def crps_weights(xp: Any, x: Any, levels: Sequence[float], rule: str) -> list[Any]:
     """Return the derivatives of the CRPS by each quantile.
 
-    The CRPS is homogeneous of degree 1 in the quantiles less the observation, so it is the sum of
-    the quantiles times their derivatives 2 int (1{y < q(p)} - p) h_k(p) dp, with the share h_k
-    that quantile k has in q(p).
+    The interpolated quantile function less the observation is sum_k h_k(p) x_k, where h_k(p) is
+    the weight of quantile k at level p. The CRPS 2 int (1{q(p) > y} - p) (q(p) - y) dp is therefore
+    sum_k w_k x_k with w_k = 2 int (1{q(p) > y} - p) h_k(p) dp. The w_k are also the derivatives,
+    since the CRPS is homogeneous of degree 1 in x.
 
     Args:
         xp: numpy or torch.
-        x: quantiles less the observation, quantiles first.
-        levels: of the quantiles.
+        x: quantiles less the observation, (K, ...).
+        levels: K levels of the quantiles.
         rule: "linear" or "mean".
+
+    Returns:
+        K arrays of the shape of x[0].
     """
     K = len(levels)
     if rule == "mean":
         return [(2 / K) * (_above(xp, q) - p) for q, p in zip(x, levels, strict=True)]
     first, last = levels[0], 1 - levels[-1]
-    derivatives: list[Any] = [0.0] * K
-    derivatives[0] = 2 * first * _above(xp, x[0]) - first**2
-    derivatives[-1] = derivatives[-1] + 2 * last * _above(xp, x[-1]) - (1 - levels[-1] ** 2)
-    for j, (p, next_p) in enumerate(itertools.pairwise(levels)):
-        width = next_p - p
-        left, right = _shares(xp, x[j], x[j + 1])
-        derivatives[j] = derivatives[j] + width * (2 * left - p - width / 3)
-        derivatives[j + 1] = derivatives[j + 1] + width * (2 * right - p - 2 * width / 3)
-    return derivatives
+    weights: list[Any] = [0.0] * K
+    # below the first and above the last level q is constant: h = 1
+    weights[0] = 2 * first * _above(xp, x[0]) - first**2
+    weights[-1] = weights[-1] + 2 * last * _above(xp, x[-1]) - (1 - levels[-1] ** 2)
+    # between two levels p = level + s width with h = 1 - s and s; in 2 int (1{q > y} - p) h ds the
+    # first term is 2 left and 2 right, the second one a polynomial
+    for j, (level, next_level) in enumerate(itertools.pairwise(levels)):
+        width = next_level - level
+        left, right = _integrals_above(xp, x[j], x[j + 1])
+        weights[j] = weights[j] + width * (2 * left - level - width / 3)
+        weights[j + 1] = weights[j + 1] + width * (2 * right - level - 2 * width / 3)
+    return weights
 
 
 def _above(xp: Any, x: Any) -> Any:
@@ -274,21 +286,22 @@ def _above(xp: Any, x: Any) -> Any:
     return xp.where(x > 0, xp.ones_like(x), 0 * x)
 
 
-def _shares(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """Integrate 1{q(s) > 0} (1 - s) and 1{q(s) > 0} s for q(s) = a + s (b - a), s in [0, 1].
+def _integrals_above(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """Integrate 1{x(s) > 0} (1 - s) and 1{x(s) > 0} s over s in [0, 1], x(s) = a + s (b - a).
 
-    The integrals start at the zero of q where q rises, and end there where q falls.
+    Where x rises, the integrals start at its zero; where it falls, they end there. Where a = b
+    there is no zero, and the integrals are 1/2 or 0.
     """
-    apart = a != b
-    crossing = xp.clip(-a / xp.where(apart, b - a, xp.ones_like(a)), 0, 1)
-    before = crossing - crossing**2 / 2, crossing**2 / 2
-    after = (1 - crossing) ** 2 / 2, (1 - crossing**2) / 2
-    above = _above(xp, a) / 2
-    falling, rising = (
-        xp.where(apart, xp.where(b > a, up, down), above)
-        for up, down in zip(after, before, strict=True)
+    differ = a != b
+    zero = xp.clip(-a / xp.where(differ, b - a, xp.ones_like(a)), 0, 1)
+    to_zero = zero - zero**2 / 2, zero**2 / 2
+    from_zero = (1 - zero) ** 2 / 2, (1 - zero**2) / 2
+    constant = _above(xp, a) / 2
+    left, right = (
+        xp.where(differ, xp.where(b > a, rising, falling), constant)
+        for rising, falling in zip(from_zero, to_zero, strict=True)
     )
-    return falling, rising
+    return left, right
 
 
 _SUMS = ("observed_weight", "observed_sum", "score_sum")
@@ -328,13 +341,13 @@ def quantile_score_sums(
             ascend, arrays that do not match.
         UnknownNameError: an unknown policy for NaN.
     """
-    checked, of_bins = levels_of(values, levels, quantile_dim), checked_edges(edges)
-    places = np.arange(of_bins.size + 1)
-    both = {"forecast_bin": places, "observed_bin": places}
+    checked, bin_edges = check_levels(values, levels, quantile_dim), checked_edges(edges)
+    numbers = np.arange(bin_edges.size + 1)
+    both = {"forecast_bin": numbers, "observed_bin": numbers}
     units = {"units": y.attrs["units"]} if "units" in getattr(y, "attrs", {}) else {}
     statistic = Statistic(
         "quantile_score_sums",
-        partial(_kernel, edges=of_bins),
+        partial(_sums_by_bins, edges=bin_edges),
         (
             Part("observed_weight", both, {"units": "1"}),
             Part("observed_sum", both, units),
@@ -344,24 +357,26 @@ def quantile_score_sums(
     arrays, core = {"values": values, "y": y}, {"values": {_QUANTILE: quantile_dim}}
     level = xr.DataArray(checked, dims=[_QUANTILE])
     sums = statistic.sums(arrays, core, dim=dim, weights=weights, nan=nan, extra=[level])
-    return sums.assign_attrs(edges=edges_to_text(of_bins)).assign_coords({_QUANTILE: checked})
+    return sums.assign_attrs(edges=edges_to_text(bin_edges)).assign_coords({_QUANTILE: checked})
 
 
-def _kernel(q: Array, y: Array, w: Array, level: Array, *, edges: Floats) -> Floats:
+def _sums_by_bins(q: Array, y: Array, w: Array, level: Array, *, edges: Floats) -> Floats:
+    """Return the sums of `quantile_score_sums` for each row of points (rows, points)."""
     bins = edges.size + 1
-    there = ~np.isnan(q) & ~np.isnan(y) & ~np.isnan(w)
-    used = np.where(there, w, 0.0)
-    d = np.where(there, (y - q).astype(np.float64), 0.0)
-    from_middle = np.where(there, y.astype(np.float64) - _middle(edges), 0.0)
+    valid = ~np.isnan(q) & ~np.isnan(y) & ~np.isnan(w)
+    weight = np.where(valid, w, 0.0)
+    d = np.where(valid, (y - q).astype(np.float64), 0.0)
+    # sums of y itself (some 300 K) would lose digits when an edge's multiple is subtracted
+    from_middle = np.where(valid, y.astype(np.float64) - _middle(edges), 0.0)
     index = np.searchsorted(edges, q, side="right") * bins
     index += np.searchsorted(edges, y, side="right")
-    score = (used * np.maximum(level * d, (level - 1) * d)).sum(axis=1)
-    tables = sums_by_bin(index, bins**2, used, used * from_middle)
-    return np.concatenate([tables, score[:, None], present_and_missing(there)], axis=1)
+    score = (weight * np.maximum(level * d, (level - 1) * d)).sum(axis=1)
+    tables = sums_by_bin(index, bins**2, weight, weight * from_middle)
+    return np.concatenate([tables, score[:, None], present_and_missing(valid)], axis=1)
 
 
 def _middle(edges: Floats) -> float:
-    return float(edges[0] / 2 + edges[-1] / 2)
+    return float(edges[0] / 2 + edges[-1] / 2)  # halved first: the sum could overflow
 
 
 def quantile_score_decomposition(sums: xr.Dataset) -> xr.Dataset:
@@ -386,24 +401,23 @@ def quantile_score_decomposition(sums: xr.Dataset) -> xr.Dataset:
     """
     checked_sums(sums, _SUMS, "quantile_score_sums")
     edges = edges_of(sums)
-    n, total = sums["observed_weight"], sums["observed_sum"]
-    scores = _scores_at(n, total, edges - _middle(edges))
-    weight = n.sum("observed_bin", skipna=False)
-    whole = weight.sum("forecast_bin", skipna=False)
-    whole = whole.where(whole > 0)
-    best = scores.min("edge", skipna=False).sum("forecast_bin", skipna=False) / whole
-    uncertainty = scores.sum("forecast_bin", skipna=False).min("edge", skipna=False) / whole
-    score = sums["score_sum"] / whole
-    place = scores.fillna(0.0).argmin("edge")
-    there = weight.where(weight > 0).notnull()
+    # scores (quantile, forecast_bin, edge) of each edge as the forecast of all points of a bin
+    scores = _scores_of_edges(sums["observed_weight"], sums["observed_sum"], edges - _middle(edges))
+    weight = sums["observed_weight"].sum("observed_bin", skipna=False)
+    total = weight.sum("forecast_bin", skipna=False)
+    total = total.where(total > 0)
+    score = sums["score_sum"] / total
+    best_of_bins = scores.min("edge", skipna=False).sum("forecast_bin", skipna=False) / total
+    uncertainty = scores.sum("forecast_bin", skipna=False).min("edge", skipna=False) / total
+    best_edge = scores.fillna(0.0).argmin("edge")
     conditional = xr.apply_ufunc(
-        partial(np.take, edges), place, dask="parallelized", output_dtypes=[np.float64]
-    ).where(there)
+        partial(np.take, edges), best_edge, dask="parallelized", output_dtypes=[np.float64]
+    ).where(weight > 0)
     unit = {k: v for k, v in sums["score_sum"].attrs.items() if k == "units"}
     terms = {
         "quantile_score": (score, "mean quantile score"),
-        "reliability": (score - best, "reliability part of the quantile score"),
-        "resolution": (uncertainty - best, "resolution part of the quantile score"),
+        "reliability": (score - best_of_bins, "reliability part of the quantile score"),
+        "resolution": (uncertainty - best_of_bins, "resolution part of the quantile score"),
         "uncertainty": (uncertainty, "score of the best constant quantile"),
         "conditional_quantile": (conditional, "best constant quantile of the bin"),
     }
@@ -411,19 +425,28 @@ def quantile_score_decomposition(sums: xr.Dataset) -> xr.Dataset:
     return xr.Dataset(variables | {"weight": weight.assign_attrs(units="1")})
 
 
-def _scores_at(n: xr.DataArray, total: xr.DataArray, edges: Floats) -> xr.DataArray:
-    """Return the summed scores of each edge used as a constant quantile, over `edge`."""
-    level = n[_QUANTILE]
-    at = xr.DataArray(edges, dims="edge")
-    inside = {"observed_bin": slice(None, -1)}  # bins up to edge e: those below it
-    low_n, low = (
+def _scores_of_edges(weight: xr.DataArray, total: xr.DataArray, edges: Floats) -> xr.DataArray:
+    """Return the summed scores of each edge e as a constant quantile of level p, over `edge`.
+
+    They are (1 - p) sum(e - y) over the observations below e plus p sum(y - e) over those above.
+
+    Args:
+        weight: sums of the weights by bin of the observations.
+        total: sums of the observations times their weights, likewise.
+        edges: of the bins, less the value that was subtracted from the observations.
+    """
+    level = weight[_QUANTILE]
+    edge = xr.DataArray(edges, dims="edge")
+    all_but_last = {"observed_bin": slice(None, -1)}  # bins up to number e lie below edge e
+    weight_below, total_below = (
         a.cumsum("observed_bin")
-        .isel(inside)
+        .isel(all_but_last)
         .rename(observed_bin="edge")
         .drop_vars("edge", errors="ignore")
-        for a in (n, total)
+        for a in (weight, total)
     )
-    high_n, high = (
-        a.sum("observed_bin", skipna=False) - below for a, below in ((n, low_n), (total, low))
-    )
-    return (1 - level) * (low_n * at - low) + level * (high - high_n * at)
+    weight_above = weight.sum("observed_bin", skipna=False) - weight_below
+    total_above = total.sum("observed_bin", skipna=False) - total_below
+    below = weight_below * edge - total_below
+    above = total_above - weight_above * edge
+    return (1 - level) * below + level * above

@@ -2,7 +2,10 @@
 
 A distribution contains numpy arrays or torch tensors whose last two axes are latitude and
 longitude, where present: a field (..., H, W). Members, quantiles or coefficients are the axis
-before them: (..., M, H, W).
+before them: (..., M, H, W), here called the core axis.
+
+`Distribution` has the methods of a forecast, with default methods that need only quantiles or the
+cdf. `ClosedForm` takes scores and moments from formulas of the parameters; `Bounded` adds bounds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,11 +30,10 @@ from ens10.metrics.distributions.formula import (
 FIELD = ("time", "latitude", "longitude")
 CORE = -3  # the axis of members, quantiles or coefficients
 CLASSES: "dict[str, type[Distribution]]" = {}  # by kind, of the modules that were imported
-_LEVELS = 100  # quantiles that stand for a distribution without a closed form
-_BY_EFI = frozenset({"eecrps", "abs_efi"})
-_BY_QUANTILE = frozenset({"quantile_score", "coverage", "width"})
-OF_EVERY_KIND = _BY_EFI | {"crps", "brier", "histogram"}
-OF_QUANTILES = OF_EVERY_KIND | _BY_QUANTILE
+_TWCRPS_QUANTILES = 100  # of a distribution whose twCRPS has no closed form
+# statistics that `verify` computes: of every kind, and of the kinds that have quantiles
+COMMON_STATISTICS = frozenset({"crps", "brier", "histogram", "eecrps", "abs_efi"})
+QUANTILE_STATISTICS = COMMON_STATISTICS | {"quantile_score", "coverage", "width"}
 
 LOCATION = Parameter(long_name="location of the forecast")
 SCALE = Parameter("nonnegative", long_name="its scale")
@@ -46,20 +48,21 @@ class Distribution:
     """A distribution of the target at each date and grid point.
 
     Heads return it, stores of predictions contain it, and `verify` scores it. To add a kind, write
-    a dataclass of its parameters with `kind=`; stores find it by that name. (The dataclass must
-    not be frozen, because Lightning cannot move frozen ones between devices.)
+    a dataclass of its parameters with `kind=`, by which stores find it, and the five methods
+    `crps`, `mean`, `std`, `cdf` and `quantile`. The others have defaults that follow from these.
+    (The dataclass must not be frozen, because Lightning cannot move frozen ones between devices.)
 
     Attributes:
         kind: name of the kind, in `attrs["forecast_kind"]` of a Dataset.
         parameters: parameters by name, in the order of the constructor.
-        offers: names of the fields that `verify` can compute for it.
-        crps_estimator: name of its CRPS estimator in attributes.
+        offers: names of the statistics that `verify` can compute for it.
+        crps_estimator: name of its CRPS estimator, in the attributes of results.
         counts_ranks: True if `verify` counts a rank histogram.
     """
 
     kind: ClassVar[str] = ""
     parameters: ClassVar[Mapping[str, Parameter]] = {}
-    offers: ClassVar[frozenset[str]] = OF_EVERY_KIND
+    offers: ClassVar[frozenset[str]] = COMMON_STATISTICS
     crps_estimator: ClassVar[str] = ""
     counts_ranks: ClassVar[bool] = False
 
@@ -69,7 +72,7 @@ class Distribution:
             cls.kind, CLASSES[kind] = kind, cls
             cls.crps_estimator = cls.__dict__.get("crps_estimator", kind)
 
-    # ------------------------------------------------------------------ to be written by a subclass
+    # ------------------------------------------------------------------ implemented by each kind
 
     def crps(self, y: Any) -> Any:
         """Return the continuous ranked probability score of each point for `y`, in its unit."""
@@ -103,7 +106,7 @@ class Distribution:
         """
         raise NotImplementedError
 
-    # ------------------------------------------------------------------ derived from those above
+    # ------------------------------------------------------------------ defaults
 
     def log_score(self, y: Any) -> Any:  # noqa: ARG002
         """Return minus the logarithm of the density at `y`, in nats.
@@ -129,7 +132,7 @@ class Distribution:
 
     def above(self, threshold: Any) -> Any:
         """Return the probability of a value greater than a threshold (a number or a field)."""
-        return 1.0 - self.cdf(self._field_of(threshold))
+        return 1.0 - self.cdf(self._as_field(threshold))
 
     def pit(self, y: Any, seed: int = 0) -> Any:
         """Return the PIT F(y); where F jumps at y, it is drawn uniformly within the jump.
@@ -138,12 +141,12 @@ class Distribution:
             y: observations, a numpy field.
             seed: seed of the draws.
         """
-        below, upto = self.cdf_below(y), self.cdf(y)
-        if below is upto or not np.any(below < upto):
-            return upto
+        below, at = self.cdf_below(y), self.cdf(y)
+        if below is at or not np.any(below < at):
+            return at
         from ens10.metrics._point_random import draws
 
-        return below + draws({"pit": upto}, {}, seed) * (upto - below)
+        return below + draws({"pit": at}, {}, seed) * (at - below)
 
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
         """Return the threshold-weighted CRPS for the interval from `lower` to `upper`.
@@ -154,10 +157,11 @@ class Distribution:
         from ens10.metrics.crps import crps_ensemble
 
         ops = self.ops
-        levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
-        values = clipped(ops, self.quantile(levels), lower, upper)
-        moved = clipped(ops, y, lower, upper)
-        return crps_ensemble(values, moved, estimator="plain", member_dim=0)
+        levels = (np.arange(_TWCRPS_QUANTILES) + 0.5) / _TWCRPS_QUANTILES
+        # the twCRPS of an interval is the CRPS after clipping forecast and observation to it
+        values = clip(ops, self.quantile(levels), lower, upper)
+        observations = clip(ops, y, lower, upper)
+        return crps_ensemble(values, observations, estimator="plain", member_dim=0)
 
     def sample(self, n: int, generator: Any = None) -> Any:
         """Return `n` samples that are independent between points, (..., n, H, W).
@@ -167,10 +171,10 @@ class Distribution:
             generator: a `torch.Generator` for tensors; for numpy a `numpy.random.Generator` or
                 a seed.
         """
-        return draws_last(self.ops, self._at(self._random_levels(n, generator)))
+        return samples_to_core_axis(self.ops, self._quantile_at(self._random_levels(n, generator)))
 
     def estimated_quantile(self, level: float) -> Any:
-        """Return the quantile that scores use; for an ensemble an estimate of the population's."""
+        """Return the quantile that scores use; an ensemble estimates that of its population."""
         return self.quantile(level)
 
     def statistics(self, y: Any) -> Mapping[str, Any]:  # noqa: ARG002
@@ -224,10 +228,10 @@ class Distribution:
         return fields[0]
 
     def check_shapes(self) -> None:
-        """Refuse parameters of different fields.
+        """Check that all parameters that are fields have the same shape.
 
         Raises:
-            ArgumentError: arrays with axes whose shapes differ.
+            ArgumentError: fields of different shapes.
         """
         first, expected = "", None
         for name, value in self.values_by_name.items():
@@ -239,16 +243,16 @@ class Distribution:
                 shapes = f"{tuple(value.shape)}, {first} {tuple(expected)}"
                 raise ArgumentError(name, f"has shape {shapes}")
 
-    def _field_of(self, value: Any) -> Any:
-        """Broadcast a number to a field."""
+    def _as_field(self, value: Any) -> Any:
+        """Return a field, or a number broadcast to one."""
         return value if getattr(value, "ndim", 0) else self.ops.full_like(self.like, float(value))
 
-    def _at(self, p: Any) -> Any:
-        """Return quantiles at probabilities (..., *field), float64."""
+    def _quantile_at(self, p: Any) -> Any:
+        """Return quantiles at probabilities p, float64 of shape (..., *field)."""
         raise NotImplementedError
 
     def _random_levels(self, n: int, generator: Any) -> Any:
-        # a level of 0 would be drawn as minus infinity
+        # not below 2^-54: the quantile of level 0 can be minus infinity
         return self.ops.random((n, *self.like.shape), self.like, generator, 2.0**-54)
 
     def probabilities(self, q: Any) -> Any:
@@ -268,7 +272,7 @@ class Distribution:
 
     def variables(self) -> dict[str, Any]:
         """Return the arrays that a Dataset of the distribution contains, by variable name."""
-        return {name: self._field_of(value) for name, value in self.values_by_name.items()}
+        return {name: self._as_field(value) for name, value in self.values_by_name.items()}
 
     def core_coordinates(self) -> dict[str, Sequence[float]]:
         """Return the coordinates of dimensions other than time, latitude and longitude."""
@@ -291,8 +295,8 @@ class Distribution:
     def variable_attributes(self, name: str, units: str) -> dict[str, str]:
         """Return `units` and `long_name` of a variable, for a target with these `units`."""
         parameter = self.parameters[name]
-        own = units if parameter.unit == "target" else "1"
-        return {"units": own, "long_name": parameter.long_name or name}
+        unit = units if parameter.unit == "target" else "1"
+        return {"units": unit, "long_name": parameter.long_name or name}
 
     def to_dataset(self, coords: Mapping[str, Any], units: str) -> xr.Dataset:
         """Convert the forecast to a Dataset over time, (a core dimension,) latitude, longitude.
@@ -309,13 +313,13 @@ class Distribution:
         missing = [d for d in (*FIELD, "step", "valid_time") if d not in coords]
         if missing:
             raise ArgumentError("coords", f"{', '.join(missing)} missing")
-        named = {
+        arrays = {
             name: (self.dims, on_host(value), self.variable_attributes(name, units))
             for name, value in self.variables().items()
         }
-        own: dict[str, Any] = {k: list(values) for k, values in self.core_coordinates().items()}
+        core: dict[str, Any] = {k: list(values) for k, values in self.core_coordinates().items()}
         try:
-            return xr.Dataset(named, coords={**own, **coords}, attrs=self.attributes())
+            return xr.Dataset(arrays, coords={**core, **coords}, attrs=self.attributes())
         except ValueError as error:
             raise ArgumentError("coords", f"do not fit the forecast: {error}") from error
 
@@ -326,7 +330,7 @@ class Distribution:
 
     @classmethod
     def united_variables(cls, names: Any) -> tuple[str, ...]:
-        """Return those of the variables that have the target's unit."""
+        """Return those variables to read that have the target's unit."""
         return tuple(k for k in cls.stored_variables(names) if cls.parameters[k].unit == "target")
 
     @classmethod
@@ -386,15 +390,17 @@ class ClosedForm(Distribution):
     def __init_subclass__(cls, kind: str = "", **options: Any) -> None:
         super().__init_subclass__(kind, **options)
         cls.formulas = {k: v.formula(k, cls.parameters, cls.kind) for k, v in cls.kernels.items()}
-        cls.offers = OF_QUANTILES if cls.inverse is not None else OF_EVERY_KIND
+        cls.offers = QUANTILE_STATISTICS if cls.inverse is not None else COMMON_STATISTICS
         cls.offers |= {"log_score", "variance"} & cls.kernels.keys()
         cls.offers |= {"error", "error2"} if "mean" in cls.kernels else set()
 
     def __post_init__(self) -> None:
         self.check_shapes()
 
-    def _result(self, name: str, *y: Any) -> Any:
+    def _evaluate(self, name: str, *y: Any) -> Any:
+        """Return the result of a closed form for the parameters and, where it has one, `y`."""
         formula: Formula = self.formula(name)
+        # tensors of one dtype take the path with analytic gradients
         arguments = (*self.values_by_name.values(), *y)
         dtype = getattr(arguments[-1], "dtype", None)
         if formula.partials is not None and all(
@@ -417,47 +423,47 @@ class ClosedForm(Distribution):
 
     def crps(self, y: Any) -> Any:
         """Return the CRPS in closed form."""
-        return self._result("crps", y)
+        return self._evaluate("crps", y)
 
     def log_score(self, y: Any) -> Any:
         """Return minus the logarithm of the density, or of the probability of a point mass."""
-        return self._result("log_score", y)
+        return self._evaluate("log_score", y)
 
     def cdf(self, y: Any) -> Any:
         """Return the probability of a value of at most `y`; 1/2 at `y = mu` if the scale is 0."""
-        return self._result("cdf", y)
+        return self._evaluate("cdf", y)
 
     def cdf_below(self, y: Any) -> Any:
         """Return the probability of a value less than `y`."""
-        return self._result("cdf_below" if "cdf_below" in self.formulas else "cdf", y)
+        return self._evaluate("cdf_below" if "cdf_below" in self.formulas else "cdf", y)
 
     def pit(self, y: Any, seed: int = 0) -> Any:
         """Return the PIT, drawn uniformly where the family has a point mass."""
-        return super().pit(y, seed) if "cdf_below" in self.formulas else self._result("cdf", y)
+        return super().pit(y, seed) if "cdf_below" in self.formulas else self._evaluate("cdf", y)
 
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
         """Return the threshold-weighted CRPS: closed form if censored, else by quantiles."""
-        own = getattr(self, "lower", -np.inf), getattr(self, "upper", np.inf)
-        if not self.censored_as or any(getattr(bound, "ndim", 0) for bound in own):
+        bounds = getattr(self, "lower", -np.inf), getattr(self, "upper", np.inf)
+        if not self.censored_as or any(getattr(bound, "ndim", 0) for bound in bounds):
             return super().twcrps(y, lower, upper)
-        # bounds of its own that are narrower censor first
-        low, high = (min(max(own[0], x), own[1]) for x in (lower, upper))
+        # a bound of the distribution that lies inside the interval censors first
+        low, high = (min(max(bounds[0], x), bounds[1]) for x in (lower, upper))
         if not low < high:
             return super().twcrps(y, lower, upper)
-        shape = {k: v for k, v in self.values_by_name.items() if k not in ("lower", "upper")}
-        part: Any = CLASSES[self.censored_as]
-        censored = part(**shape, lower=low, upper=high, positive=True)
-        return censored.crps(clipped(self.ops, y, lower, upper))
+        others = {k: v for k, v in self.values_by_name.items() if k not in ("lower", "upper")}
+        censored_class: Any = CLASSES[self.censored_as]
+        censored = censored_class(**others, lower=low, upper=high, positive=True)
+        return censored.crps(clip(self.ops, y, lower, upper))
 
     @property
     def mean(self) -> Any:
         """Return the expectation."""
-        return self._result("mean")
+        return self._evaluate("mean")
 
     @property
     def variance(self) -> Any:
         """Return the variance."""
-        return self._result("variance")
+        return self._evaluate("variance")
 
     @property
     def std(self) -> Any:
@@ -467,9 +473,9 @@ class ClosedForm(Distribution):
     def quantile(self, q: Any) -> Any:
         """Return the quantiles of one probability, or of a vector (Q,) of them."""
         p = self.probabilities(q)
-        return self._at(p.reshape(*p.shape, *[1] * self.like.ndim))
+        return self._quantile_at(p.reshape(*p.shape, *[1] * self.like.ndim))
 
-    def _at(self, p: Any) -> Any:
+    def _quantile_at(self, p: Any) -> Any:
         """Return quantiles at probabilities that broadcast against the field."""
         if self.inverse is None:
             raise ArgumentError("family", f"{self.kind} has no quantiles in closed form here")
@@ -507,14 +513,14 @@ class Bounded(ClosedForm):
     parameters: ClassVar = BOUNDED
 
 
-def clipped(ops: Any, x: Any, lower: Any, upper: Any) -> Any:
+def clip(ops: Any, x: Any, lower: Any, upper: Any) -> Any:
     """Clip values to two bounds."""
     return ops.minimum(ops.maximum(x, lower), upper)
 
 
-def draws_last(ops: Any, draws: Any) -> Any:
-    """Move the axis of samples (n, ..., H, W) before latitude and longitude."""
-    return ops.moveaxis(draws, 0, max(CORE, -draws.ndim))
+def samples_to_core_axis(ops: Any, samples: Any) -> Any:
+    """Move the axis of samples: (n, ..., H, W) -> (..., n, H, W)."""
+    return ops.moveaxis(samples, 0, max(CORE, -samples.ndim))
 
 
 def on_host(value: Any) -> Any:

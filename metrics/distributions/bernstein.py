@@ -9,7 +9,7 @@ import numpy as np
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._reduce import Over, mean_over
-from ens10.metrics.distributions.base import CORE, clipped
+from ens10.metrics.distributions.base import CORE, clip
 from ens10.metrics.distributions.formula import Parameter, ops_of
 from ens10.metrics.distributions.quantiles import StoredAsQuantiles
 
@@ -56,7 +56,7 @@ class Bernstein(StoredAsQuantiles):
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
         """Return the threshold-weighted CRPS, a closed form given three roots of q."""
         ops = self.ops
-        moved = clipped(ops, y, lower, upper)
+        moved = clip(ops, y, lower, upper)
         zero = ops.full_like(ops.constant(moved), 0.0)
         at = self._root(ops.constant(moved))
         low = self._root(zero + lower) if math.isfinite(lower) else zero
@@ -91,22 +91,22 @@ class Bernstein(StoredAsQuantiles):
 
     def cdf(self, y: Any) -> Any:
         """Return the root u of q(u) = y; 0 below the support, 1 above."""
-        return self._root(self._field_of(y))
+        return self._root(self._as_field(y))
 
     def quantile(self, q: Any) -> Any:
         """Return the quantiles: the polynomial at `q`."""
         p = self.ops.cast(self.probabilities(q), self.coefficients)
         if p.ndim == 0:
-            return self._at(p + 0 * self.like)
-        return self.ops.stack([self._at(level + 0 * self.like) for level in p], 0)
+            return self._quantile_at(p + 0 * self.like)
+        return self.ops.stack([self._quantile_at(level + 0 * self.like) for level in p], 0)
 
-    def _at(self, p: Any) -> Any:
+    def _quantile_at(self, p: Any) -> Any:
         """Return the polynomial at probabilities (..., *field)."""
         u = self.ops.cast(p, self.coefficients)
         extra = u.ndim - self.coefficients.ndim + 1
         if not extra:
             return polynomial(self.coefficients, u)
-        return self.ops.stack([self._at(one) for one in u], 0)
+        return self.ops.stack([self._quantile_at(one) for one in u], 0)
 
     def _root(self, y: Any) -> Any:
         """Solve q(u) = y by bisection, then Newton's method within the bracket."""

@@ -8,10 +8,10 @@ import numpy as np
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics.crps import Estimator, crps_ensemble
-from ens10.metrics.distributions.base import CORE, OF_QUANTILES, Distribution, clipped
+from ens10.metrics.distributions.base import CORE, QUANTILE_STATISTICS, Distribution, clip
 from ens10.metrics.distributions.formula import NUMPY, Parameter
 
-_OWN = {"crps", "crps_fair", "error", "error2", "variance", "hersbach"}
+_MEMBER_STATISTICS = {"crps", "crps_fair", "error", "error2", "variance", "hersbach"}
 
 
 @dataclass(eq=False)
@@ -32,7 +32,7 @@ class Ensemble(Distribution, kind="ensemble"):
     estimator: Estimator = "plain"
 
     parameters: ClassVar = {"members": Parameter(core_dim="number", long_name="members")}
-    offers = OF_QUANTILES | _OWN
+    offers = QUANTILE_STATISTICS | _MEMBER_STATISTICS
     crps_estimator = "plain"
     counts_ranks = True
 
@@ -61,9 +61,9 @@ class Ensemble(Distribution, kind="ensemble"):
         return crps_ensemble(self.members, y, estimator=self.estimator, member_dim=CORE)
 
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
-        """Return the CRPS of members and `y` clipped to the thresholds."""
-        moved = clipped(self.ops, self.members, lower, upper)
-        return replace(self, members=moved).crps(clipped(self.ops, y, lower, upper))
+        """Return the CRPS of members and `y` clip to the thresholds."""
+        moved = clip(self.ops, self.members, lower, upper)
+        return replace(self, members=moved).crps(clip(self.ops, y, lower, upper))
 
     @property
     def mean(self) -> Any:
@@ -100,7 +100,7 @@ class Ensemble(Distribution, kind="ensemble"):
         """Return the member of rank ceil(q M), the inverse of the step function `cdf`."""
         ops, p = self.ops, self.probabilities(q)
         # the small number: 0.7 * 10 may come out just above 7
-        rank = clipped(ops, ops.ceil(p * self.size - 1e-6), 1, self.size) - 1
+        rank = clip(ops, ops.ceil(p * self.size - 1e-6), 1, self.size) - 1
         ranked = ops.moveaxis(ops.sort(self.members, CORE), CORE, 0)
         return ranked[ops.whole(rank)]
 

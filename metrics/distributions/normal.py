@@ -185,7 +185,7 @@ class Normal(ClosedForm, kind="normal"):
     def log_score(self, y: Any) -> Any:
         """Return minus the logarithm of the density; infinite for numpy arrays where sigma is 0."""
         if self.ops is not NUMPY:
-            return self._result("log_score", y)
+            return self._evaluate("log_score", y)
         on_numpy.check_sigma(np.asarray(self.sigma))
         mu, sigma = (np.asarray(a, np.float64) for a in (self.mu, self.sigma))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -219,16 +219,16 @@ class Normal(ClosedForm, kind="normal"):
     def cdf(self, y: Any) -> Any:
         """Return Phi((y - mu) / sigma); a step at `mu` where sigma is 0."""
         ops = self.ops
-        level = _cdf(ops, self.mu, self.sigma, self._field_of(y))
+        level = _cdf(ops, self.mu, self.sigma, self._as_field(y))
         return ops.where((self.sigma == 0) & (y == self.mu), 1.0, level)
 
     def above(self, threshold: Any) -> Any:
         """Return Phi((mu - threshold) / sigma), which is accurate far above mu."""
-        ops, at = self.ops, self._field_of(threshold)
+        ops, at = self.ops, self._as_field(threshold)
         level = _cdf(ops, at, self.sigma, self.mu)
         return ops.where((self.sigma == 0) & (self.mu == at), 0.0, level)
 
-    def _at(self, p: Any) -> Any:
+    def _quantile_at(self, p: Any) -> Any:
         # in the dtype of mu: a vector of quantiles is large
         z = self.ops.cast(self.ops.ndtri(p), self.mu)
         return _shifted(self.ops, self.mu, self.sigma, z)

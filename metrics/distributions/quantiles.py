@@ -10,10 +10,10 @@ import numpy as np
 from ens10.errors import ArgumentError, listing
 from ens10.metrics.distributions.base import (
     CORE,
-    OF_QUANTILES,
+    QUANTILE_STATISTICS,
     Distribution,
-    clipped,
-    draws_last,
+    clip,
+    samples_to_core_axis,
 )
 from ens10.metrics.distributions.formula import Parameter
 
@@ -72,7 +72,7 @@ class Quantiles(StoredAsQuantiles, kind="quantiles"):
     rule: Literal["linear", "nearest"] = "linear"
 
     parameters: ClassVar = _VALUES
-    offers = OF_QUANTILES
+    offers = QUANTILE_STATISTICS
 
     def __post_init__(self) -> None:
         if self.values.ndim < 3 or self.values.shape[CORE] != len(self.levels):
@@ -143,11 +143,11 @@ class Quantiles(StoredAsQuantiles, kind="quantiles"):
 
     def cdf(self, y: Any) -> Any:
         """Return the cdf: linear between the quantiles, 0 below the first, 1 from the last on."""
-        ops, x, at = self.ops, self.values, self._field_of(y)
+        ops, x, at = self.ops, self.values, self._as_field(y)
         low, high = x[..., :-1, :, :], x[..., 1:, :, :]
         between, first, _ = self._shares
         gap, up = high - low, at[..., None, :, :] - low
-        risen = clipped(ops, up / ops.where(gap > 0, gap, 1.0), 0.0, 1.0)
+        risen = clip(ops, up / ops.where(gap > 0, gap, 1.0), 0.0, 1.0)
         risen = ops.where(gap > 0, risen, ops.cast(up >= 0, x))
         share = first * ops.cast(at >= x[..., 0, :, :], x) + (between * risen).sum(axis=CORE)
         share = ops.where(at >= x[..., -1, :, :], 1.0, share)
@@ -158,23 +158,23 @@ class Quantiles(StoredAsQuantiles, kind="quantiles"):
         ops, p = self.ops, self.probabilities(q)
         ranked = ops.moveaxis(self.values, CORE, 0)
         levels = ops.double_like(np.array(self.levels), self.values)
-        above = clipped(ops, ops.searchsorted(levels, p - 1e-9), 1, max(len(self.levels) - 1, 1))
+        above = clip(ops, ops.searchsorted(levels, p - 1e-9), 1, max(len(self.levels) - 1, 1))
         if len(self.levels) == 1:
             return ranked[above * 0]
         low, high = levels[above - 1], levels[above]
-        share = ops.cast(clipped(ops, (p - low) / (high - low), 0.0, 1.0), self.values)
+        share = ops.cast(clip(ops, (p - low) / (high - low), 0.0, 1.0), self.values)
         share = share.reshape(*p.shape, *[1] * (ranked.ndim - 1))
         return ranked[above - 1] + share * (ranked[above] - ranked[above - 1])
 
     def sample(self, n: int, generator: Any = None) -> Any:
         """Return samples that are independent between grid points, (..., n, H, W)."""
         ops = self.ops
-        p = draws_last(ops, self._random_levels(n, generator))
+        p = samples_to_core_axis(ops, self._random_levels(n, generator))
         levels = ops.double_like(np.array(self.levels), self.values)
-        above = clipped(ops, ops.searchsorted(levels, p), 0, len(self.levels) - 1)
-        below = clipped(ops, above - 1, 0, len(self.levels))
+        above = clip(ops, ops.searchsorted(levels, p), 0, len(self.levels) - 1)
+        below = clip(ops, above - 1, 0, len(self.levels))
         gap = levels[above] - levels[below]
-        share = clipped(ops, (p - levels[below]) / ops.where(gap > 0, gap, 1.0), 0.0, 1.0)
+        share = clip(ops, (p - levels[below]) / ops.where(gap > 0, gap, 1.0), 0.0, 1.0)
         low, high = (ops.take_along(self.values, index, CORE) for index in (below, above))
         return low + ops.cast(share, low) * (high - low)
 

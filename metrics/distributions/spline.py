@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ens10.errors import ArgumentError
-from ens10.metrics.distributions.base import CORE, LOCATION, POSITIVE_SCALE, clipped
+from ens10.metrics.distributions.base import CORE, LOCATION, POSITIVE_SCALE, clip
 from ens10.metrics.distributions.formula import Parameter, ops_of
 from ens10.metrics.distributions.quantiles import StoredAsQuantiles
 
@@ -56,7 +56,7 @@ class Piece(NamedTuple):
         root = ops_of(b).sqrt(_positive(b**2 - 4 * a * c))
         below = b + root
         ops = ops_of(b)
-        return clipped(ops, -2 * c / ops.where(below > 0, below, 1.0), 0.0, 1.0)
+        return clip(ops, -2 * c / ops.where(below > 0, below, 1.0), 0.0, 1.0)
 
 
 class Spline(NamedTuple):
@@ -88,7 +88,7 @@ class Spline(NamedTuple):
         """Return the spline at x (..., H, W)."""
         piece = self.piece_at(self.x, x)
         ops = ops_of(self.x)
-        share = clipped(ops, (x - piece.x) / piece.width, 0.0, 1.0)
+        share = clip(ops, (x - piece.x) / piece.width, 0.0, 1.0)
         outside = (x <= self.x[..., 0, :, :]) | (x >= self.x[..., -1, :, :])
         return ops.where(outside, x, piece.value(share))
 
@@ -194,13 +194,13 @@ class SplineFlow(StoredAsQuantiles):
         """Return the quantiles mu + sigma T(Phi^-1(q))."""
         p = self.probabilities(q)
         if p.ndim == 0:
-            return self._at(p + 0 * self.like)
-        return self.ops.stack([self._at(level + 0 * self.like) for level in p], 0)
+            return self._quantile_at(p + 0 * self.like)
+        return self.ops.stack([self._quantile_at(level + 0 * self.like) for level in p], 0)
 
-    def _at(self, p: Any) -> Any:
+    def _quantile_at(self, p: Any) -> Any:
         """Return quantiles at probabilities (..., *field)."""
         if p.ndim > self.like.ndim:
-            return self.ops.stack([self._at(one) for one in p], 0)
+            return self.ops.stack([self._quantile_at(one) for one in p], 0)
         # T is the identity at infinity too, where the pieces would give NaN
         z = self.ops.cast(self.ops.ndtri(self.ops.double_like(p, self.like)), self.like)
         return self.mu + self.sigma * self._spline.value(z)
@@ -218,7 +218,7 @@ class SplineFlow(StoredAsQuantiles):
 
 def _rest(piece: Piece, u: Any) -> Any:
     """Integrate (T(z) - z) phi(z) from u to the end of its piece, (..., H, W)."""
-    start: Any = clipped(ops_of(u), (u - piece.x) / piece.width, 0.0, 1.0)
+    start: Any = clip(ops_of(u), (u - piece.x) / piece.width, 0.0, 1.0)
     total = 0.0 * u
     for node, weight in zip(*_gauss(), strict=True):
         share = start + node * (1 - start)
