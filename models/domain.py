@@ -1,7 +1,15 @@
 """The part of the grid that this process computes, and its partition on every level of a network.
 
-By default it is the whole grid. `ens10.models.parallel` sets another domain while samples are split
-between processes.
+By default this is the whole grid. `ens10.models.parallel` sets another domain while samples are
+split between processes. Layers that need neighbours or sums over the grid take them from the
+domain, so that the same layer runs on the whole grid and on a part:
+
+    domain = current()
+    wide = domain.pad(fields, Sides(1, 1, 1, 1), Edges("replicate", "circular"))
+    mean = domain.sum(fields.sum((-2, -1))) / math.prod(domain.shape(fields))
+
+`Domain` is the interface, `Whole` the whole grid. `Cut` and `Level` describe how rows or columns
+are divided between processes.
 """
 
 import math
@@ -29,7 +37,7 @@ class Sides(NamedTuple):
 
 
 class Edges(NamedTuple):
-    """Padding beyond the outermost rows and columns of the whole grid.
+    """Values of the padding outside the whole grid.
 
     Attributes:
         rows: beyond the first and last row: zeros, or that row replicated.
@@ -113,8 +121,8 @@ class Whole(Domain):
     def pad(self, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
         """Pad the columns, then the rows, so that corners belong to the padded rows."""
         top, bottom, left, right = sides
-        wide = _padded(fields, (left, right, 0, 0), edges.columns)
-        return _padded(wide, (0, 0, top, bottom), edges.rows)
+        wide = _pad(fields, (left, right, 0, 0), edges.columns)
+        return _pad(wide, (0, 0, top, bottom), edges.rows)
 
     def convolve(
         self,
@@ -126,11 +134,11 @@ class Whole(Domain):
         stride: int = 1,
         dilation: int = 1,
     ) -> Tensor:
-        """Convolve, leaving zero padding to the convolution itself."""
+        """Convolve, with zero padding by the convolution itself, which makes no padded copy."""
         rows, columns = (0 if edge == "zeros" else half for edge in edges)
-        padding = half - rows, half - columns
+        zeros = half - rows, half - columns
         padded = self.pad(fields, Sides(rows, rows, columns, columns), edges)
-        return functional.conv2d(padded, weight, bias, stride, padding, dilation)
+        return functional.conv2d(padded, weight, bias, stride, zeros, dilation)
 
     def sum(self, parts: Tensor) -> Tensor:
         """Return the values themselves: there is one part."""
@@ -141,7 +149,8 @@ class Whole(Domain):
         return parts.detach()
 
 
-def _padded(fields: Tensor, widths: tuple[int, int, int, int], mode: str) -> Tensor:
+def _pad(fields: Tensor, widths: tuple[int, int, int, int], mode: str) -> Tensor:
+    """Pad by `torch.nn.functional.pad`, whose `widths` are (left, right, top, bottom)."""
     if not any(widths):
         return fields
     return functional.pad(fields, widths, mode="constant" if mode == "zeros" else mode)
@@ -159,25 +168,26 @@ def current() -> Domain:
 def use(domain: Domain) -> Iterator[Domain]:
     """Set the current domain for all threads, since backward passes run in threads of their own."""
     global _current
-    before, _current = _current, domain
+    previous, _current = _current, domain
     try:
         yield domain
     finally:
-        _current = before
+        _current = previous
 
 
-Odd = Literal["dropped", "repeated"]
+Odd = Literal["dropped", "repeated"]  # the last row of an odd number when a network halves the grid
 
 
 class Level(NamedTuple):
-    """Rows or columns of one network level in one process.
+    """Rows or columns of one network level: a resolution of the grid, in one process.
 
     Attributes:
         total: number of rows (or columns) of the whole grid.
         start: first row of this process.
         size: number of rows of this process.
-        least: fewest rows of any process.
-        step: greatest common divisor of the first rows of all processes; 0 if all are 0.
+        least: smallest number of rows of any process, which limits the width of a halo.
+        step: greatest common divisor of the first rows of all processes, which a stride must
+            divide; 0 if there is only one process.
     """
 
     total: int
@@ -191,9 +201,9 @@ def parts_of(total: int, parts: int, unit: int = 1) -> list[int]:
     """Return the bounds of the parts: the first index of each, and the end of the last.
 
     All bounds but the end are multiples of `unit`, so that halving a part needs no rows of another
-    one, and every part has at least one unit. The largest part, which determines time and memory,
-    is as small as possible. If no part is empty then, all parts but the last are equal, as chunks
-    of an array are; otherwise they differ by one unit.
+    one. The largest part, which determines time and memory, is as small as possible. All parts but
+    the last are equal, as chunks of an array are; or, if that would leave the last part empty,
+    parts differ by at most one unit.
 
     Args:
         total: number of rows or columns.
@@ -208,7 +218,7 @@ def parts_of(total: int, parts: int, unit: int = 1) -> list[int]:
     Raises:
         ArgumentError: more parts than units.
     """
-    units = total // unit  # what is left over goes to the last part
+    units = total // unit  # the remainder goes to the last part
     if not 1 <= parts <= units:
         raise ArgumentError(
             "parts",
@@ -219,19 +229,32 @@ def parts_of(total: int, parts: int, unit: int = 1) -> list[int]:
     if largest * (parts - 1) < units:
         starts = [largest * n for n in range(parts)]
     else:
-        starts = [n * units // parts + (n * units % parts > 0) for n in range(parts)]
+        starts = [-(-n * units // parts) for n in range(parts)]
     return [unit * start for start in starts] + [total]
 
 
 class Cut:
-    """One dimension of the grid, cut into parts.
+    """The partition of the rows or of the columns between processes, on each network level.
 
     Args:
         total: rows or columns of the grid.
-        parts: processes.
+        parts: number of processes.
         index: number of this process, from 0.
         halvings: how often a network halves the grid.
         odd: treatment of the last row of an odd number when it is halved: dropped, or repeated.
+
+    Attributes:
+        unit: 2^halvings: parts begin at multiples of it.
+        bounds: first row of each part, and the end of the last, on the grid of the data.
+        levels: of this process, from the grid of the data to the coarsest.
+
+    Examples:
+        >>> from ens10.models.domain import Cut
+        >>> rows = Cut(total=361, parts=2, index=1, halvings=2)
+        >>> rows.bounds, rows.own
+        ([0, 180, 361], slice(180, 361, None))
+        >>> [(level.total, level.start, level.size) for level in rows.levels]
+        [(361, 180, 181), (180, 90, 90), (90, 45, 45)]
 
     Raises:
         ArgumentError: more parts than units of 2^halvings rows or columns.
@@ -248,8 +271,8 @@ class Cut:
             sizes = [end - start for start, end in pairwise(bounds)]
             step = math.gcd(*bounds[:-1])
             self.levels.append(Level(bounds[-1], bounds[index], sizes[index], min(sizes), step))
-            last = bounds[-1] // 2 if odd == "dropped" else -(-bounds[-1] // 2)
-            bounds = [start // 2 for start in bounds[:-1]] + [last]
+            end = bounds[-1] // 2 if odd == "dropped" else -(-bounds[-1] // 2)
+            bounds = [start // 2 for start in bounds[:-1]] + [end]
 
     @property
     def own(self) -> slice:
@@ -262,8 +285,8 @@ class Cut:
         Raises:
             ArgumentError: there is none.
         """
-        # a part has at least a unit, so that no two levels have the same size
-        return self._level(size, [level.size for level in self.levels])
+        # unique: a part has at least one unit, so that each halving makes it smaller
+        return self._level_of(size, [level.size for level in self.levels])
 
     def of_total(self, total: int) -> Level:
         """Return the network level on which the whole grid has `total` rows or columns.
@@ -271,27 +294,27 @@ class Cut:
         Raises:
             ArgumentError: there is none.
         """
-        return self._level(total, [level.total for level in self.levels])
+        return self._level_of(total, [level.total for level in self.levels])
 
     def room(self, size: int) -> int:
-        """Return the fewest rows or columns of any process on the level with about `size` here.
+        """Return `Level.least` of the level on which this process has about `size` rows or columns.
 
-        An upsampled field may lack the last one of an odd number.
+        About, because an upsampled field may lack the last row of an odd number.
         """
         if self.parts == 1:
             return size
         return min(self.levels, key=lambda level: abs(level.size - size)).least
 
-    def _level(self, length: int, known: list[int]) -> Level:
-        """Return the level whose entry of `lengths` is `length`; any length if nothing is split."""
+    def _level_of(self, length: int, lengths: list[int]) -> Level:
+        """Return the level whose entry in `lengths` is `length`; any length if not divided."""
         if self.parts == 1:
             return Level(length, 0, length, length)
-        if length in known:
-            return self.levels[known.index(length)]
+        if length in lengths:
+            return self.levels[lengths.index(length)]
         raise ArgumentError(
             "features",
             f"{length} rows or columns, but the levels of the network have "
-            f"{', '.join(map(str, known))} in this process",
+            f"{', '.join(map(str, lengths))} in this process",
             "Set the network's `halvings` to the number of times that it halves the grid, and "
             "`odd` to what it does with the last of an odd number",
         )

@@ -87,20 +87,21 @@ def variogram_scores(x: Any, y: Any, pairs: Any, order: float, fair: bool) -> An
         Shape (points,), float64.
     """
     M, D, N = x.shape
-    unknown = np.isnan(x).any(axis=(0, 1)) | np.isnan(y).any(axis=0)
-    score = np.where(unknown, np.nan, 0.0)  # also where a NaN has no weight
+    missing = np.isnan(x).any(axis=(0, 1)) | np.isnan(y).any(axis=0)
+    score = np.where(missing, np.nan, 0.0)  # also where a NaN has no weight
     block = np.empty((D, M + 1, _COPIED_POINTS))
     for first in range(0, N, _COPIED_POINTS):
         last = min(first + _COPIED_POINTS, N)
         block[:, :M, : last - first] = np.moveaxis(x[:, :, first:last], 0, 1)
         block[:, M, : last - first] = y[:, first:last]
-        _add(block[:, :, : last - first], pairs, order, fair, score[first:last])
+        _add_pairs(block[:, :, : last - first], pairs, order, fair, score[first:last])
     return score
 
 
 @numba.njit(**OPTIONS)
-def _power(gap, order):  # type: ignore[no-untyped-def]
-    size = abs(gap)
+def _power(difference, order):  # type: ignore[no-untyped-def]
+    """Return |difference|^order; the usual orders without the slower `pow`."""
+    size = abs(difference)
     if order == 0.5:
         return np.sqrt(size)
     if order == 1.0:
@@ -111,22 +112,26 @@ def _power(gap, order):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _add(block, pairs, order, fair, score):  # type: ignore[no-untyped-def]
+def _add_pairs(block, pairs, order, fair, score):  # type: ignore[no-untyped-def]
+    """Add the contributions of all pairs of variables to the scores of a block of points.
+
+    `block` is (variables, members and last the observation, points).
+    """
     D, n = block.shape[0], block.shape[2]
     M = block.shape[1] - 1
-    truth, total, squares = np.empty(n), np.empty(n), np.empty(n)
+    of_y, total, squares = np.empty(n), np.empty(n), np.empty(n)
     for k in range(D):
         for m in range(k):
             if pairs[k, m] == 0.0:
                 continue
             for p in range(n):
-                truth[p] = _power(block[k, M, p] - block[m, M, p], order)
+                of_y[p] = _power(block[k, M, p] - block[m, M, p], order)
                 total[p], squares[p] = 0.0, 0.0
             for i in range(M):
                 for p in range(n):
-                    away = _power(block[k, i, p] - block[m, i, p], order) - truth[p]
-                    total[p] += away
-                    squares[p] += away * away
+                    d = _power(block[k, i, p] - block[m, i, p], order) - of_y[p]
+                    total[p] += d
+                    squares[p] += d * d
             for p in range(n):
                 mean = total[p] / M
                 value = mean * mean

@@ -10,18 +10,24 @@ from ens10.metrics.states import NanPolicy
 from ens10.metrics.verification.alignment import Join
 
 PIT_BINS = 20
-Box = tuple[float, float, float, float]
+Box = tuple[float, float, float, float]  # south, north, west, east edge in degrees
+_EFI_KEYWORDS = {  # keywords of scoring functions and the attributes of `EFIOptions`
+    "raw": "raw",
+    "climate": "climate",
+    "efi_method": "method",
+    "scores_raw": "scores_raw",
+}
 
 
 @dataclass(frozen=True)
 class EFIOptions:
-    """The raw ensemble whose extreme forecast index (EFI) weights the CRPS to the EECRPS.
+    """Settings of the EECRPS: the CRPS weighted by the raw ensemble's extreme forecast index (EFI).
 
     Attributes:
         raw: the raw ensemble on the dates and grid of the forecast: a forecast of members, or an
             index that `extremes.frozen_efi` returned (a `FrozenEFI` of DataArrays, or the result
-            of its `to_dataarray`). It must not be the forecast that is scored, which is checked
-            by its values date by date and by the attribute `forecast_name` of both.
+            of its `to_dataarray`). It must not be the scored forecast itself: values are compared
+            date by date, and so is the attribute `forecast_name`.
         climate: quantiles of the model climate by date, over time [, step] [, level], quantile,
             latitude, longitude, such as those of `ens10.quantiles.stored_climate`.
         method: "exact", "ecmwf" or "ens10-paper", see `extremes.efi`.
@@ -36,10 +42,16 @@ class EFIOptions:
 
 @dataclass(frozen=True)
 class ScoringOptions:
-    """How a forecast is scored.
+    """Settings of `score_states` and `verify`.
 
     Functions that take `options` also accept each of these settings as a keyword, and the settings
     of `EFIOptions` as `raw`, `climate`, `efi_method` and `scores_raw`.
+
+    Examples:
+        >>> from ens10.metrics.verification.options import ScoringOptions
+        >>> options = ScoringOptions(by=["latitude_band"]).updated({"efi_method": "ecmwf"})
+        >>> options.by, options.efi.method, options.nan
+        (['latitude_band'], 'ecmwf', 'omit')
 
     Attributes:
         weights: weights of the rows of the grid: "cell" areas, "cos" or "none".
@@ -47,13 +59,13 @@ class ScoringOptions:
             "surface", "region"); `verify` also takes the groups of `summarise`.
         nan: "omit" leaves out points where truth or forecast is missing (they are not counted);
             "propagate" makes the sums of the date NaN. Maps and histograms always omit.
-        join: "exact" refuses dates without truth, or without any value; "inner" leaves them out
-            and warns.
+        join: "exact" raises an error about dates without truth or without any value; "inner"
+            leaves them out and warns.
         bins: number of bins of the PIT histogram.
-        seed: seed of the random ranks among ties, of the position within a rank, and of the
+        seed: seed of random numbers: ranks among ties, the position within a rank, and the
             bootstrap of `verify`.
         bands: latitude bands: names, or edges in degrees, see `groups.latitude_bands`.
-        land: share of land on the grid, for "surface".
+        land: fraction of land, 0 to 1, over latitude and longitude, for "surface".
         regions: south, north, west, east edge of each region by name, in degrees.
         climatology: mean state that anomalies of the anomaly correlation refer to, over latitude,
             longitude and any of time, step, level, month and dayofyear (of the valid date).
@@ -81,13 +93,10 @@ class ScoringOptions:
     efi: EFIOptions = field(default_factory=EFIOptions)
 
     def __post_init__(self) -> None:
-        for name, value, kind in (
-            ("weights", self.weights, Weighting),
-            ("nan", self.nan, NanPolicy),
-            ("join", self.join, Join),
-        ):
-            if value not in get_args(kind):
-                raise UnknownNameError(name, value, get_args(kind))
+        for name, choices in (("weights", Weighting), ("nan", NanPolicy), ("join", Join)):
+            value = getattr(self, name)
+            if value not in get_args(choices):
+                raise UnknownNameError(name, value, get_args(choices))
 
     def updated(self, settings: Mapping[str, Any]) -> "ScoringOptions":
         """Return these options with some settings replaced.
@@ -99,20 +108,12 @@ class ScoringOptions:
         Raises:
             UnknownNameError: no such setting, or an unknown value.
         """
-        own = {one.name for one in fields(self)}
+        names = {*(attribute.name for attribute in fields(self)), *_EFI_KEYWORDS}
         for name in settings:
-            if name not in own and name not in _EFI_KEYWORDS:
-                raise UnknownNameError("options", name, sorted({*own, *_EFI_KEYWORDS}))
+            if name not in names:
+                raise UnknownNameError("options", name, sorted(names))
         efi = {_EFI_KEYWORDS[k]: v for k, v in settings.items() if k in _EFI_KEYWORDS}
-        rest = {k: v for k, v in settings.items() if k in own}
+        others = {k: v for k, v in settings.items() if k not in _EFI_KEYWORDS}
         if efi:
-            rest["efi"] = replace(rest.get("efi", self.efi), **efi)
-        return replace(self, **rest)
-
-
-_EFI_KEYWORDS = {
-    "raw": "raw",
-    "climate": "climate",
-    "efi_method": "method",
-    "scores_raw": "scores_raw",
-}
+            others["efi"] = replace(others.get("efi", self.efi), **efi)
+        return replace(self, **others)

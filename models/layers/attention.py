@@ -1,4 +1,8 @@
-"""Attention across the members of an ensemble, from dot products over the whole field."""
+"""Attention across the members of an ensemble, from dot products over the whole field.
+
+A member attends to the other members, not to other points: with fields as tokens there is one
+weight for each pair of members and head, (N, heads, M, M), however large the grid is.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -30,12 +34,12 @@ class ChannelNorm(nn.Module):
         """(N, C, H, W) -> (N, C, H, W).
 
         Raises:
-            ArgumentError: another grid than the layer was made for.
+            ArgumentError: the fields are on another grid than the parameters.
         """
         shape = self.norm.normalized_shape
         if len(shape) == 1:
-            normed: Tensor = self.norm(fields.movedim(1, -1))
-            return normed.movedim(-1, 1)
+            channels_last: Tensor = self.norm(fields.movedim(1, -1))
+            return channels_last.movedim(-1, 1)
         domain = current()
         grid = domain.shape(fields)
         if (fields.shape[1], *grid) != tuple(shape):
@@ -46,8 +50,9 @@ class ChannelNorm(nn.Module):
                 "Use data on the grid of the training, or leave grid out",
             )
         if domain.whole:
-            whole: Tensor = self.norm(fields)
-            return whole
+            outputs: Tensor = self.norm(fields)
+            return outputs
+        # layer normalisation is group normalisation with one group, whose sums span all processes
         weight, bias = domain.part(self.norm.weight), domain.part(self.norm.bias)
         return group_norm(fields, 1, weight, bias, self.norm.eps, domain)
 
@@ -55,9 +60,10 @@ class ChannelNorm(nn.Module):
 def member_products(query: Tensor, key: Tensor) -> Tensor:
     """Return the dot products of all pairs of members over channels and points.
 
-    They are sums over points: products of the parts of a field add up to those of the field. The
-    ensemble mean is subtracted from the keys: this changes each row by a constant, which the
-    softmax in `member_weights` removes, and preserves small differences.
+    They are sums over points, so that the products of the parts of a field add up to those of the
+    field. The ensemble mean is subtracted from the keys: this changes each row by a constant, which
+    the softmax in `member_weights` removes, and avoids the loss of digits in large, nearly equal
+    products.
 
     Args:
         query: (N, M, heads, c, H, W).
@@ -68,36 +74,38 @@ def member_products(query: Tensor, key: Tensor) -> Tensor:
         half precision.
     """
     dtype = torch.promote_types(query.dtype, torch.float32)
-    with torch.autocast(query.device.type, enabled=False):
+    with torch.autocast(query.device.type, enabled=False):  # or the product is in half precision
         queries, keys = (x.to(dtype).flatten(3).transpose(1, 2) for x in (query, key))
         keys = keys - keys.mean(dim=2, keepdim=True)
         return queries @ keys.transpose(-1, -2)
 
 
 def member_weights(products: Tensor, size: int) -> Tensor:
-    """Return the softmax over the members of products / sqrt(size), (N, heads, M, M).
+    """Return the attention weights: the softmax of products / sqrt(size) over the keys.
 
     Args:
-        products: from `member_products`, summed over all parts of the field.
-        size: channels of a head times points of the whole field.
+        products: result of `member_products`, summed over all parts of the field.
+        size: number of terms of a product: channels of a head times points of the whole field.
+
+    Returns:
+        (N, heads, M, M); rows sum to 1.
     """
     return torch.softmax(products / size**0.5, dim=-1)
 
 
-def reweighted(weights: Tensor, value: Tensor) -> Tensor:
-    """Return new perturbations: sum over members j of weights_ij (value_j - mean value).
+def weighted_perturbations(weights: Tensor, value: Tensor) -> Tensor:
+    """Return the sum over members j of weights_ij (value_j - mean value), for each member i.
 
     Args:
-        weights: (N, heads, M, M).
+        weights: result of `member_weights`, (N, heads, M, M).
         value: (N, M, heads, c, H, W), any part of the field.
 
     Returns:
         (N, M, heads, c, H, W).
     """
-    perturbation = value - value.mean(dim=1, keepdim=True)
-    flat = perturbation.flatten(3).transpose(1, 2)
-    mixed = weights.to(flat.dtype) @ flat
-    return mixed.transpose(1, 2).reshape(value.shape)
+    perturbations = (value - value.mean(dim=1, keepdim=True)).flatten(3).transpose(1, 2)
+    sums = weights.to(perturbations.dtype) @ perturbations  # (N, heads, M, c H W)
+    return sums.transpose(1, 2).reshape(value.shape)
 
 
 class MemberAttention(nn.Module):
@@ -132,15 +140,15 @@ class MemberAttention(nn.Module):
     def forward(self, fields: Tensor) -> Tensor:
         """(N, M, C, H, W) -> (N, M, C, H, W)."""
         N, M, C, H, W = fields.shape
-        normed = self.norm(fields.flatten(0, 1))
-        projected = self.query_key_value(normed).view(N, M, 3, self.heads, -1, H, W)
-        query, key, value = projected.unbind(2)
+        normalised = self.norm(fields.flatten(0, 1))
+        projections = self.query_key_value(normalised).view(N, M, 3, self.heads, -1, H, W)
+        query, key, value = projections.unbind(2)
         domain = current()
         rows, columns = domain.shape(fields)
-        products = domain.sum(member_products(query, key))
+        products = domain.sum(member_products(query, key))  # over all parts of the field
         weights = member_weights(products, C // self.heads * rows * columns)
-        mixed = reweighted(weights, value).reshape(N * M, C, H, W)
-        update: Tensor = self.project(mixed)
+        perturbations = weighted_perturbations(weights, value).reshape(N * M, C, H, W)
+        update: Tensor = self.project(perturbations)
         return fields + update.view(fields.shape)
 
 

@@ -13,12 +13,14 @@ RESULT_VERSION = 1  # raise it when results change
 class Transformer(Network):
     """Self-attention over the members at each grid point, with the same weights everywhere.
 
-    Ashkboos et al. 2022 name a Transformer as baseline and give neither code nor sizes. This is our
-    reconstruction: the features of a member at a point are a token, embedded linearly without a
-    position, since members are exchangeable; `depth` pre-normalised encoder layers (Vaswani et al.
-    2017, arXiv:1706.03762); a normalisation, the mean over the members, and a linear layer to the
-    outputs of the point. The outputs are invariant to permutations of the members; any number of
-    members is accepted. Parameters with the defaults: 25,794 for 7 channels, 25,922 for 11.
+    The features of a member at a point are a token. Tokens are embedded linearly, without a
+    position since members are exchangeable, and pass `depth` pre-normalised encoder layers (Vaswani
+    et al. 2017, arXiv:1706.03762), a normalisation, the mean over the members, and a linear layer
+    to the outputs of the point. The outputs are invariant to permutations of the members; any
+    number of members is accepted.
+
+    Ashkboos et al. 2022 name a Transformer as baseline and give neither code nor sizes; this is our
+    reconstruction. Parameters with the defaults: 25,794 for 7 channels, 25,922 for 11.
 
     Args:
         in_channels: channels of a member's features.
@@ -71,19 +73,21 @@ class Transformer(Network):
     def forward(self, features: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> (N, out_channels, H, W)."""
         N, M, C, H, W = features.shape
+        # points are the batch of the attention, members its sequence
         tokens = features.permute(0, 3, 4, 1, 2).reshape(N * H * W, M, C)
         chunks = torch.split(tokens, self.chunk)
         if len(chunks) > 1 and torch.is_grad_enabled():
-            parts = [
-                checkpoint(self._points, part, use_reentrant=False, preserve_rng_state=False)
-                for part in chunks
+            # without dropout no layer draws random numbers, whose state need not be saved
+            outputs = [
+                checkpoint(self._predict, chunk, use_reentrant=False, preserve_rng_state=False)
+                for chunk in chunks
             ]
         else:
-            parts = [self._points(part) for part in chunks]
-        return torch.cat(parts).view(N, H, W, self.out_channels).permute(0, 3, 1, 2)
+            outputs = [self._predict(chunk) for chunk in chunks]
+        return torch.cat(outputs).view(N, H, W, self.out_channels).permute(0, 3, 1, 2)
 
-    def _points(self, tokens: Tensor) -> Tensor:
-        """(P, M, in_channels) -> (P, out_channels)."""
+    def _predict(self, tokens: Tensor) -> Tensor:
+        """Return the outputs of P points: (P, M, in_channels) -> (P, out_channels)."""
         members = self.norm(self.layers(self.embed(tokens)))
         outputs: Tensor = self.last(members.mean(dim=1))
         return outputs

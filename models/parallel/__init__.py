@@ -3,7 +3,12 @@
 from ens10.models.parallel.exchange import Exchange, Link, ProcessGroupExchange, Traffic
 from ens10.models.parallel.shard import Shard
 from ens10.models.parallel.strategy import SpatialStrategy
-from ens10.models.parallel.supported_modules import register_known, require_known
+from ens10.models.parallel.supported_modules import (
+    register_known,
+    register_supported,
+    require_known,
+    require_supported,
+)
 
 __all__ = [
     "Exchange",
@@ -13,5 +18,7 @@ __all__ = [
     "SpatialStrategy",
     "Traffic",
     "register_known",
+    "register_supported",
     "require_known",
+    "require_supported",
 ]

@@ -36,7 +36,7 @@ from ens10.models.domain import Cut, Domain, Odd, Whole, use
 from ens10.models.layers.smoe.routing import RoutingRule
 from ens10.models.parallel.exchange import ProcessGroupExchange
 from ens10.models.parallel.shard import Shard
-from ens10.models.parallel.supported_modules import require_known
+from ens10.models.parallel.supported_modules import require_supported
 from ens10.progress import track
 
 Precision = Literal["32", "bf16"]
@@ -578,7 +578,7 @@ def footprints(
     @cache
     def of(samples: int, lat: int, lon: int) -> Footprint:
         if lat * lon > 1:
-            require_known(network)
+            require_supported(network)
         shape = (samples, *channels)
         one = footprint(network, shape, grid, lat, lon, dtype=_DTYPES[precision])
         return one.times(copies)

@@ -31,7 +31,7 @@ from ens10.models.parallel.sharding import (
     shard_parameters,
     whole,
 )
-from ens10.models.parallel.supported_modules import require_known
+from ens10.models.parallel.supported_modules import require_supported
 
 Grid = tuple[int, int]
 Parameters = Literal["replicated", "sharded"]
@@ -194,7 +194,7 @@ class SpatialStrategy(WatchedStrategy):
         domain = self.domain
         assert self.lightning_module is not None
         if domain.size > 1:
-            require_known(self.lightning_module)
+            require_supported(self.lightning_module)
         self._entered.enter_context(use(domain if domain.size > 1 else Whole()))
         if trainer.state.fn == "fit" or not in_shards(self.lightning_module):
             super().setup(trainer)

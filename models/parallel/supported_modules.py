@@ -112,7 +112,7 @@ _CONTAINERS: tuple[Kind, ...] = (
     nn.TransformerEncoderLayer,
     CheckpointWrapper,
 )
-_AT_A_POINT: tuple[Kind, ...] = (
+_POINTWISE: tuple[Kind, ...] = (
     nn.CELU,
     nn.ELU,
     nn.GELU,
@@ -135,13 +135,13 @@ _AT_A_POINT: tuple[Kind, ...] = (
 )
 
 
-def _looks_at_a_point(module: nn.Module) -> bool:
+def _is_pointwise(module: nn.Module) -> bool:
     convolution = cast("nn.Conv2d", module)
     sizes = convolution.kernel_size, convolution.stride
     return sizes == ((1, 1), (1, 1)) and convolution.padding in ((0, 0), "valid", "same")
 
 
-def _halves(module: nn.Module) -> bool:
+def _is_halving(module: nn.Module) -> bool:
     pool = cast("nn.MaxPool2d", module)
     plain = (2, (2, 2))
     dilated = getattr(pool, "dilation", 1) not in (1, (1, 1))
@@ -149,33 +149,33 @@ def _halves(module: nn.Module) -> bool:
     return regular and not pool.ceil_mode and not dilated
 
 
-def _draws_nothing(module: nn.Module) -> bool:
+def _has_no_dropout(module: nn.Module) -> bool:
     return bool(cast("nn.Dropout", module).p == 0)
 
 
-def _of_one_dimension(module: nn.Module) -> bool:
+def _normalises_one_axis(module: nn.Module) -> bool:
     return len(cast("nn.LayerNorm", module).normalized_shape) == 1
 
 
-def _attends_surely(module: nn.Module) -> bool:
+def _has_no_attention_dropout(module: nn.Module) -> bool:
     return bool(cast("nn.MultiheadAttention", module).dropout == 0)
 
 
 _DEPENDS: dict[Kind, Callable[[nn.Module], bool]] = {
-    nn.AvgPool2d: _halves,
-    nn.Conv2d: _looks_at_a_point,
-    nn.Dropout: _draws_nothing,
-    nn.LayerNorm: _of_one_dimension,
-    nn.MaxPool2d: _halves,
-    nn.MultiheadAttention: _attends_surely,
+    nn.AvgPool2d: _is_halving,
+    nn.Conv2d: _is_pointwise,
+    nn.Dropout: _has_no_dropout,
+    nn.LayerNorm: _normalises_one_axis,
+    nn.MaxPool2d: _is_halving,
+    nn.MultiheadAttention: _has_no_attention_dropout,
 }
-# they use the modules within them in their own way
-_ANSWER_FOR_THEIR_PARTS: tuple[Kind, ...] = (ChannelNorm, nn.MultiheadAttention)
+# classes that use their submodules in their own way, so that these are not checked
+_WITHOUT_CHECK_OF_SUBMODULES: tuple[Kind, ...] = (ChannelNorm, nn.MultiheadAttention)
 
-_known: set[Kind] = {*_OURS, *_CONTAINERS, *_AT_A_POINT}
+_supported: set[Kind] = {*_OURS, *_CONTAINERS, *_POINTWISE}
 
 
-def register_known(kind: Kind) -> Kind:
+def register_supported(kind: Kind) -> Kind:
     """Register a class of modules that work on a part of the grid; a decorator.
 
     Modules do if they work at each point independently, or use `ens10.models.domain.current()` for
@@ -188,12 +188,12 @@ def register_known(kind: Kind) -> Kind:
     Returns:
         The class.
     """
-    _known.add(kind)
+    _supported.add(kind)
     return kind
 
 
-def require_known(model: nn.Module) -> None:
-    """Reject a model with a module that is not known to work on a part of the grid.
+def require_supported(model: nn.Module) -> None:
+    """Reject a model with a module that is not registered to work on a part of the grid.
 
     Its outputs at the borders of the parts, or its statistics, would be silently wrong.
 
@@ -205,18 +205,21 @@ def require_known(model: nn.Module) -> None:
             networks' `halvings` is 0.
     """
     _require_halvings(model)
-    unknown = dict(_unknown(model, ""))
-    if not unknown:
+    unsupported = dict(_unsupported(model, ""))
+    if not unsupported:
         return
-    kinds = {type(module): module for module in unknown.values()}
-    places = [f"{place} ({type(module).__name__})" for place, module in unknown.items()]
+    kinds = {type(module): module for module in unsupported.values()}
+    places = [f"{place} ({type(module).__name__})" for place, module in unsupported.items()]
     reasons = [f"{kind.__name__}: {reason_against(module)}" for kind, module in kinds.items()]
     raise ArgumentError(
         "model",
         f"it cannot be split between processes, because of {listing(places)}. {'; '.join(reasons)}",
         "Declare modules of your own that work on parts with "
-        "ens10.models.parallel.register_known, or train without splitting samples",
+        "ens10.models.parallel.register_supported, or train without splitting samples",
     )
+
+
+register_known, require_known = register_supported, require_supported  # former names
 
 
 def _require_halvings(model: nn.Module) -> None:
@@ -234,19 +237,19 @@ def _require_halvings(model: nn.Module) -> None:
         )
 
 
-def _unknown(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module]]:
+def _unsupported(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module]]:
     """Yield unsupported modules, the outermost only, with their paths in the model."""
-    if not _is_known(module):
+    if not _is_supported(module):
         yield place or "the model", module
-    elif _kind_of(module) not in _ANSWER_FOR_THEIR_PARTS:
+    elif _kind_of(module) not in _WITHOUT_CHECK_OF_SUBMODULES:
         for name, child in module.named_children():
-            yield from _unknown(child, f"{place}.{name}" if place else name)
+            yield from _unsupported(child, f"{place}.{name}" if place else name)
 
 
-def _is_known(module: nn.Module) -> bool:
+def _is_supported(module: nn.Module) -> bool:
     # exactly: a subclass may do other things with the fields
     kind = _kind_of(module)
-    return kind in _known or (kind in _DEPENDS and _DEPENDS[kind](module))
+    return kind in _supported or (kind in _DEPENDS and _DEPENDS[kind](module))
 
 
 def _kind_of(module: nn.Module) -> Kind:
@@ -283,7 +286,7 @@ _REASONS = {
 
 
 def reason_against(module: nn.Module) -> str:
-    """Return why a module is not known to work on a part of the grid."""
+    """Return why a module is not supported on a part of the grid."""
     names = " ".join(kind.__name__ for kind in type(module).__mro__)
     for name, reason in _REASONS.items():
         if name in names:

@@ -38,8 +38,8 @@ from ens10.models.networks import (
     UNet,
     WithMembers,
 )
-from ens10.models.parallel import supported_modules as known
-from ens10.models.parallel.supported_modules import register_known, require_known
+from ens10.models.parallel import supported_modules
+from ens10.models.parallel.supported_modules import register_supported, require_supported
 from ens10.models.statistical import EMOS, MemberByMember
 from ens10.models.statistical.base import StatisticalMethod
 
@@ -59,15 +59,15 @@ NETWORKS = [
 
 @pytest.mark.parametrize("make", NETWORKS, ids=lambda make: type(make()).__name__)
 def test_models_of_the_package_are_known(make):
-    require_known(PostProcessor(make(), ResidualNormalHead()))
+    require_supported(PostProcessor(make(), ResidualNormalHead()))
 
 
 def test_models_of_members_and_several_networks_are_known():
     for network in (PoET(4), SAET(4)):
-        require_known(PostProcessor(network, MembersHead(), EnergyLoss()))
-    require_known(DeepEnsemble(lambda: UNet(4), ResidualNormalHead(), size=2))
-    require_known(PostProcessor(MLP(4), MethodHead()))
-    require_known(PostProcessor(PoET(4, grid=GRID), MembersHead()))
+        require_supported(PostProcessor(network, MembersHead(), EnergyLoss()))
+    require_supported(DeepEnsemble(lambda: UNet(4), ResidualNormalHead(), size=2))
+    require_supported(PostProcessor(MLP(4), MethodHead()))
+    require_supported(PostProcessor(PoET(4, grid=GRID), MembersHead()))
 
 
 def modules_of_the_package():
@@ -82,7 +82,7 @@ def test_every_module_of_the_package_was_thought_of():
     """A new layer is to be added to the list, with a test, or here."""
     bases = {Network, Head, Loss, smoe.Gate, StatisticalMethod}
     fitted = {kind for kind in modules_of_the_package() if issubclass(kind, StatisticalMethod)}
-    left = set(modules_of_the_package()) - known._known - bases - fitted
+    left = set(modules_of_the_package()) - supported_modules._supported - bases - fitted
     named = {kind.__name__ for kind in left if not inspect.isabstract(kind)}
     assert named == {
         "StatisticalPostProcessor",  # fits in one process
@@ -91,7 +91,7 @@ def test_every_module_of_the_package_was_thought_of():
         "_ForecastModule",
         "_MembersLoss",
     }
-    assert len(known._known & fitted) == 2
+    assert len(supported_modules._supported & fitted) == 2
 
 
 UNKNOWN = [
@@ -125,10 +125,10 @@ def test_other_modules_are_refused(module, reason):
     model = PostProcessor(UNet(4), ResidualNormalHead())
     model.network.down_0.append(nn.Sequential(nn.ReLU(), module))
     with pytest.raises(ArgumentError, match=reason) as caught:
-        require_known(model)
+        require_supported(model)
     kind = type(module).__name__
     assert f"because of network.down_0.6.1 ({kind})" in str(caught.value)
-    assert "register_known" in str(caught.value)
+    assert "register_supported" in str(caught.value)
 
 
 ALIKE = [
@@ -145,12 +145,12 @@ ALIKE = [
 
 @pytest.mark.parametrize("module", ALIKE, ids=lambda x: type(x).__name__)
 def test_what_looks_at_a_point_or_halves_is_known(module):
-    require_known(nn.Sequential(module, nn.GELU()))
+    require_supported(nn.Sequential(module, nn.GELU()))
 
 
 def test_a_transformer_with_dropout_is_refused():
     with pytest.raises(ArgumentError, match=r"0\.self_attn \(MultiheadAttention\), 0\.dropout "):
-        require_known(nn.Sequential(nn.TransformerEncoderLayer(4, 2, dropout=0.1)))
+        require_supported(nn.Sequential(nn.TransformerEncoderLayer(4, 2, dropout=0.1)))
 
 
 class Bent(SameConv2d):
@@ -175,15 +175,15 @@ class Mine(Network):
 
 def test_subclasses_are_not_known():
     with pytest.raises(ArgumentError, match=r"because of 0 \(Bent\)\. Bent: its filter"):
-        require_known(nn.Sequential(Bent(2, 2)))
+        require_supported(nn.Sequential(Bent(2, 2)))
     with pytest.raises(ArgumentError, match=r"because of the model \(StatisticalPostProcessor\)"):
-        require_known(StatisticalPostProcessor(EMOS()))
+        require_supported(StatisticalPostProcessor(EMOS()))
 
 
 def test_all_of_them_are_named_at_once():
     model = nn.Sequential(nn.BatchNorm2d(2), Mine(nn.Dropout(0.5)), nn.BatchNorm2d(2))
     with pytest.raises(ArgumentError) as caught:
-        require_known(model)
+        require_supported(model)
     text = str(caught.value)
     assert "because of 0 (BatchNorm2d), 1 (Mine), 2 (BatchNorm2d). BatchNorm2d: its" in text
     assert text.count("statistics") == 1
@@ -191,25 +191,27 @@ def test_all_of_them_are_named_at_once():
 
 @pytest.fixture
 def declared():
-    before = set(known._known)
-    assert register_known(Mine) is Mine
+    before = set(supported_modules._supported)
+    assert register_supported(Mine) is Mine
     yield
-    known._known.clear()
-    known._known.update(before)
+    supported_modules._supported.clear()
+    supported_modules._supported.update(before)
 
 
 def test_ones_own_modules_are_declared(declared):
-    require_known(PostProcessor(Mine(MLP(2)), ResidualNormalHead()))
+    require_supported(PostProcessor(Mine(MLP(2)), ResidualNormalHead()))
     with pytest.raises(ArgumentError, match=r"because of network\.inside\.0 \(BatchNorm2d\)"):
-        require_known(PostProcessor(Mine(nn.Sequential(nn.BatchNorm2d(2))), ResidualNormalHead()))
+        require_supported(
+            PostProcessor(Mine(nn.Sequential(nn.BatchNorm2d(2))), ResidualNormalHead())
+        )
 
 
 def test_a_network_that_pools_says_how_often_it_halves_the_grid(declared):
     model = PostProcessor(Mine(nn.Sequential(nn.MaxPool2d(2))), ResidualNormalHead())
     with pytest.raises(ArgumentError, match=r"network\.inside\.0 halve the grid, but .* is 0"):
-        require_known(model)
+        require_supported(model)
     model.network.halvings = 1
-    require_known(model)
+    require_supported(model)
 
 
 def test_checkpointed_blocks_are_looked_into():
@@ -217,10 +219,10 @@ def test_checkpointed_blocks_are_looked_into():
 
     model = UNet(4)
     model.down_0 = checkpoint_wrapper(model.down_0)
-    require_known(model)
+    require_supported(model)
     model.down_1 = checkpoint_wrapper(nn.Sequential(nn.BatchNorm2d(2)))
     with pytest.raises(ArgumentError, match=r"down_1\._checkpoint_wrapped_module\.0 \(BatchNorm"):
-        require_known(model)
+        require_supported(model)
 
 
 def _sharded_parameters():
@@ -228,11 +230,11 @@ def _sharded_parameters():
     mesh = init_device_mesh("cpu", (1,))
     for part in (model.down_0, model.down_1[0], model):
         fully_shard(part, mesh=mesh)
-    require_known(model)
+    require_supported(model)
     names = [type(part).__name__ for part in (model, model.down_0, model.down_1[0])]
     model.bottom[1] = fully_shard(nn.BatchNorm2d(2), mesh=mesh)
     with pytest.raises(ArgumentError, match=r"because of bottom\.1 \(FSDPBatchNorm2d\)"):
-        require_known(model)
+        require_supported(model)
     return names
 
 
