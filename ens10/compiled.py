@@ -30,13 +30,13 @@ def cache_works() -> bool:
     temporary files, or not at all: then each process compiles them again.
     """
     beside = os.access(Path(__file__).parent, os.W_OK)
-    if (_config.CACHE_DIR or beside or _has_home()) and _found():
+    if (_config.CACHE_DIR or beside or _has_home()) and _cache_is_writable():
         return True
     folder = _own_temporary_folder()
     if folder is None:
         return False
     _config.CACHE_DIR = str(folder)
-    return _found()
+    return _cache_is_writable()
 
 
 def _has_home() -> bool:
@@ -47,9 +47,9 @@ def _has_home() -> bool:
         return False
 
 
-def _found() -> bool:
+def _cache_is_writable() -> bool:
     try:
-        FunctionCache(_found)
+        FunctionCache(_cache_is_writable)
     except RuntimeError:
         return False
     return True

@@ -46,9 +46,9 @@ def machine_error(error: BaseException) -> Ens10Error | None:
         None where the cause is another.
     """
     for cause, handled in _causes(error):
-        if isinstance(cause, OSError) and not handled and (told := _refused(cause)):
+        if isinstance(cause, OSError) and not handled and (told := _access_error(cause)):
             return told
-        if lacking := _lacking(cause):
+        if lacking := _shortage_error(cause):
             return lacking
     return None
 
@@ -118,7 +118,7 @@ def _causes(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
-def _refused(error: OSError) -> Ens10Error | None:
+def _access_error(error: OSError) -> Ens10Error | None:
     """Return the error of a file or folder that the system refused to access, or None."""
     given = error.filename  # a number where a file was opened by its descriptor
     path = os.fsdecode(given) if isinstance(given, str | bytes | os.PathLike) else ""
@@ -138,7 +138,7 @@ def _full(path: str) -> FileError:
     return FileError(path or "a file", "no space is left on the disk", remedy)
 
 
-def _lacking(error: BaseException) -> Ens10Error | None:
+def _shortage_error(error: BaseException) -> Ens10Error | None:
     """Return the error of a lack of memory, files or threads, or None."""
     number = error.errno if isinstance(error, OSError) else None
     words = str(error).lower() if isinstance(error, OSError | RuntimeError | ImportError) else ""

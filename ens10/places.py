@@ -49,13 +49,13 @@ def check_names(arguments: Iterable[str]) -> None:
     remedy = "Rename it, or use another folder"
     for argument in arguments:
         if fault := _fault(argument):
-            raise ArgumentError("arguments", f"{_shown(argument)} {fault}", remedy)
+            raise ArgumentError("arguments", f"{_escape(argument)} {fault}", remedy)
     try:
         current = str(Path.cwd())
     except FileNotFoundError as error:
         raise FileError(".", "the current folder is gone", "Change to another one") from error
     if fault := _fault(current):
-        raise FileError(_shown(current), f"the current folder's name {fault}", remedy)
+        raise FileError(_escape(current), f"the current folder's name {fault}", remedy)
 
 
 def _fault(name: str) -> str:
@@ -67,6 +67,6 @@ def _fault(name: str) -> str:
     return ""
 
 
-def _shown(name: str) -> str:
+def _escape(name: str) -> str:
     """Return a name with bytes that are not UTF-8 as escapes."""
     return name.encode("utf-8", "backslashreplace").decode()

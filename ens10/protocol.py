@@ -295,10 +295,10 @@ def protocol_of(protocol: str | Path | Mapping[str, Any] | Protocol) -> Protocol
     if isinstance(protocol, Protocol):
         return protocol
     if isinstance(protocol, Mapping):
-        return _made(protocol, "protocol")
+        return _build(protocol, "protocol")
     text = str(protocol)
     if text.lstrip().startswith("{"):  # a mapping on the command line
-        return _made(_parsed(text, "protocol"), "protocol")
+        return _build(_parse(text, "protocol"), "protocol")
     if text.endswith(_ENDINGS):
         return _of_user(Path(text))
     if text not in protocol_names():
@@ -321,7 +321,7 @@ def reference_of(protocol: str | Path | Mapping[str, Any] | Protocol) -> str | d
 @cache
 def _of_package(name: str) -> Protocol:
     path = _FOLDER / f"{name}.yaml"
-    return _made(_parsed(path.read_text(encoding="utf-8"), path), str(path))
+    return _build(_parse(path.read_text(encoding="utf-8"), path), str(path))
 
 
 def _of_user(path: Path) -> Protocol:
@@ -333,15 +333,15 @@ def _of_user(path: Path) -> Protocol:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(path, f"cannot be read ({error})", "Pass a YAML file") from error
-    content = {"name": path.stem, **_parsed(text, path)}
-    protocol = _made(content, str(path))
+    content = {"name": path.stem, **_parse(text, path)}
+    protocol = _build(content, str(path))
     if protocol.name in protocol_names() and protocol != _of_package(protocol.name):
         reason = f"name: {protocol.name!r} is another protocol"
         raise FileError(path, reason, "Choose another name, by `name:` or the name of the file")
     return protocol
 
 
-def _parsed(text: str, where: Path | str) -> dict[str, Any]:
+def _parse(text: str, where: Path | str) -> dict[str, Any]:
     try:
         content: Any = parse_yaml(text)
     except ValueError as error:
@@ -360,7 +360,7 @@ def _wrong(where: Path | str, reason: str) -> Ens10Error:
     return ArgumentError(where, reason, remedy)
 
 
-def _made(content: Mapping[str, Any], where: str) -> Protocol:
+def _build(content: Mapping[str, Any], where: str) -> Protocol:
     """Build a protocol from fields by name; errors name their source."""
     _check_fields(content, names_of(Protocol), where)
     fields = dict(content)

@@ -84,7 +84,9 @@ class Selection:
             ArgumentError: more members than the dataset has.
         """
         if self.variables is not None:
-            dataset = dataset[list(dict.fromkeys(_named(v, dataset) for v in self.variables))]
+            dataset = dataset[
+                list(dict.fromkeys(_variable_name(v, dataset) for v in self.variables))
+            ]
         if self.levels is not None and "level" in dataset.dims:
             dataset = _on_levels(dataset, _places("levels", self.levels, dataset["level"]))
         if self.steps is not None:
@@ -166,7 +168,7 @@ def _date_text(value: str | int | date | np.datetime64) -> str:
     return str(np.datetime_as_string(np.datetime64(value), unit="h"))
 
 
-def _named(name: str, dataset: xr.Dataset) -> str:
+def _variable_name(name: str, dataset: xr.Dataset) -> str:
     """Return the dataset's name of a variable, which may be given by its GRIB short name."""
     names = {v.short_name: v.name for v in VARIABLES.values()}
     for candidate in (name, names.get(name, name)):

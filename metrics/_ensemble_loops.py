@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 
 @numba.njit(**OPTIONS)
-def _ordered(u, v):  # type: ignore[no-untyped-def]
+def _minmax(u, v):  # type: ignore[no-untyped-def]
     return (u if u < v else v), (v if u < v else u)
 
 
@@ -31,21 +31,21 @@ def sort_four(rows):  # type: ignore[no-untyped-def]
     """Sort four rows at each point."""
     n = POINTS
     for p in range(n):
-        a, b = _ordered(rows[p], rows[n + p])
-        c, d = _ordered(rows[2 * n + p], rows[3 * n + p])
-        a, c = _ordered(a, c)
-        b, d = _ordered(b, d)
-        b, c = _ordered(b, c)
+        a, b = _minmax(rows[p], rows[n + p])
+        c, d = _minmax(rows[2 * n + p], rows[3 * n + p])
+        a, c = _minmax(a, c)
+        b, d = _minmax(b, d)
+        b, c = _minmax(b, c)
         rows[p], rows[n + p], rows[2 * n + p], rows[3 * n + p] = a, b, c, d
 
 
 @numba.njit(**OPTIONS)
 def _sort_bitonic(a, b, c, d):  # type: ignore[no-untyped-def]
     """Sort four numbers that first rise and then fall, or are a rotation of such numbers."""
-    a, c = _ordered(a, c)
-    b, d = _ordered(b, d)
-    a, b = _ordered(a, b)
-    c, d = _ordered(c, d)
+    a, c = _minmax(a, c)
+    b, d = _minmax(b, d)
+    a, b = _minmax(a, b)
+    c, d = _minmax(c, d)
     return a, b, c, d
 
 
@@ -54,10 +54,10 @@ def merge_fours(low, high):  # type: ignore[no-untyped-def]
     """Merge two sorted groups of four rows: the four lowest to `low`, the others to `high`."""
     n = POINTS
     for p in range(n):
-        a, h = _ordered(low[p], high[3 * n + p])
-        b, g = _ordered(low[n + p], high[2 * n + p])
-        c, f = _ordered(low[2 * n + p], high[n + p])
-        d, e = _ordered(low[3 * n + p], high[p])
+        a, h = _minmax(low[p], high[3 * n + p])
+        b, g = _minmax(low[n + p], high[2 * n + p])
+        c, f = _minmax(low[2 * n + p], high[n + p])
+        d, e = _minmax(low[3 * n + p], high[p])
         low[p], low[n + p], low[2 * n + p], low[3 * n + p] = _sort_bitonic(a, b, c, d)
         high[p], high[n + p], high[2 * n + p], high[3 * n + p] = _sort_bitonic(e, f, g, h)
 

@@ -84,7 +84,7 @@ def add_map(field, total, count):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _mixed(n, key):  # type: ignore[no-untyped-def]
+def _random_bits(n, key):  # type: ignore[no-untyped-def]
     """Return 32 random bits for index n and a key, by a low-bias bijection (Wellons 2018)."""
     # numba widens 32-bit results, so each step is cut again.
     z = np.uint32(n * np.uint32(0x9E3779B9) + key)
@@ -101,13 +101,13 @@ def _count_ranks(below, equal, tie_key, key, edges, rank_count, pit_count):  # t
     for first in range(0, below.size, _DRAWN):
         last = min(first + _DRAWN, below.size)
         for i in range(last - first):
-            bits[i] = _mixed(np.uint32(first + i), key)
+            bits[i] = _random_bits(np.uint32(first + i), key)
         for n in range(first, last):
             rank = below[n]
             if rank < 0:
                 continue
             if equal[n] > 0:
-                tie = np.float64(_mixed(np.uint32(n), tie_key)) * unit
+                tie = np.float64(_random_bits(np.uint32(n), tie_key)) * unit
                 rank += int(tie * (equal[n] + 1))
             rank_count[rank] += 1
             within = np.float64(bits[n - first]) * unit

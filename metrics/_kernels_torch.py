@@ -127,7 +127,7 @@ def crps_ensemble(
         return score.to(dtype)
     y = y.expand(members.shape[1:])
     if torch.compiler.is_compiling():
-        return _traced(members - y, factor).to(dtype)
+        return _traceable_score(members - y, factor).to(dtype)
     function: Any = EagerEnsemble
     if _compiled_here(members):
         function = CompiledEnsemble
@@ -142,7 +142,7 @@ def _compiled_here(tensor: Tensor) -> bool:
     return plain and wide and tensor.device.type == "cpu" and tensor.numel() >= SMALL
 
 
-def _traced(x: Tensor, factor: float) -> Tensor:
+def _traceable_score(x: Tensor, factor: float) -> Tensor:
     """Return the score in operations that `torch.compile` can trace and differentiate."""
     M = x.shape[0]
     if M > UNROLLED:
@@ -233,7 +233,7 @@ class EagerEnsemble(torch.autograd.Function):
         distance = x[0].abs()
         for member in x[1:]:
             distance += member.abs()
-        ordered = _sorted(x)
+        ordered = _order_statistics(x)
         spread = torch.zeros_like(distance)
         for k in range(M // 2):
             spread += (ordered[M - 1 - k] - ordered[k]).mul_(M - 1 - 2 * k)
@@ -252,7 +252,7 @@ class EagerEnsemble(torch.autograd.Function):
         return by_x, -by_x.sum(dim=0) if ctx.needs_input_grad[1] else None, None
 
 
-def _sorted(x: Tensor) -> Any:
+def _order_statistics(x: Tensor) -> Any:
     """Return order statistics; small ensembles are sorted in place with one spare field."""
     if x.shape[0] > UNROLLED:
         return torch.sort(x, dim=0).values

@@ -67,7 +67,7 @@ def dimension_keys(arrays: Mapping[str, xr.DataArray], seed: int) -> list[xr.Dat
         holder = [a for a in arrays.values() if dim in a.dims]
         indexes = [a.indexes[dim] for a in holder if dim in a.indexes]
         labels = indexes[0].to_numpy() if indexes else np.arange(holder[0].sizes[dim])
-        salt = np.array([_hashed(str(dim))], dtype=np.uint64) + start
+        salt = np.array([_hash(str(dim))], dtype=np.uint64) + start
         key = xr.DataArray(mixed(mixed(_bits(labels) + salt)), dims=[dim])
         lengths = [a.variable.chunksizes[dim] for a in holder if a.chunks is not None]
         keys.append(key.chunk({dim: lengths[0]}) if lengths else key)
@@ -127,8 +127,8 @@ def _bits(labels: npt.NDArray[Any]) -> Keys:
         return whole.view(np.uint64)
     if labels.dtype.kind in "iufb":
         return (labels.astype(np.float64) + 0.0).view(np.uint64)  # + 0.0: no negative zero
-    return np.array([_hashed(str(label)) for label in labels], dtype=np.uint64)
+    return np.array([_hash(str(label)) for label in labels], dtype=np.uint64)
 
 
-def _hashed(text: str) -> int:
+def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -39,7 +39,7 @@ def as_labelled(
         checked_core(arrays, dims)
         check_alike(arrays, [name for name in arrays if name not in unlike])
         return {
-            name: _renamed(name, array, core.get(name, {})) if isinstance(array, xr.DataArray)
+            name: _rename_dims(name, array, core.get(name, {})) if isinstance(array, xr.DataArray)
             else xr.DataArray(array)
             for name, array in arrays.items()
         }  # fmt: skip
@@ -83,7 +83,7 @@ def names_of(arrays: Mapping[str, xr.DataArray], dim: Over, original: Any) -> li
     return [str(name) for name in requested]
 
 
-def _renamed(name: str, array: xr.DataArray, named: Mapping[str, Dim]) -> xr.DataArray:
+def _rename_dims(name: str, array: xr.DataArray, named: Mapping[str, Dim]) -> xr.DataArray:
     for new, old in named.items():
         if new != old and new in array.dims:
             reason = f"{new!r} is another one of {array.dims}, and stands for {old!r} in the result"

@@ -68,7 +68,7 @@ def crps(
             that do not fit each other.
     """
     cls = family_of(family)
-    arguments = _ordered(cls, parameters)
+    arguments = _in_order(cls, parameters)
     formula = cls.formula("crps")
     return formula(*arguments, y, check=check, dim=dim, weights=weights, nan=nan)
 
@@ -110,7 +110,7 @@ def log_score(
     """
     cls = family_of(family)
     formula = cls.formula("log_score")
-    arguments = _ordered(cls, parameters)
+    arguments = _in_order(cls, parameters)
     return formula(*arguments, y, check=check, dim=dim, weights=weights, nan=nan)
 
 
@@ -146,7 +146,7 @@ def pit(
     """
     cls = family_of(family)
     if "cdf_below" not in cls.formulas:
-        return cls.formula("cdf")(*_ordered(cls, parameters), y, check=check)
+        return cls.formula("cdf")(*_in_order(cls, parameters), y, check=check)
     if seed is None:
         raise ArgumentError(
             "seed",
@@ -177,7 +177,7 @@ def pit_interval(
         ArgumentError: parameters outside their domain.
     """
     cls = family_of(family)
-    arguments = _ordered(cls, parameters)
+    arguments = _in_order(cls, parameters)
     upto = cls.formula("cdf")(*arguments, y, check=check)
     if "cdf_below" not in cls.formulas:
         return upto, upto
@@ -193,7 +193,7 @@ def mean(family: str, parameters: Mapping[str, Any], *, check: bool = True) -> A
         ArgumentError: a family without closed form of the mean; invalid parameters.
     """
     cls = family_of(family)
-    return cls.formula("mean")(*_ordered(cls, parameters), check=check)
+    return cls.formula("mean")(*_in_order(cls, parameters), check=check)
 
 
 def variance(family: str, parameters: Mapping[str, Any], *, check: bool = True) -> Any:
@@ -205,10 +205,10 @@ def variance(family: str, parameters: Mapping[str, Any], *, check: bool = True) 
         ArgumentError: a family without closed form of the variance; invalid parameters.
     """
     cls = family_of(family)
-    return cls.formula("variance")(*_ordered(cls, parameters), check=check)
+    return cls.formula("variance")(*_in_order(cls, parameters), check=check)
 
 
-def _ordered(family: type[ClosedForm], parameters: Mapping[str, Any]) -> list[Any]:
+def _in_order(family: type[ClosedForm], parameters: Mapping[str, Any]) -> list[Any]:
     """Return the parameters in the order of the family's formulas, with defaults.
 
     Raises:

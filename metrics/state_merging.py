@@ -42,22 +42,22 @@ def merge_states(states: Iterable[xr.Dataset]) -> xr.Dataset:
     if not merged:
         raise ArgumentError("states", "there are none to merge")
     while block := list(islice(todo, _AT_ONCE)):
-        merged = [_merged(merged), *block]
-    return _merged(merged)
+        merged = [_merge(merged), *block]
+    return _merge(merged)
 
 
-def _merged(states: Sequence[xr.Dataset]) -> xr.Dataset:
+def _merge(states: Sequence[xr.Dataset]) -> xr.Dataset:
     first = states[0]
     for other in states[1:]:
         _check_alike(first, other)
     if len(states) == 1:
         return first
-    sizes = {str(d): _joined(str(d), states) for d in first.dims}
+    sizes = {str(d): _join(str(d), states) for d in first.dims}
     places = [_Places(state, sizes) for state in states]
-    variables = {str(n): _added(str(n), states, places, sizes) for n in first.data_vars}
+    variables = {str(n): _sum_variable(str(n), states, places, sizes) for n in first.data_vars}
     index = {d: (d, i, first[d].attrs) for d, i in sizes.items() if not isinstance(i, int)}
     shared = [c for c in first.coords if c not in first.indexes]
-    coords = {str(c): _known(str(c), states, places, sizes) for c in shared
+    coords = {str(c): _join_coordinate(str(c), states, places, sizes) for c in shared
               if all(c in state.coords for state in states)}  # fmt: skip
     coordinates = {c: variable for c, variable in coords.items() if variable is not None}
     return xr.Dataset(variables, coords=index | coordinates, attrs=first.attrs)
@@ -98,7 +98,7 @@ def _scalars(state: xr.Dataset) -> dict[str, object]:
 Joined = Any  # the (pandas) index of a dimension, or its size where it has no coordinate
 
 
-def _joined(dim: str, states: Sequence[xr.Dataset]) -> Joined:
+def _join(dim: str, states: Sequence[xr.Dataset]) -> Joined:
     indexes = [state.indexes.get(dim) for state in states]
     present = [i for i in indexes if i is not None]
     if not present:
@@ -146,7 +146,7 @@ def _shape(variable: xr.Variable, joined: dict[str, Joined]) -> tuple[int, ...]:
     return tuple(s if isinstance(s, int) else s.size for s in sizes)
 
 
-def _added(
+def _sum_variable(
     name: str, states: Sequence[xr.Dataset], places: list[_Places], joined: dict[str, Joined]
 ) -> xr.Variable:
     """Return the sum of one variable over the states.
@@ -209,7 +209,7 @@ def _along(place: _Places, dim: str, part: xr.Variable) -> npt.NDArray[np.intp]:
     return np.arange(part.sizes[dim]) if at is None else at
 
 
-def _known(
+def _join_coordinate(
     name: str, states: Sequence[xr.Dataset], places: Sequence[_Places], joined: dict[str, Joined]
 ) -> xr.Variable | None:
     """Join a non-index coordinate, such as valid_time, from the states that have it.

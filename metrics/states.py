@@ -146,14 +146,14 @@ class Statistic:
         start = 0
         for part in self.parts:
             stop = start + prod(part.shape)
-            result[part.name] = _unfolded(total.isel({SUM: slice(start, stop)}), part)
+            result[part.name] = _unfold(total.isel({SUM: slice(start, stop)}), part)
             start = stop
         result["count"] = count.assign_attrs(long_name="number of points", units="1")
         result["missing"] = missing.assign_attrs(long_name="points left out", units="1")
         return xr.Dataset(result)
 
 
-def _unfolded(sums: xr.DataArray, part: Part) -> xr.DataArray:
+def _unfold(sums: xr.DataArray, part: Part) -> xr.DataArray:
     kept_dims = [d for d in sums.dims if d != SUM]
     shape = (*(sums.sizes[d] for d in kept_dims), *part.shape)
     values = sums.data.reshape(shape)

@@ -275,7 +275,7 @@ def _between(members: Any, y: Any, lower: Any, upper: Any, *, share: float, skip
     return np.where(unknown, np.nan, _score(members - y, inside, mark, share, skip))
 
 
-def _weighted(
+def _weighted_crps(
     members: Any, y: Any, member_weight: Any, y_weight: Any, *, check: bool, skip: bool
 ) -> Any:
     if check:
@@ -316,7 +316,7 @@ def _weighted_of_tensors(*tensors: Any, check: bool, skip: bool) -> Any:
 
 
 BETWEEN = Score("owcrps", "outcome-weighted CRPS", _between, _between_of_tensors)
-WEIGHTED = Score("owcrps", "outcome-weighted CRPS", _weighted, _weighted_of_tensors)
+WEIGHTED = Score("owcrps", "outcome-weighted CRPS", _weighted_crps, _weighted_of_tensors)
 
 
 FAR = 1e3  # a z at which the normal distribution is 0 or 1 in every dtype, its square finite
@@ -382,17 +382,17 @@ def _density(ops: Any, z: Any) -> Any:
     return INV_SQRT_2PI * ops.exp(-0.5 * z * z)
 
 
-def _moved(ops: Any, lower: Any, upper: Any, y: Any) -> Any:
+def _clip(ops: Any, lower: Any, upper: Any, y: Any) -> Any:
     return ops.minimum(ops.maximum(y, lower), upper)
 
 
 def _value(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> Any:
     # by integrals that do not cancel where both thresholds lie far from mu, or close together
-    return crps(standard_normal, ops, mu, s, lower, upper, _moved(ops, lower, upper, y))
+    return crps(standard_normal, ops, mu, s, lower, upper, _clip(ops, lower, upper, y))
 
 
 def _partials(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> tuple[Any, ...]:
-    moved = _moved(ops, lower, upper, y)
+    moved = _clip(ops, lower, upper, y)
     a, b, w = (_standardised(ops, d - mu, s) for d in (lower, upper, moved))
     at_a, at_b, at_w = (ops.ndtr(z) for z in (a, b, w))
     above_a, above_b, above_w = (ops.ndtr(-z) for z in (a, b, w))

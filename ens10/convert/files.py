@@ -113,7 +113,7 @@ class Writer:
         unit = next(reversed(self._units.values()))
         content = np.frombuffer(data, np.uint8)
         if content.size < _SMALL:
-            content = _packed(content, codec)
+            content = _compress(content, codec)
             unit.small.append((path, content))
             unit.known.append([path, content.size, crc32c(content), *(about or [])])
         else:
@@ -147,12 +147,12 @@ class _Written:
 
 
 def _write(folder: Folder, path: str, data: Octets, about: Row, codec: Any) -> Row:
-    content = _packed(data, codec)
+    content = _compress(data, codec)
     place(folder.scratch, folder.store, [(path, content)])
     return [path, content.size, crc32c(content), *about]
 
 
-def _packed(content: Octets, codec: Any) -> Octets:
+def _compress(content: Octets, codec: Any) -> Octets:
     return np.frombuffer(codec(content), np.uint8) if codec else content
 
 

@@ -27,7 +27,7 @@ def located(store: Path, about: dict[str, Any] | None, given: Path | str | None)
         path = Path(given)
         if about is None or "files" not in about:
             return path if path.exists() else None
-        if _listed(path) != about["files"]:
+        if _names_and_sizes(path) != about["files"]:
             raise FileError(
                 path, "not the source of the store: its files have other names or sizes",
                 "Pass the files that the store was made from",
@@ -38,12 +38,12 @@ def located(store: Path, about: dict[str, Any] | None, given: Path | str | None)
     around = [store.absolute().parent, *store.absolute().parents[1:3], Path.cwd()]
     for folder in around:
         path = folder / str(about["name"])
-        if path.exists() and ("files" not in about or _listed(path) == about["files"]):
+        if path.exists() and ("files" not in about or _names_and_sizes(path) == about["files"]):
             return path
     return None
 
 
-def _listed(path: Path) -> list[list[Any]]:
+def _names_and_sizes(path: Path) -> list[list[Any]]:
     return [[f.name, f.stat().st_size] for f in files_in(path)]
 
 
@@ -112,15 +112,15 @@ def differences(old: Plan, new: Plan) -> list[str]:
         if key in ("source", "truth") and isinstance(before, dict) and isinstance(now, dict):
             found += _sources(key, before, now)
         elif key in ("source", "truth", "climate") and (before is None or now is None):
-            found.append(f"made {_kept(key, before)}, now {_kept(key, now)}")
+            found.append(f"made {_describe_option(key, before)}, now {_describe_option(key, now)}")
         elif isinstance(before, dict) and isinstance(now, dict):
             found += differences(before, now)
         else:
-            found.append(f"{key}: {_shown(before)}, now {_shown(now)}")
+            found.append(f"{key}: {_format_value(before)}, now {_format_value(now)}")
     return found
 
 
-def _kept(key: str, value: Any) -> str:
+def _describe_option(key: str, value: Any) -> str:
     """Describe truth or climate of a plan in words."""
     if value is None:
         return f"without --{key}"
@@ -144,7 +144,7 @@ def _sources(key: str, old: Plan, new: Plan) -> list[str]:
     return [f"{key}: {listing(found)}"]
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "none given"
     if isinstance(value, list):

@@ -226,7 +226,7 @@ class Engine:
     ) -> None:
         """Execute all remaining work, and give the store its final name."""
         path = self.folder.store
-        begun = self._begun()
+        begun = self._has_partial_store()
         if begun and (path / NAME).exists():
             publish(self.folder, self.store)
             return
@@ -244,7 +244,7 @@ class Engine:
         form = form_of(
             path, forecasts.template, ensembles, options["any_values"], options.get("places", False)
         )
-        with self._explained():
+        with self._disk_full_error():
             kept_apart = not isinstance(inputs.truth, xr.Dataset | None)
             where = str(inputs.truth) if kept_apart else "truth"
             self._work("prepare", planned_units(forecasts, form, paired, where))
@@ -254,7 +254,7 @@ class Engine:
             complete(self.folder, self.plan)
             publish(self.folder, self.store)
 
-    def _begun(self) -> bool:
+    def _has_partial_store(self) -> bool:
         """Return True if a partial store of this plan exists; --force clears one of another plan.
 
         Raises:
@@ -342,7 +342,7 @@ class Engine:
         write_climate(self.folder.store, climate, workers=self.workers, progress=self.progress)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _disk_full_error(self) -> Iterator[None]:
         """Raise a full disk as one error with the missing space."""
         try:
             yield

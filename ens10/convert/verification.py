@@ -125,13 +125,13 @@ def verify(
         store_kinds(store)  # says what is wrong
         raise FileError(store, "not a local store", "Verify the store where it lies")
     manifest = read_manifest(store)
-    found = _checked(store, manifest, workers or _THREADS, progress)
+    found = _check_files(store, manifest, workers or _THREADS, progress)
     if repair and not found.ok:
         mended = mend_records(store)
         wrong = _wrong(found) - set(mended)
         if wrong:
             mended += repair_units(store, manifest, wrong, source, truth, workers, progress)
-        found = _checked(store, manifest, workers or _THREADS, progress)
+        found = _check_files(store, manifest, workers or _THREADS, progress)
         found.repaired = sorted(mended)
     path = located(store, manifest.plan["source"], source)
     if path is not None and sample:
@@ -143,7 +143,7 @@ def _wrong(found: Verification) -> set[str]:
     return {path for path, _ in found.damaged} | set(found.missing)
 
 
-def _checked(store: Path, manifest: Manifest, threads: int, progress: bool) -> Verification:
+def _check_files(store: Path, manifest: Manifest, threads: int, progress: bool) -> Verification:
     """Check every file of the manifest against size and checksum, and list extra files."""
     rows = [row for _, row in manifest.rows()]
     known = {row[0] for row in rows}

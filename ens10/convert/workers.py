@@ -204,7 +204,7 @@ def cluster_library() -> Any:
 
 def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, done: Done) -> None:
     distributed = cluster_library()
-    with _connected(distributed.Client, scheduler) as client:
+    with _connect(distributed.Client, scheduler) as client:
         left = iter(groups)
 
         def submit(group: Group) -> Any:
@@ -230,7 +230,7 @@ def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, done: D
 
 
 @contextmanager
-def _connected(client: Any, scheduler: str) -> Iterator[Any]:
+def _connect(client: Any, scheduler: str) -> Iterator[Any]:
     try:
         connected = client(scheduler, set_as_default=False)
     except (OSError, ValueError) as error:

@@ -210,14 +210,14 @@ class Transfer:
                 f"the server announces one file and sends another, which begins with {sent!r}"
             )
         partial.adopt(part)
-        for block in part.blocks if part.start else _checked(part.blocks, partial.url):
+        for block in part.blocks if part.start else _check_first_message(part.blocks, partial.url):
             if self.stop.is_set():
                 raise StoppedError
             partial.add(block)
         partial.end()
 
 
-def _checked(blocks: Iterator[bytes], url: str) -> Iterator[bytes]:
+def _check_first_message(blocks: Iterator[bytes], url: str) -> Iterator[bytes]:
     """The blocks of a file from its beginning, once that is seen to be GRIB."""
     head = b""
     for block in blocks:

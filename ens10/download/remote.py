@@ -101,14 +101,14 @@ class AnyFiles:
 
     def info(self, url: str) -> Info:
         """Size and version of a file."""
-        with _told():
+        with _fsspec_errors():
             files, path = _files(url)
             return self._info(files, path)
 
     @contextmanager
     def part(self, url: str, start: int, known: Info) -> Iterator[Part]:
         """The bytes of a file from `start`, or from 0 if it has changed."""
-        with _told():
+        with _fsspec_errors():
             files, path = _files(url)
             info = self._info(files, path)
             file = files.open(path, "rb")
@@ -126,10 +126,12 @@ class AnyFiles:
 
 
 def _blocks(file: Any, first: int) -> Iterator[bytes]:
-    with _told():
+    with _fsspec_errors():
         file.seek(first)
     while True:
-        with _told():  # around the reading alone: what the reader of the blocks raises is its own
+        with (
+            _fsspec_errors()
+        ):  # around the reading alone: what the reader of the blocks raises is its own
             block: bytes = file.read(BLOCK)
         if not block:
             return
@@ -144,8 +146,8 @@ def _files(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """The errors of fsspec's back ends in our words."""
+def _fsspec_errors() -> Iterator[None]:
+    """Convert the exceptions of fsspec's back ends to those of this module."""
     try:
         yield
     except FileNotFoundError as error:
@@ -303,9 +305,9 @@ class Web:
         """Return size and version of a file."""
         with self._answer(url, "HEAD") as answer:
             if answer.status not in _NO_HEAD:
-                return _described(answer)[1]
+                return _position_and_info(answer)[1]
         with self._answer(url, "GET") as answer:
-            return _described(answer)[1]
+            return _position_and_info(answer)[1]
 
     @contextmanager
     def part(self, url: str, start: int, known: Info) -> Iterator[Part]:
@@ -318,7 +320,7 @@ class Web:
         if start and known.version.startswith('"'):  # weak ETags are not allowed in If-Range
             headers["If-Range"] = known.version
         with self._answer(url, "GET", headers) as answer:
-            first, info = _described(answer)
+            first, info = _position_and_info(answer)
             if first not in (0, start) or (first and not info.agrees(known)):
                 raise TransientError("the server sent another part than the one asked for")
             yield Part(first, info, _answer_blocks(answer))
@@ -328,7 +330,7 @@ class Web:
         self, url: str, method: str, headers: dict[str, str] | None = None
     ) -> Iterator[BaseHTTPResponse]:
         """Yield an answer before its body; a body that is not read whole ends the connection."""
-        with _translated():
+        with _urllib3_errors():
             headers = _HEADERS | (headers or {})
             answer = self._pool.request(
                 method, url, headers=headers, retries=_ONCE, preload_content=False
@@ -342,7 +344,7 @@ class Web:
 def _answer_blocks(answer: BaseHTTPResponse) -> Iterator[bytes]:
     """Yield blocks as they come: `read` waits for a full one, and loses it if the line drops."""
     while True:
-        with _translated():
+        with _urllib3_errors():
             block = answer.read1(BLOCK, decode_content=False)
         if not block:
             return
@@ -350,7 +352,7 @@ def _answer_blocks(answer: BaseHTTPResponse) -> Iterator[bytes]:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _urllib3_errors() -> Iterator[None]:
     """Raise our errors for those of urllib3."""
     try:
         yield
@@ -384,7 +386,7 @@ def _wait(text: str) -> float | None:
         return None
 
 
-def _described(answer: BaseHTTPResponse) -> tuple[int, Info]:
+def _position_and_info(answer: BaseHTTPResponse) -> tuple[int, Info]:
     """Return where the body begins in the file, and size and version of the file."""
     headers, first = answer.headers, 0
     length = headers.get("Content-Length", "")

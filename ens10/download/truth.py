@@ -78,7 +78,7 @@ class Era5:
             check_scheme(url)
         self.source, self._url, self._choice = public(url), url, choice
         self._options = _ANONYMOUS.get(url.partition("://")[0])
-        whole = _opened(url, self._options)
+        whole = _open_era5(url, self._options)
         theirs = {ERA5_NAMES[name]: name for name in choice.variables}
         _check_holds(whole, theirs, choice, self.source)
         fields = whole[list(theirs)].rename(theirs)
@@ -145,7 +145,7 @@ class Era5:
         return along.size * others, float(np.mean(sizes)) if sizes else 0.0
 
 
-def _opened(url: str, options: dict[str, Any] | None) -> xr.Dataset:
+def _open_era5(url: str, options: dict[str, Any] | None) -> xr.Dataset:
     if not is_url(url) and not Path(url).exists():
         raise FileError(url, "no such folder", "Give the URL or path of a Zarr store")
     try:
@@ -291,7 +291,7 @@ def fetch_truth(folder: Path, choice: Choice, base: str | None, manner: Manner) 
     record = Record(folder)
     coming = {}
     for year, hours in years.items():
-        held = _held(targets[year], era5, choice, record, manner.check)
+        held = _hours_in_file(targets[year], era5, choice, record, manner.check)
         coming[year] = [hour for hour in hours if hour not in held]
     report = _report(folder, coming, targets, era5, choice)
     _tell(report, era5, choice, coming, manner)
@@ -325,7 +325,9 @@ def _part(folder: Path, hour: datetime) -> Path:
     return inside(folder / _PARTS, f"era5.{hour:%Y-%m-%dT%H}.nc")
 
 
-def _held(path: Path, era5: Era5, choice: Choice, record: Record, check: bool) -> set[datetime]:
+def _hours_in_file(
+    path: Path, era5: Era5, choice: Choice, record: Record, check: bool
+) -> set[datetime]:
     """The hours that a year's file has.
 
     Raises:

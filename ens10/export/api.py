@@ -76,7 +76,7 @@ def export(
     if to.is_dir():
         raise FileError(to, "is a folder", "Name a file")
     chosen = Selection.of(variables, levels, steps, members, dates)
-    dataset = _selected(_opened(store, kind), chosen)
+    dataset = _select(_open_kind(store, kind), chosen)
     _check_space(to, dataset, grib)
     with whole_path(to) as partial:
         if grib:
@@ -95,7 +95,7 @@ def _is_grib(to: Path) -> bool:
     return False
 
 
-def _opened(store: Path | str, kind: StoreKind | None) -> xr.Dataset:
+def _open_kind(store: Path | str, kind: StoreKind | None) -> xr.Dataset:
     if _holds_predictions(store):
         if kind is not None:
             raise ArgumentError("kind", f"{store} holds predictions only", "Leave it out")
@@ -117,7 +117,7 @@ def _holds_predictions(store: Path | str) -> bool:
     return "forecast_kind" in attributes
 
 
-def _selected(dataset: xr.Dataset, chosen: Selection) -> xr.Dataset:
+def _select(dataset: xr.Dataset, chosen: Selection) -> xr.Dataset:
     """Return the selected part, with the positions in the store of what remains."""
     for argument, dim in (("steps", "step"), ("members", "number"), ("dates", "time")):
         wanted = getattr(chosen, argument) is not None

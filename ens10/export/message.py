@@ -242,11 +242,11 @@ class Messages:
         values = to_float32(field, (self._grid.rows, self._grid.columns))
         product, grid = self._sections(label)
         for packing in _packings(field, values):
-            made = _assembled(product, grid, packing)
-            if same_bits(_decoded(made, values.shape), values):
+            made = _assemble(product, grid, packing)
+            if same_bits(_decode(made, values.shape), values):
                 return made
-        made = _as_ieee(_assembled(product, grid, _NOTHING), values)
-        if not same_bits(_decoded(made, values.shape), values):
+        made = _as_ieee(_assemble(product, grid, _NOTHING), values)
+        if not same_bits(_decode(made, values.shape), values):
             raise ArgumentError("to", f"GRIB does not hold {label.variable.name} exactly", _INSTEAD)
         return made
 
@@ -298,7 +298,7 @@ def _packings(field: Field, values: npt.NDArray[np.float32]) -> Iterator[Simple]
         yield exact
 
 
-def _assembled(product: bytes, grid: bytes, simple: Simple) -> bytes:
+def _assemble(product: bytes, grid: bytes, simple: Simple) -> bytes:
     """Return the message of a packed field."""
     about = bytearray(product)
     about[_FLAGS] = 128 | (_HAS_BITMAP if simple.present is not None else 0)
@@ -328,7 +328,7 @@ def _as_ieee(message: bytes, values: npt.NDArray[np.float32]) -> bytes:
         eccodes.codes_release(handle)
 
 
-def _decoded(message: bytes, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+def _decode(message: bytes, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     handle = eccodes.codes_new_from_message(message)
     try:
         eccodes.codes_set(handle, "missingValue", _MARK)

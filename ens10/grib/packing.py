@@ -124,7 +124,7 @@ def _simple1(raw: bytes, spans: Spans, message: Message) -> _Simple | None:
         return None
     binary, ibm = struct.unpack_from(">HI", raw, start + 4)
     (decimal,) = struct.unpack_from(">H", raw, 34)
-    scaling = ibm_float(ibm), _signed(binary), _signed(decimal)
+    scaling = ibm_float(ibm), _signed_value(binary), _signed_value(decimal)
     return _Simple(start + 11, bits // 16, bitmap, *scaling)
 
 
@@ -147,7 +147,9 @@ def _simple2(raw: bytes, spans: Spans, message: Message) -> _Simple | None:
     normal = ieee == 0.0 or _FLOAT_TINY <= abs(ieee) <= _FLOAT_MAX
     if bits != 16 or not normal or not _fits(count, bitmap, end, message):
         return None
-    return _Simple(spans[7][0] + 5, count, bitmap, ieee, _signed(binary), _signed(decimal))
+    return _Simple(
+        spans[7][0] + 5, count, bitmap, ieee, _signed_value(binary), _signed_value(decimal)
+    )
 
 
 def _codes(raw: bytes, simple: _Simple, message: Message) -> Packed | None:
@@ -195,13 +197,13 @@ def _through_eccodes(raw: bytes, message: Message) -> Field:
         return None
     if packing is None or not (gaps.any() or np.ptp(values)):
         return values
-    packed = _repacked(field, packing, gaps)
+    packed = _repack(field, packing, gaps)
     if packed is None or not same_bits(to_float32(packed), values):
         return values
     return packed
 
 
-def _repacked(
+def _repack(
     field: npt.NDArray[np.float64],
     packing: tuple[float, int, int, int],
     gaps: npt.NDArray[np.bool_],
@@ -283,6 +285,6 @@ def ibm_float(octets: int) -> float:
     return -value if sign else value
 
 
-def _signed(octets: int) -> int:
+def _signed_value(octets: int) -> int:
     """Return the value of GRIB's 16-bit integers of sign and magnitude."""
     return -(octets & 0x7FFF) if octets & 0x8000 else octets

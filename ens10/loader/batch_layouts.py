@@ -229,7 +229,7 @@ class Patches(Kind):
             for row, column in self.corners(content.samples, date, job.seed):
                 count += content.read(date, held, slice(row, row + self.size[0]))
                 for key, values in held.items():
-                    _cut(values, column, arrays[key][place])
+                    _copy_columns(values, column, arrays[key][place])
                 if repeated:
                     arrays["weights"][place] = 0
                 arrays["rows"][place], arrays["columns"][place] = row, column
@@ -247,7 +247,7 @@ class Patches(Kind):
         return list(zip(rows, rng.integers(0, around, self.number).tolist(), strict=True))
 
 
-def _cut(values: npt.NDArray[Any], column: int, out: npt.NDArray[Any]) -> None:
+def _copy_columns(values: npt.NDArray[Any], column: int, out: npt.NDArray[Any]) -> None:
     """Copy columns from `column` on, wrapping around at the last."""
     width = out.shape[-1]
     first = min(width, values.shape[-1] - column)

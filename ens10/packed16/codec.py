@@ -53,7 +53,7 @@ class Packed16(ArrayBytesCodec):
         flat: Any = np.empty((fields, points), np.float32)
         records = parse(chunk.data, fields, rows, columns, chunk.size)
         for n, record in enumerate(records):
-            unpack(record, _aligned(checked_values(chunk, records, n, points)), flat[n])
+            unpack(record, _align(checked_values(chunk, records, n, points)), flat[n])
         return chunk_spec.prototype.nd_buffer.from_ndarray_like(flat.reshape(chunk_spec.shape))
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
@@ -74,6 +74,6 @@ class Packed16(ArrayBytesCodec):
         raise NotImplementedError
 
 
-def _aligned(values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def _align(values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Return the bytes, copied if they are not aligned to four bytes."""
     return values.copy() if values.ctypes.data % 4 else values

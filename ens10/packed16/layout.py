@@ -105,21 +105,21 @@ def encode(fields: Sequence[Field], rows: int, columns: int, key: str = "") -> b
     records, payloads = [], []
     offset = values_begin(len(fields))
     for n, field in enumerate(fields):
-        kind, gap, numbers, bits, payload = _kept(field)
+        kind, gap, numbers, bits, payload = _encode_field(field)
         if payload is not None and payload.size != rows * columns:
             raise ValueError(f"field {n} has {payload.size} values, not {rows} x {columns}")
         values = _NONE if payload is None else payload.reshape(-1).view(np.uint8)
         crc = crc32c(values) if payload is not None else 0
         records.append((kind, gap, *numbers, offset, crc, bits, (0, 0)))
         payloads.append((offset, values))
-        offset += _aligned(values.size, 8)
+        offset += _round_up(values.size, 8)
     chunk = bytearray(offset)
     for begin, values in payloads:
         chunk[begin : begin + values.size] = values.data
     heads = np.array(records, RECORD)
     about = (MAGIC, VERSION, len(fields), rows, columns, crc32c(heads), _place(key))
     header = np.array(about, _HEADER)
-    chunk[: values_begin(len(fields))] = _padded(header.tobytes() + heads.tobytes())
+    chunk[: values_begin(len(fields))] = _pad(header.tobytes() + heads.tobytes())
     return chunk
 
 
@@ -128,7 +128,7 @@ _LAST_CODE = 0xFFFF
 _Kept = tuple[int, int, tuple[float, float, float], int, npt.NDArray[Any] | None]
 
 
-def _kept(field: Field) -> _Kept:
+def _encode_field(field: Field) -> _Kept:
     """Return kind, gap, constants and bits of a field's record, and the values to write."""
     if field is None:
         return MISSING, -1, (0.0, 0.0, 1.0), 0, None
@@ -151,13 +151,13 @@ def _place(key: str) -> int:
     return (crc32c(np.frombuffer(key.encode(), np.uint8)) or 1) if key else 0
 
 
-def _padded(head: bytes) -> bytes:
-    return head.ljust(_aligned(len(head), _ALIGNMENT), b"\0")
+def _pad(head: bytes) -> bytes:
+    return head.ljust(_round_up(len(head), _ALIGNMENT), b"\0")
 
 
 def values_begin(fields: int) -> int:
     """Return the byte at which the values of a chunk begin."""
-    return _aligned(_HEADER.itemsize + fields * RECORD.itemsize, _ALIGNMENT)
+    return _round_up(_HEADER.itemsize + fields * RECORD.itemsize, _ALIGNMENT)
 
 
 def parse(
@@ -222,12 +222,12 @@ def checked_values(
 
 def most_bytes(fields: int, rows: int, columns: int) -> int:
     """Return the maximum bytes of a chunk: every field as float32."""
-    return values_begin(fields) + fields * _aligned(rows * columns * _BYTES[FLOAT], 8)
+    return values_begin(fields) + fields * _round_up(rows * columns * _BYTES[FLOAT], 8)
 
 
 def packed_bytes(fields: int, rows: int, columns: int) -> int:
     """Return the bytes of a chunk whose fields all have 16-bit codes."""
-    return values_begin(fields) + fields * _aligned(rows * columns * _BYTES[PACKED], 8)
+    return values_begin(fields) + fields * _round_up(rows * columns * _BYTES[PACKED], 8)
 
 
 def length_of(record: Any, points: int) -> int:
@@ -247,5 +247,5 @@ def crc32c(values: npt.NDArray[Any]) -> int:
     return int(_crc32c.crc32c(values.reshape(-1).view(np.uint8).data))
 
 
-def _aligned(size: int, to: int) -> int:
+def _round_up(size: int, to: int) -> int:
     return -(-size // to) * to

@@ -308,7 +308,7 @@ def without_gaps(
         fields = sum(cube.table.shape[2] for cube in cubes.values())
         raise MissingDataError(
             paths[0] if len(paths) == 1 else paths[0].parent,
-            _described(_gaps(cubes, axes), fields, len(axes.numbers)),
+            _describe_gaps(_gaps(cubes, axes), fields, len(axes.numbers)),
             _remedy(cubes, bool(whole.any())),
         )
     kept = {name: replace(cube, table=cube.table[whole]) for name, cube in cubes.items()}
@@ -335,7 +335,7 @@ def _gaps(cubes: dict[str, Cube], axes: Axes) -> dict[Cell, list[str]]:
     return gaps
 
 
-def _described(gaps: dict[Cell, list[str]], fields: int, members: int) -> list[str]:
+def _describe_gaps(gaps: dict[Cell, list[str]], fields: int, members: int) -> list[str]:
     """Describe gaps, one per line; a member or date that is missing entirely takes one line."""
     by_date: dict[tuple[Any, int], list[tuple[int, str]]] = defaultdict(list)
     for cell in sorted(gaps, key=lambda cell: (cell.time, cell.step, cell.number)):

@@ -63,10 +63,10 @@ def tidy(
     renamed = _rename(dataset, names, source, optional_dimensions)
     renamed = with_starts_of_hindcasts(renamed, source)
     renamed = recognised(renamed, source, located=not optional_dimensions)
-    renamed = _recognised(renamed, names)
+    renamed = _rename_known(renamed, names)
     whole = _with_all_dims(_fields(renamed, names, source, option), names, source, option)
     _check_axes(whole, source)
-    tidied = with_valid_time(_oriented(whole), names)
+    tidied = with_valid_time(_orient(whole), names)
     if not optional_dimensions:
         tidied = tidied.transpose(*FORECAST_DIMS, missing_dims="ignore")
         fields = tidied.data_vars
@@ -75,7 +75,7 @@ def tidy(
     return tidied
 
 
-def _recognised(dataset: xr.Dataset, names: Names) -> xr.Dataset:
+def _rename_known(dataset: xr.Dataset, names: Names) -> xr.Dataset:
     """Rename the well-known names of other packages to those of this package."""
     table = recognised_dimensions(dataset)
     level = {ours: theirs for theirs, ours in (names.dimensions | table).items()}.get("level", "")
@@ -89,7 +89,7 @@ def _rename(dataset: xr.Dataset, names: Names, source: Path | str, lenient: bool
     for ours in names.dimensions.values():
         if ours not in _KNOWN:
             raise UnknownNameError("names: dimension", ours, _KNOWN)
-    held = _held(dataset)
+    held = _all_names(dataset)
     needed = {**names.variables, **names.truth, **({} if lenient else names.dimensions)}
     lacking = [name for name in needed if name not in held]
     if lacking:
@@ -99,7 +99,7 @@ def _rename(dataset: xr.Dataset, names: Names, source: Path | str, lenient: bool
     else:
         unwanted = set(names.truth)
     kept = _without(dataset, unwanted)
-    left = _held(kept)
+    left = _all_names(kept)
     table = {
         old: new for old, new in {**names.variables, **names.dimensions}.items() if old in left
     }
@@ -126,7 +126,7 @@ def _without(dataset: xr.Dataset, unwanted: Iterable[Hashable]) -> xr.Dataset:
     return kept.drop_dims(alone & set(kept.dims))
 
 
-def _held(dataset: xr.Dataset) -> set[str]:
+def _all_names(dataset: xr.Dataset) -> set[str]:
     return {str(name) for name in (*dataset.variables, *dataset.dims)}
 
 
@@ -219,7 +219,7 @@ def _check_axes(dataset: xr.Dataset, source: Path | str) -> None:
             raise FileError(source, f"{dim} holds {twice} more than once", "Remove one of the two")
 
 
-def _oriented(dataset: xr.Dataset) -> xr.Dataset:
+def _orient(dataset: xr.Dataset) -> xr.Dataset:
     """Sort times; orient rows north to south and columns eastward, if they are not."""
     if not dataset.indexes["time"].is_monotonic_increasing:
         dataset = dataset.sortby("time")

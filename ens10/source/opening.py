@@ -49,7 +49,7 @@ def check_length(path: Path) -> None:
     size = path.stat().st_size
     with path.open("rb") as file:
         try:
-            wanted = _wanted(file)
+            wanted = _expected_size(file)
         except (EOFError, KeyError, IndexError) as error:
             reason = f"the netCDF header makes no sense ({error})"
             raise DamagedFileError(path, min(file.tell(), size), reason) from error
@@ -57,7 +57,7 @@ def check_length(path: Path) -> None:
         raise DamagedFileError(path, size, f"the netCDF file lacks {wanted - size} bytes")
 
 
-def _wanted(file: BinaryIO) -> int | None:
+def _expected_size(file: BinaryIO) -> int | None:
     """Return the bytes the file should have, None if its format does not say."""
     magic = file.read(8)
     if magic == _HDF5:
@@ -190,8 +190,8 @@ def combined(
     fields = []
     for name, held in holders.items():
         _refuse_twice(name, held)
-        fields.append(_joined(name, [field for _, field in held], missing, whole))
-    return _merged(fields, missing, whole)
+        fields.append(_concatenate(name, [field for _, field in held], missing, whole))
+    return _merge_variables(fields, missing, whole)
 
 
 def _on_one_grid(parts: Sequence[xr.Dataset], sources: Sequence[Path]) -> list[xr.Dataset]:
@@ -246,25 +246,27 @@ def _refuse_twice(name: str, held: Sequence[tuple[Path, xr.DataArray]]) -> None:
             cell = {dim: values[0] for dim, values in shared.items()}
             raise FileError(
                 held[b][0],
-                f"holds {name}{_described(cell)} a second time, after {held[a][0]}, "
-                f"{_compared(first.sel(cell), second.sel(cell))}",
+                f"holds {name}{_describe(cell)} a second time, after {held[a][0]}, "
+                f"{_compare_values(first.sel(cell), second.sel(cell))}",
                 "Remove one of the two",
             )
 
 
-def _described(cell: dict[str, Any]) -> str:
+def _describe(cell: dict[str, Any]) -> str:
     parts = [
         f"{dim} {str(value)[:13] if dim == 'time' else f'{value:g}'}" for dim, value in cell.items()
     ]
     return f" of {', '.join(parts)}" if parts else ""
 
 
-def _compared(first: xr.DataArray, second: xr.DataArray) -> str:
+def _compare_values(first: xr.DataArray, second: xr.DataArray) -> str:
     apart = float(np.abs(first.astype(np.float64) - second.astype(np.float64)).max())
     return f"with values up to {apart:g} apart" if apart > 0 else "with the same values"
 
 
-def _joined(name: str, fields: list[xr.DataArray], missing: Missing, whole: Path) -> xr.DataArray:
+def _concatenate(
+    name: str, fields: list[xr.DataArray], missing: Missing, whole: Path
+) -> xr.DataArray:
     """Concatenate the pieces of one variable along one dimension after the other."""
     for dim in reversed(_STACKED):
         alike: dict[Any, list[xr.DataArray]] = defaultdict(list)
@@ -293,7 +295,7 @@ def _laid_along(dim: str, fields: list[xr.DataArray]) -> xr.DataArray:
     return joined if joined.indexes[dim].is_monotonic_increasing else joined.sortby(dim)
 
 
-def _merged(fields: Sequence[xr.DataArray], missing: Missing, whole: Path) -> xr.Dataset:
+def _merge_variables(fields: Sequence[xr.DataArray], missing: Missing, whole: Path) -> xr.Dataset:
     """Merge variables, each with NaN at levels that only others have."""
     levels = _union(field["level"].to_numpy() for field in fields if "level" in field.dims)
     spread = [_on_levels(field, levels) for field in fields]
@@ -470,10 +472,10 @@ def _zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
         raise FileError(
             path, "a store of ens10, which is prepared already", "Open it with ens10.open_store"
         )
-    return _filled(dataset)
+    return _cut_unwritten_times(dataset)
 
 
-def _filled(dataset: xr.Dataset) -> xr.Dataset:
+def _cut_unwritten_times(dataset: xr.Dataset) -> xr.Dataset:
     """Cut the time axis where the data end: that of ARCO-ERA5 runs to the year 2050."""
     first, last = (dataset.attrs.get(f"valid_time_{end}") for end in ("start", "stop"))
     if first is None or last is None or "time" not in dataset.indexes:

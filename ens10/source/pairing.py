@@ -86,8 +86,8 @@ def _on_common_levels(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> 
     if not both.any():
         raise ArgumentError(
             "truth",
-            f"its levels ({_listed(held)} hPa, {source}) are none of the forecasts' "
-            f"({_listed(wanted)} hPa)",
+            f"its levels ({_format_levels(held)} hPa, {source}) are none of the forecasts' "
+            f"({_format_levels(wanted)} hPa)",
             f"Pass truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
         )
     places = apart.argmin(axis=1)[both]
@@ -117,14 +117,14 @@ def _own_levels(
     if not common:
         raise ArgumentError(
             "truth",
-            f"its levels of {name} ({_listed(held[0])} hPa, {source}) are none of the forecasts' "
-            f"({_listed(held[-1])} hPa)",
+            f"its levels of {name} ({_format_levels(held[0])} hPa, {source}) are none of the "
+            f"forecasts' ({_format_levels(held[-1])} hPa)",
             f"Pass truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
         )
     return common
 
 
-def _listed(levels: npt.NDArray[Any]) -> str:
+def _format_levels(levels: npt.NDArray[Any]) -> str:
     return ", ".join(f"{level:g}" for level in levels)
 
 
@@ -181,7 +181,7 @@ def pair_truth(
         taken = regridded(taken, forecasts, regrid)
     there = forecasts.isel(time=times, step=steps)
     names = ("latitude", "longitude", "time", "step", "valid_time", *coordinates(there))
-    return _finished(taken, source).assign_coords({name: there[name] for name in names})
+    return _convert_to_catalogue(taken, source).assign_coords({name: there[name] for name in names})
 
 
 def on_grid(truth: xr.Dataset, forecasts: xr.Dataset) -> xr.Dataset:
@@ -324,7 +324,7 @@ def _by_date(field: xr.DataArray) -> xr.DataArray:
     return field.chunk({"time": 1})
 
 
-def _finished(taken: xr.Dataset, source: str) -> xr.Dataset:
+def _convert_to_catalogue(taken: xr.Dataset, source: str) -> xr.Dataset:
     """Convert to the catalogue's units, this package's order of dimensions, and float32."""
     fields = taken.data_vars
     converted = taken.assign(

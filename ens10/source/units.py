@@ -61,10 +61,12 @@ def check_range(name: str, minimum: float, maximum: float, where: str) -> None:
         f"{name} runs from {minimum:g} to {maximum:g}; {variable.long_name} in {variable.units} "
         f"lies between {low:g} and {high:g}"
     )
-    raise FileError(where, *_explained(variable, minimum, maximum, reason))
+    raise FileError(where, *_explain_range(variable, minimum, maximum, reason))
 
 
-def _explained(variable: Variable, minimum: float, maximum: float, reason: str) -> tuple[str, str]:
+def _explain_range(
+    variable: Variable, minimum: float, maximum: float, reason: str
+) -> tuple[str, str]:
     """Explain impossible values: return the reason and the remedy."""
     mark = next((value for value in (minimum, maximum) if _is_mark(value)), None)
     if mark is not None:

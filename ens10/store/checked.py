@@ -92,8 +92,8 @@ class StrictStore(WrapperStore[Store]):
         if byte_range is not None:
             return value
         if len(value) < _BESIDE:
-            return self._checked(key, value, form, prototype)
-        return await asyncio.to_thread(self._checked, key, value, form, prototype)
+            return self._check_chunk(key, value, form, prototype)
+        return await asyncio.to_thread(self._check_chunk, key, value, form, prototype)
 
     async def _check_absent(self, key: str) -> None:
         """Refuses a folder that lost its description, which Zarr would leave out."""
@@ -108,12 +108,14 @@ class StrictStore(WrapperStore[Store]):
             self._forms[array] = Form.read(metadata.to_bytes())
         return self._forms[array]
 
-    def _checked(self, key: str, value: Buffer, form: Form, prototype: BufferPrototype) -> Buffer:
+    def _check_chunk(
+        self, key: str, value: Buffer, form: Form, prototype: BufferPrototype
+    ) -> Buffer:
         chunk = _bytes_of(value)
         try:
             whole = check(chunk, form, key)
         except DamagedChunkError as error:
-            raise self._damaged(key, error) from error
+            raise self._damage_error(key, error) from error
         self._compare(key, chunk)
         return prototype.buffer.from_bytes(plain_frame(whole)) if form.compressed else value
 
@@ -127,10 +129,10 @@ class StrictStore(WrapperStore[Store]):
         try:
             compare(sums, MemoryBytes(content))
         except DamagedChunkError as error:
-            raise self._damaged(key, error) from error
+            raise self._damage_error(key, error) from error
         self._compared.add(key)
 
-    def _damaged(self, key: str, error: DamagedChunkError) -> DamagedFileError:
+    def _damage_error(self, key: str, error: DamagedChunkError) -> DamagedFileError:
         return DamagedFileError(f"{self.path}/{key}", error.offset, error.reason, MEND)
 
     def _with_store(self, store: Store) -> Self:

@@ -282,12 +282,12 @@ class ChunkReader:
             held = FileBytes(file, self._maps)
             if self._sums is not None:
                 self._compare(self._sums, held, place, wanted)
-            source = self._inflated(held) if self.compressed else held
+            source = self._decompress(held) if self.compressed else held
             if self.packed:
                 key = "/".join([self.name, "c", *self._parts(place)])
-                count = self._packed(source, out, wanted, (first, last), move, key)
+                count = self._read_packed(source, out, wanted, (first, last), move, key)
             else:
-                count = self._plain(source, out, wanted, (first, last), move)
+                count = self._read_plain(source, out, wanted, (first, last), move)
             return held.size if self.compressed else count
         except DamagedChunkError as error:
             raise DamagedFileError(path, error.offset, error.reason, MEND) from error
@@ -309,7 +309,7 @@ class ChunkReader:
             done = compare(sums.at(n), source, left, self.fields, self._scratch("file"))
             self._compared[n, done] = True
 
-    def _packed(
+    def _read_packed(
         self,
         source: Source,
         out: Any,
@@ -335,7 +335,7 @@ class ChunkReader:
             count += size
         return count
 
-    def _plain(
+    def _read_plain(
         self,
         source: Source,
         out: Any,
@@ -360,7 +360,7 @@ class ChunkReader:
                     move(n, values[n - first], out[n])
         return len(fields) * (rows[1] - rows[0]) * row
 
-    def _inflated(self, source: FileBytes) -> MemoryBytes:
+    def _decompress(self, source: FileBytes) -> MemoryBytes:
         packed = source.read(0, source.size, self._scratch("file"))
         most = most_bytes(self.fields, self.rows, self.columns)
         chunk = inflate(packed, most, self._scratch("chunk"))

@@ -164,11 +164,11 @@ class Record:
     """
 
     def __init__(self, opened: Callable[[], BinaryIO], rest: Mapping[str, FileSums]) -> None:
-        self._opened, self._rest = opened, rest
+        self._open, self._rest = opened, rest
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the text, some megabytes of whole lines at a time."""
-        with self._opened() as file:
+        with self._open() as file:
             while block := file.read(_BLOCK) + file.readline():
                 yield block
 
@@ -475,22 +475,22 @@ def _either(store: Path, read: Callable[[Path], _T], remedy: str = _REMEDY) -> _
 
 
 def _plan_at(path: Path) -> dict[str, Any]:
-    with _opened(path) as file:
+    with _open(path) as file:
         head = file.readline()
     try:
         return _checked_plan(parse_json(head.rstrip(b"\n") + b"}}")["plan"])
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, str(error)) from error
+        raise _damage_error(path, str(error)) from error
 
 
 def _manifest_at(path: Path, remedy: str = _REMEDY) -> Manifest:
-    with _opened(path) as file:
+    with _open(path) as file:
         content = file.read()
     body, mark, tail = content.rpartition(b'},"crc32c":')
     try:
         told = parse_json(tail.rstrip(b" \n").removesuffix(b"}")) if mark else None
         if not content.endswith(b"\n") or told != crc32c(np.frombuffer(body, np.uint8)):
-            raise _damaged(path, "it does not match its checksum", remedy)
+            raise _damage_error(path, "it does not match its checksum", remedy)
         held = parse_json(content)
         if held["format"] > FORMAT:
             raise FileError(path, f"of format {held['format']}", "Update ens10 to read it")
@@ -498,10 +498,10 @@ def _manifest_at(path: Path, remedy: str = _REMEDY) -> Manifest:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, FileError):
             raise
-        raise _damaged(path, str(error), remedy) from error
+        raise _damage_error(path, str(error), remedy) from error
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open(path: Path) -> BinaryIO:
     try:
         check_regular(path)
         return path.open("rb")
@@ -547,5 +547,5 @@ def _checked_units(units: Any) -> dict[str, list[Row]]:
     return checked
 
 
-def _damaged(path: Path, reason: str, remedy: str = _REMEDY) -> DamagedFileError:
+def _damage_error(path: Path, reason: str, remedy: str = _REMEDY) -> DamagedFileError:
     return DamagedFileError(path, 0, reason, remedy)

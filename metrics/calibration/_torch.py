@@ -12,7 +12,7 @@ from ens10.metrics.calibration.quantiles import crps_weights
 Tensor = torch.Tensor
 
 
-def _counted(x: Tensor, skip: bool) -> tuple[Tensor, Any]:
+def _zeros_and_count(x: Tensor, skip: bool) -> tuple[Tensor, Any]:
     """Return members with 0 in place of missing ones (if `skip`), and the number present."""
     if not skip:
         return x, float(x.shape[0])
@@ -23,7 +23,7 @@ def _counted(x: Tensor, skip: bool) -> tuple[Tensor, Any]:
 
 def mean_error(members: Tensor, y: Tensor, skip: bool) -> Tensor:
     """Return the ensemble mean less the observation."""
-    x, count = _counted(members - y, skip)
+    x, count = _zeros_and_count(members - y, skip)
     error: Tensor = x.sum(dim=0) / count
     return error
 
@@ -47,7 +47,7 @@ def variance(members: Tensor, skip: bool) -> Tensor:
     missing = members.isnan()
     first = (~missing).to(torch.uint8).argmax(dim=0)[None] if skip else None
     shift = members[0] if first is None else members.gather(0, first)[0]
-    x, count = _counted(members - shift.detach(), skip)
+    x, count = _zeros_and_count(members - shift.detach(), skip)
     deviation = x - x.sum(dim=0) / count
     if skip:
         deviation = deviation.masked_fill(missing, 0.0)

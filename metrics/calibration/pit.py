@@ -49,7 +49,7 @@ def pit_normal(mu: Any, sigma: Any, y: Any) -> Any:
         ArgumentError: a negative sigma (on lazy arrays when computed), units or coordinates that
             differ.
     """
-    arrays = _detached({"mu": mu, "sigma": sigma, "y": y})
+    arrays = _detach({"mu": mu, "sigma": sigma, "y": y})
     check_alike(arrays, list(arrays))
     return apply(Score("pit", _PIT, _pit_normal, units=False), arrays)
 
@@ -85,7 +85,7 @@ def pit_ensemble(
     """
     if nan not in get_args(PitNan):
         raise UnknownNameError("nan", nan, get_args(PitNan))
-    arrays = _detached({"members": members, "y": y})
+    arrays = _detach({"members": members, "y": y})
     random = draws(arrays, {"members": {"__core__": member_dim}}, seed)
     score = Score("pit", _PIT, partial(_pit_ensemble, skip=nan == "skip-members"), units=False)
     return apply(score, {**arrays, "random": random}, {"members": [member_dim]})
@@ -140,7 +140,7 @@ def pit_quantiles(
     checked = check_levels(values, levels, quantile_dim)
     if tails == "normal" and checked.size < 2:
         raise ArgumentError("tails", "a normal tail needs two quantiles, and there is one")
-    arrays = _detached({"values": values, "y": y})
+    arrays = _detach({"values": values, "y": y})
     random = draws(arrays, {"values": {"__core__": quantile_dim}}, seed)
     kernel = partial(_pit_quantiles, levels=checked, tails=tails, support=support)
     score = Score("pit", _PIT, kernel, units=False)
@@ -229,10 +229,10 @@ def pit_values(
             "seed", "a distribution with point masses needs one", "Pass a whole number"
         )
     upper = cdf(y) if callable(cdf) else cdf
-    arrays = _detached({"cdf": upper, "y": y})
+    arrays = _detach({"cdf": upper, "y": y})
     if left is None or seed is None:
         return apply(Score("pit", _PIT, _pit_continuous, units=False), arrays)
-    arrays |= _detached({"left": left(y) if callable(left) else left})
+    arrays |= _detach({"left": left(y) if callable(left) else left})
     arrays["random"] = draws({"cdf": arrays["cdf"], "y": arrays["y"]}, {}, seed, ["cdf"])
     return apply(Score("pit", _PIT, _pit_jumping, units=False), arrays)
 
@@ -253,5 +253,5 @@ def _pit_jumping(cdf: Array, y: Array, left: Array, random: Array) -> Array:
     return lower + random * (upper - lower)
 
 
-def _detached(arrays: Mapping[str, Any]) -> dict[str, Any]:
+def _detach(arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v.detach() if hasattr(v, "detach") else v for k, v in arrays.items()}

@@ -285,7 +285,7 @@ def _of_members(score: Score, arrays: dict[str, Any], member_dim: Dim, nan: str)
     return apply(score, arrays, {"members": [member_dim]}, options={"skip": nan == SKIP})
 
 
-def _counted(x: Array, skip: bool) -> tuple[Any, Any]:
+def _zeros_and_count(x: Array, skip: bool) -> tuple[Any, Any]:
     """Return members with 0 in place of missing ones (if `skip`), and the number present."""
     if not skip:
         return x, x.dtype.type(x.shape[0])
@@ -295,7 +295,7 @@ def _counted(x: Array, skip: bool) -> tuple[Any, Any]:
 
 
 def _mean_error(members: Array, y: Array, skip: bool) -> Array:
-    x, count = _counted(members - y, skip)
+    x, count = _zeros_and_count(members - y, skip)
     total: Array = x.sum(axis=0) / count
     return total
 
@@ -317,7 +317,7 @@ def _ensemble_variance(members: Array, skip: bool) -> Array:
     if len(members) < 2:
         raise ArgumentError("members", f"a variance needs two or more, got {len(members)}")
     shift = members[0] if not skip else _first_there(members)
-    x, count = _counted(members - shift, skip)
+    x, count = _zeros_and_count(members - shift, skip)
     deviation = x - x.sum(axis=0) / count
     if skip:
         deviation = np.where(np.isnan(members), 0, deviation)
@@ -332,7 +332,7 @@ def _first_there(members: Array) -> Array:
     return values
 
 
-def _inflated(members: Array, y: Array, skip: bool) -> Array:
+def _inflated_variance(members: Array, y: Array, skip: bool) -> Array:
     variance = _ensemble_variance(members, skip)
     count = (~np.isnan(members)).sum(axis=0) if skip else len(members)
     factor = np.asarray((count + 1) / np.maximum(count, 1), dtype=members.dtype)
@@ -491,5 +491,5 @@ _ENSEMBLE_VARIANCE = Score(
     units=False,
 )
 _INFLATED = Score(
-    "variance", "inflated variance", _inflated, on_tensors(_TORCH, "inflated"), units=False
+    "variance", "inflated variance", _inflated_variance, on_tensors(_TORCH, "inflated"), units=False
 )

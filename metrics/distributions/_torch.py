@@ -112,13 +112,13 @@ class _Evaluate(torch.autograd.Function):
     def forward(ctx: Any, formula: Any, *tensors: Tensor) -> Tensor:
         ctx.formula = formula
         ctx.save_for_backward(*tensors)
-        value: Tensor = _computed(formula, formula.value, tensors)
+        value: Tensor = _apply_formula(formula, formula.value, tensors)
         return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        partials = _computed(ctx.formula, ctx.formula.partials, ctx.saved_tensors)
+        partials = _apply_formula(ctx.formula, ctx.formula.partials, ctx.saved_tensors)
         return None, *(
             grad * p if needed else None
             for p, needed in zip(partials, ctx.needs_input_grad[1:], strict=True)
@@ -132,7 +132,7 @@ def evaluate(formula: Any, *tensors: Tensor) -> Tensor:
     return value
 
 
-def _computed(formula: Any, function: Any, tensors: tuple[Tensor, ...]) -> Any:
+def _apply_formula(formula: Any, function: Any, tensors: tuple[Tensor, ...]) -> Any:
     """Apply a formula's function to tensors, and return its results in their dtype and device."""
     like = tensors[-1]
     if formula.on_host or (formula.double and like.device.type == "mps"):  # which has no float64

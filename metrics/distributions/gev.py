@@ -105,12 +105,12 @@ def _rest(exponent: Any, t: Any, xi: Any) -> tuple[Any, Any]:
     if near.any():
         at, where = np.broadcast_to(t, value.shape)[near], np.broadcast_to(xi, value.shape)[near]
         nodes = np.stack([_parts(at, np.full_like(at, node))[0] for node in _NODES])
-        value[near], by_shape[near] = _interpolated(nodes, where)
+        value[near], by_shape[near] = _interpolate(nodes, where)
     undefined = np.isnan(xi + t)
     return np.where(undefined, np.nan, value), np.where(undefined, np.nan, by_shape)
 
 
-def _interpolated(values: Any, x: Any) -> tuple[Any, Any]:
+def _interpolate(values: Any, x: Any) -> tuple[Any, Any]:
     """Return the polynomial through values at the nodes, and its slope."""
     value, slope = np.zeros_like(x), np.zeros_like(x)
     for i, node in enumerate(_NODES):

@@ -78,7 +78,7 @@ def _on_numpy(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any:
         check_components(sigma, shares)
     wide = (np.asarray(v, np.float64) for v in (mu, sigma, shares, y))
     with np.errstate(all="ignore"):
-        return _mixed(NUMPY, *wide).astype(mu.dtype, copy=False)
+        return _crps_of_components(NUMPY, *wide).astype(mu.dtype, copy=False)
 
 
 def _on_tensors(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any:
@@ -87,14 +87,14 @@ def _on_tensors(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any
     if check:
         check_components(sigma.detach(), shares.detach())
     if mu.device.type == "mps":  # which has no float64
-        return _mixed(TORCH, mu, sigma, shares, y)
-    return _mixed(TORCH, *(t.double() for t in (mu, sigma, shares, y))).to(mu.dtype)
+        return _crps_of_components(TORCH, mu, sigma, shares, y)
+    return _crps_of_components(TORCH, *(t.double() for t in (mu, sigma, shares, y))).to(mu.dtype)
 
 
 _SCORE = Score("crps", "continuous ranked probability score", _on_numpy, _on_tensors)
 
 
-def _mixed(ops: Any, mu: Any, sigma: Any, shares: Any, y: Any) -> Any:
+def _crps_of_components(ops: Any, mu: Any, sigma: Any, shares: Any, y: Any) -> Any:
     """Return the score, with the component axis first.
 
     A difference of the two means of distances cancels where a far component has a small share;

@@ -175,7 +175,7 @@ def reliability_diagram(
         bounds = partial(_binomial, tails=tails)
         lower, upper = _on_bins(bounds, n, mean)
     else:
-        draw = partial(_resampled, tails=tails, resamples=resamples, seed=checked_seed(seed))
+        draw = partial(_bootstrap_bounds, tails=tails, resamples=resamples, seed=checked_seed(seed))
         lower, upper = _on_bins(draw, effective_number(sums, independent), w / whole(w), mean)
     variables = {
         "forecast_mean": mean,
@@ -244,7 +244,7 @@ def _binomial(n: Array, p: Array, *, tails: tuple[float, float]) -> tuple[Array,
     return tuple(stats.binom.ppf(tail, number, p) / number for tail in tails)
 
 
-def _resampled(
+def _bootstrap_bounds(
     n: Array, share: Array, mean: Array, *, tails: tuple[float, float], resamples: int, seed: int
 ) -> tuple[Array, ...]:
     bounds = np.full((2, *share.shape), np.nan)

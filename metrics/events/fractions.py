@@ -194,7 +194,7 @@ def fractions_sums(
     for name, choice, choices in (("nan", nan, get_args(Nan)), ("edges", edges, get_args(Edges))):
         if choice not in choices:
             raise UnknownNameError(name, choice, choices)
-    ready = _labelled(forecast, observed, latitude_dim, longitude_dim, member_dim)
+    ready = _as_dataarrays(forecast, observed, latitude_dim, longitude_dim, member_dim)
     named: dict[str, Dim] = {"_latitude": latitude_dim, "_longitude": longitude_dim}
     plane = list(named)
     x, y = ready["forecast"], ready["observed"]
@@ -213,7 +213,11 @@ def fractions_sums(
     core = [d for d in ("_member", *plane) if d in x.dims]
     sums = xr.apply_ufunc(
         kernel,
-        *(_joined("forecast", x, core), _joined("observed", y, plane), _weights(weights, x, named)),
+        *(
+            _one_block("forecast", x, core),
+            _one_block("observed", y, plane),
+            _weights(weights, x, named),
+        ),
         input_core_dims=[core, plane, plane],
         output_core_dims=[["part"]],
         dask="parallelized",
@@ -229,7 +233,7 @@ def fractions_sums(
         .assign_attrs(long_name=long_name, units="1")
         for i, (name, long_name) in enumerate(_PARTS.items())
     }
-    attrs = {"window": list(cells), "edges": edges, **_told(threshold)}
+    attrs = {"window": list(cells), "edges": edges, **_threshold_attrs(threshold)}
     return xr.Dataset(parts, attrs=attrs)
 
 
@@ -259,7 +263,7 @@ def fractions_skill_score(sums: xr.Dataset) -> xr.DataArray:
     return score.assign_attrs(attrs).rename("fss")
 
 
-def _labelled(
+def _as_dataarrays(
     forecast: Any, observed: Any, latitude: Dim, longitude: Dim, member: Dim | None
 ) -> dict[str, xr.DataArray]:
     plane: dict[str, Dim] = {"_latitude": latitude, "_longitude": longitude}
@@ -291,7 +295,7 @@ def _checked_window(window: int | Sequence[int], shape: tuple[int, int]) -> tupl
     return int(cells[0]), int(cells[1])
 
 
-def _joined(name: str, array: xr.DataArray, core: Sequence[str]) -> xr.DataArray:
+def _one_block(name: str, array: xr.DataArray, core: Sequence[str]) -> xr.DataArray:
     if array.chunks is None:
         return array
     blocks = [len(array.variable.chunksizes[d]) for d in core]
@@ -322,5 +326,5 @@ def _weights(weights: Any, x: xr.DataArray, named: Mapping[str, Dim]) -> xr.Data
         ) from error
 
 
-def _told(threshold: float | None) -> dict[str, float]:
+def _threshold_attrs(threshold: float | None) -> dict[str, float]:
     return {} if threshold is None else {"threshold": float(threshold)}

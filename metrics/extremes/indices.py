@@ -137,7 +137,7 @@ def _score(method: str, levels: Levels, epsilon: float | None) -> tuple[Score, d
 def _exact(members: Array, climate: Array, levels: Levels, skip: bool, check: bool) -> Array:  # noqa: ARG001
     from ens10.metrics.extremes import _kernels
 
-    return _filled(_kernels.exact, members, climate, levels, 1 - levels, skip)
+    return _call_kernel(_kernels.exact, members, climate, levels, 1 - levels, skip)
 
 
 def _ecmwf(members: Array, climate: Array, epsilon: float | None, skip: bool) -> Array:
@@ -145,10 +145,12 @@ def _ecmwf(members: Array, climate: Array, epsilon: float | None, skip: bool) ->
 
     tables = operational_tables(climate.shape[0])
     least = np.nan if epsilon is None else float(epsilon)
-    return _filled(_kernels.operational, members, climate, tables, least, skip)
+    return _call_kernel(_kernels.operational, members, climate, tables, least, skip)
 
 
-def _filled(kernel: Callable[..., Any], members: Array, climate: Array, *options: Any) -> Array:
+def _call_kernel(
+    kernel: Callable[..., Any], members: Array, climate: Array, *options: Any
+) -> Array:
     def on_points(x: Array, q: Array) -> Array:
         out = np.empty(x.shape[1])
         refuse(*kernel(x, q, *options, out))

@@ -67,7 +67,7 @@ def benjamini_hochberg(
     if values.chunks is not None:
         values = fitted_coords(rechunked(values, dict.fromkeys(names, -1)))
     adjusted = xr.apply_ufunc(
-        partial(_adjusted, axes=len(names), dependence=dependence),
+        partial(_adjusted_p_values, axes=len(names), dependence=dependence),
         values,
         input_core_dims=[names],
         output_core_dims=[names],
@@ -85,7 +85,7 @@ def benjamini_hochberg(
     return xr.Dataset(bare, attrs={"rate": rate, "dependence": dependence})
 
 
-def _adjusted(p: npt.NDArray[Any], *, axes: int, dependence: str) -> Floats:
+def _adjusted_p_values(p: npt.NDArray[Any], *, axes: int, dependence: str) -> Floats:
     """Return the adjusted p values: the least p_(j) m / j rate / level of all j >= i."""
     flat = p.reshape(*p.shape[: p.ndim - axes], -1).astype(np.float64)
     if bool(((flat < 0) | (flat > 1)).any()):

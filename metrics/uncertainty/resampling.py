@@ -52,18 +52,18 @@ def resample_counts(
             "replicates" if length >= 1 else "block_length", "expected a number of 1 or more"
         )
     if method == "stationary":
-        dates = _stationary(n, replicates, length, rng)
+        dates = _stationary_blocks(n, replicates, length, rng)
     else:
         if length != int(length) or (method == "moving" and length > n):
             raise ArgumentError(
                 "block_length", f"expected a whole number of at most {n} dates, got {block_length}"
             )
-        dates = _fixed(n, replicates, int(length), rng, circular=method == "bootstrap")
+        dates = _fixed_blocks(n, replicates, int(length), rng, circular=method == "bootstrap")
     flat = dates + n * np.arange(replicates)[:, None]
     return np.bincount(flat.ravel(), minlength=n * replicates).reshape(replicates, n).astype(float)
 
 
-def _fixed(
+def _fixed_blocks(
     n: int, replicates: int, length: int, rng: np.random.Generator, *, circular: bool
 ) -> npt.NDArray[np.intp]:
     first = n if circular else n - length + 1
@@ -73,7 +73,7 @@ def _fixed(
     return wrapped
 
 
-def _stationary(
+def _stationary_blocks(
     n: int, replicates: int, length: float, rng: np.random.Generator
 ) -> npt.NDArray[np.intp]:
     """Draw dates that follow the previous one, or begin a block with probability 1 / length."""

@@ -396,7 +396,7 @@ def _store(
         all_dates[place] = part
 
 
-def _concatenated(
+def _concatenate(
     blocks: Sequence[Mapping[str, tuple[Numbers, ...]]], name: str
 ) -> dict[str, Numbers]:
     """Concatenate the sums of one mean over all blocks, for each of `PARTS`."""
@@ -441,11 +441,11 @@ class CollectedSums:
         variables: dict[str, Any] = {}
         for name in self.means:
             attrs = self._attributes(name)
-            for part, values in _concatenated([p.sums for p in self.parts], name).items():
+            for part, values in _concatenate([p.sums for p in self.parts], name).items():
                 variables[f"{name}_{part}"] = (dims, values.reshape(sizes), _only(part, attrs))
             if plan.zones is not None:
                 over = tuple(plan.zones.labels)
-                for part, values in _concatenated([p.zones for p in self.parts], name).items():
+                for part, values in _concatenate([p.zones for p in self.parts], name).items():
                     shaped = plan.zones.sums(values)
                     shaped = shaped.reshape(*sizes, *shaped.shape[3:])
                     variables[f"{name}_zone_{part}"] = ((*dims, *over), shaped, _only(part, attrs))

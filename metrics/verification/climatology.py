@@ -86,7 +86,7 @@ def aligned_climatology(one: Matched, climatology: Any) -> Climatology:
         raise ArgumentError("climatology", reason, "Convert both to one unit")
     for dim in APART:
         if dim in climatology.dims:
-            climatology = _selected(climatology, dim, forecast)
+            climatology = _select(climatology, dim, forecast)
     period = periods[0] if periods else "month"
     places = np.zeros((forecast.sizes["time"], forecast.sizes.get("step", 1)), np.int64)
     if periods:
@@ -98,7 +98,7 @@ def aligned_climatology(one: Matched, climatology: Any) -> Climatology:
     return Climatology(field.transpose(*order), places, forecast.sizes.get("level", 1))
 
 
-def _selected(climatology: xr.DataArray, dim: str, forecast: xr.Dataset) -> xr.DataArray:
+def _select(climatology: xr.DataArray, dim: str, forecast: xr.Dataset) -> xr.DataArray:
     """Select the steps or levels of the forecast."""
     needed = np.atleast_1d(forecast[dim].to_numpy()) if dim in forecast.coords else np.empty(0)
     missing = np.setdiff1d(needed, climatology[dim].to_numpy())

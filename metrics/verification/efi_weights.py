@@ -172,7 +172,7 @@ def aligned_efi_weights(
     Raises:
         ArgumentError, MissingDataError, UnknownNameError: inputs that do not match or are missing.
     """
-    if not _needed(scores, efi):
+    if not _needs_efi(scores, efi):
         return forecasts, None
     if efi.method not in get_args(EFIMethod):
         raise UnknownNameError("efi_method", efi.method, get_args(EFIMethod))
@@ -180,14 +180,14 @@ def aligned_efi_weights(
     forecasts = _common_dates(forecasts, fields, join)
     first = forecasts[0].forecast
     units = forecasts[0].truth.attrs.get("units")
-    placed = {name: _placed(name, field, first, units) for name, field in fields.items()}
+    placed = {name: _as_field(name, field, first, units) for name, field in fields.items()}
     apart = (first.sizes.get("step", 1), first.sizes.get("level", 1))
     roles: list[Role] = ["any"] * len(forecasts)
     roles[0] = _role(first, raw, efi.scores_raw)
     return forecasts, EFIWeights(placed, apart, raw, method, tuple(roles))
 
 
-def _needed(scores: Sequence[str] | None, efi: EFIOptions) -> bool:
+def _needs_efi(scores: Sequence[str] | None, efi: EFIOptions) -> bool:
     needed = "efi" in extras(scores)
     if needed and efi.raw is None:
         raise ArgumentError(
@@ -254,7 +254,7 @@ def _common_dates(
     return [Matched(f.forecast.isel(time=there), f.truth, f.places[there]) for f in forecasts]
 
 
-def _placed(
+def _as_field(
     name: str, field: xr.DataArray, first: xr.Dataset, units: str | None
 ) -> xr.DataArray:  # fmt: skip
     """A field with the forecast's dates, steps and levels, dimensions in order."""

@@ -90,7 +90,7 @@ def summarise(
         check_paired_dates(states, reference_states)
         reference_states = reference_states.sel(time=states["time"])
         other = _GroupedStates(reference_states.sortby("time"), by)
-    result = _grouped(_GroupedStates(states.sortby("time"), by), other, bounds)
+    result = _scores_by_group(_GroupedStates(states.sortby("time"), by), other, bounds)
     if maps:
         result = result.merge(_maps(states, reference_states))
     result = result.merge(_histograms(states))
@@ -177,7 +177,9 @@ class _Estimate:
     attrs: dict[str, Any]
 
 
-def _grouped(states: _GroupedStates, other: _GroupedStates | None, bounds: Any) -> xr.Dataset:
+def _scores_by_group(
+    states: _GroupedStates, other: _GroupedStates | None, bounds: Any
+) -> xr.Dataset:
     """Return the scores of each group, with their bounds."""
     sizes = [len(labels) for labels in states.labels.values()]
     variables: dict[str, xr.Variable] = {}
@@ -214,7 +216,7 @@ def _scores(
             variables["dates"] = xr.Variable((), int((count > 0).sum()))
     for one in states.metrics if other is not None else ():
         if one.score.skill:
-            estimates |= _compared(states, other, one, group)
+            estimates |= _differences(states, other, one, group)
     for name, estimate in estimates.items():
         missing = np.isnan(np.sum([*estimate.sums.values()], axis=0))
         scored = (estimate.sums["weight"] != 0) | missing  # dates left out do not count for bounds
@@ -256,11 +258,11 @@ def _attributes(states: _GroupedStates, one: NamedMetric) -> dict[str, Any]:
     return attrs
 
 
-def _compared(
+def _differences(
     states: _GroupedStates, other: _GroupedStates | None, one: NamedMetric, group: Mapping[str, Any]
 ) -> dict[str, _Estimate]:
     """Return the difference from the reference and the skill score, paired date by date."""
-    sums = _paired(states, other, one.means[0], group)
+    sums = _paired_sums(states, other, one.means[0], group)
     if sums is None:
         return {}
     name = f"{one.name} less that of the reference"
@@ -273,7 +275,7 @@ def _compared(
     }
 
 
-def _paired(
+def _paired_sums(
     states: _GroupedStates, other: _GroupedStates | None, mean: str, group: Mapping[str, Any]
 ) -> dict[str, Floats] | None:
     """Return the sums of a mean of two forecasts, date by date; None if one lacks them."""

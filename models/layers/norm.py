@@ -207,8 +207,8 @@ class NormaliseGroups(torch.autograd.Function):
         ctx.domain, ctx.eps, ctx.biased = domain, eps, bias is not None
         ctx.save_for_backward(fields, weight, mean, variance, count)
         by_map = _is_map(weight)
-        affine = (_repeated(None if by_map else x, fields) for x in (weight, bias))
-        outputs = _standardised(fields, mean, variance, eps, *affine)
+        affine = (_repeat(None if by_map else x, fields) for x in (weight, bias))
+        outputs = _standardise(fields, mean, variance, eps, *affine)
         if by_map and weight is not None:
             outputs.mul_(weight)
         return outputs.add_(bias) if by_map and bias is not None else outputs
@@ -229,9 +229,9 @@ class NormaliseGroups(torch.autograd.Function):
         )  # fmt: skip
         for_weight, for_bias = (x.view(fields.shape[:2]).sum(0)[:, None, None] for x in sums)
         if by_map:
-            standard = _standardised(fields, mean, variance, ctx.eps)
+            standard = _standardise(fields, mean, variance, ctx.eps)
             for_weight, for_bias = (plain * standard).sum(0), plain.sum(0)
-        factor = None if by_map else _repeated(weight, fields)
+        factor = None if by_map else _repeat(weight, fields)
         return (
             _for_fields(ctx, by_one, sums, factor) if ctx.needs_input_grad[0] else None,
             None if weight is None else for_weight,
@@ -264,7 +264,7 @@ def _for_fields(ctx: Any, by_one: Tensor, sums: list[Tensor], factor: Tensor | N
     return result.view(fields.shape).to(fields.dtype)
 
 
-def _standardised(
+def _standardise(
     fields: Tensor,
     mean: Tensor,
     variance: Tensor,
@@ -285,7 +285,7 @@ def _for_channels(fields: Tensor, *of_groups: Tensor) -> tuple[Tensor, ...]:
     return tuple(x.repeat_interleave(channels // len(x)) for x in of_groups)
 
 
-def _repeated(parameter: Tensor | None, fields: Tensor) -> Tensor | None:
+def _repeat(parameter: Tensor | None, fields: Tensor) -> Tensor | None:
     """Repeat a value of each channel, (C, 1, 1), for each sample, (N C,)."""
     return None if parameter is None else parameter.reshape(-1).repeat(len(fields))
 

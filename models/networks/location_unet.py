@@ -148,7 +148,7 @@ class LocationUNet(Network):
         for n in reversed(range(len(skips))):
             fields = skips[n] + self._upsample(self.back[n](fields), skips[n])
             fields = self.up[n](fields)
-        return self._mixed(self.last(functional.relu(fields)), place)
+        return self._mix_heads(self.last(functional.relu(fields)), place)
 
     def penalty(self) -> Tensor | None:
         """Return ridge and smoothness of the embedding plus the penalties of other layers."""
@@ -178,7 +178,7 @@ class LocationUNet(Network):
         twice = upsample_twice(fields, periodic_longitude=self.periodic_longitude)
         return twice[..., : like.shape[-2], : like.shape[-1]]
 
-    def _mixed(self, heads: Tensor, place: Tensor | None) -> Tensor:
+    def _mix_heads(self, heads: Tensor, place: Tensor | None) -> Tensor:
         """Mix outputs of all heads, (N, (1 + E) out_channels, H, W), by the embedding."""
         if place is None:
             return heads

@@ -103,7 +103,10 @@ class PoET(Network):
         check_levels(features, len(self.down), least, "PoET", ", or fewer widths")
         fields = through_levels(
             features,
-            [partial(_attended, *layers) for layers in zip(self.down, self.attention, strict=True)],
+            [
+                partial(_block_and_attention, *layers)
+                for layers in zip(self.down, self.attention, strict=True)
+            ],
             [partial(each_member, layer) for layer in self.up],
             partial(each_member, nn.AvgPool2d(2)),
             periodic_longitude=self.periodic_longitude,
@@ -111,7 +114,7 @@ class PoET(Network):
         return each_member(self.last, fields)
 
 
-def _attended(block: nn.Module, attention: nn.Module, fields: Tensor) -> Tensor:
+def _block_and_attention(block: nn.Module, attention: nn.Module, fields: Tensor) -> Tensor:
     """Apply a block to each member, then attention across members."""
     mixed: Tensor = attention(each_member(block, fields))
     return mixed

@@ -270,9 +270,7 @@ class Machine:
         return self.near if self.node % processes == 0 else self.far
 
 
-def _assumed(
-    name: str, tf32: float, bf16: float, memory: float, near: float, far: float
-) -> Machine:
+def _preset(name: str, tf32: float, bf16: float, memory: float, near: float, far: float) -> Machine:
     """Make a preset of the vendor's peaks: Tflop/s, TB/s, and GB/s each way."""
     return Machine(
         name,
@@ -302,8 +300,8 @@ _PRESETS = (
         " gloo between two cores; between nodes 100 us and 10 Gbit/s, and bfloat16 no faster, are"
         " assumed",
     ),
-    _assumed("a100", 156, 312, 2.039, 300, 25),
-    _assumed("h200", 494, 989, 4.8, 450, 50),
+    _preset("a100", 156, 312, 2.039, 300, 25),
+    _preset("h200", 494, 989, 4.8, 450, 50),
 )
 MACHINES = {machine.name: machine for machine in _PRESETS}
 

@@ -43,7 +43,7 @@ class Frame(NamedTuple):
 
         def columns_at(start: int, count: int) -> Tensor:
             above, below = (s if s is None else s.narrow(-1, start, count) for s in rows)
-            return _joined((above, below), fields.narrow(-1, start, count))
+            return _with_strips((above, below), fields.narrow(-1, start, count))
 
         columns = _gather(
             columns_link, columns_at, fields.shape[-1], -1, (left, right), self.edges.columns
@@ -75,7 +75,7 @@ class Frame(NamedTuple):
     def around(self, fields: Tensor, halo: Halo) -> Tensor:
         """Return the fields with their halo, (N, C, h + top + bottom, w + left + right)."""
         if halo.columns == (None, None):
-            return _joined(halo.rows, fields)
+            return _with_strips(halo.rows, fields)
         top, bottom, left, right = self.sides
         height, width = fields.shape[-2:]
         last = fields.is_contiguous(memory_format=torch.channels_last)
@@ -150,7 +150,7 @@ def _beyond(line: Tensor, dim: int, width: int, edge: str) -> Tensor:
     return (line if edge == "replicate" else torch.zeros_like(line)).expand(shape)
 
 
-def _joined(strips: Strips, fields: Tensor) -> Tensor:
+def _with_strips(strips: Strips, fields: Tensor) -> Tensor:
     parts = [part for part in (strips[0], fields, strips[1]) if part is not None]
     return torch.cat(parts, -2) if len(parts) > 1 else fields
 

@@ -78,7 +78,9 @@ class Convolve(torch.autograd.Function):
         fields, weight, top, bottom, left, right = ctx.saved_tensors
         needs = ctx.needs_input_grad[:3]
         if ctx.banded:
-            gradients = Convolve._banded(ctx, gradient, fields, weight, (top, bottom), needs)
+            gradients = Convolve._gradients_with_bands(
+                ctx, gradient, fields, weight, (top, bottom), needs
+            )
         else:
             around = ctx.frame.around(fields, Halo((top, bottom), (left, right)))
             gradients = _gradients(gradient, around, weight, ctx.biases, ctx.options, needs)
@@ -87,7 +89,7 @@ class Convolve(torch.autograd.Function):
         return *gradients, None, None, None, None
 
     @staticmethod
-    def _banded(
+    def _gradients_with_bands(
         ctx: Any,
         gradient: Tensor,
         fields: Tensor,

@@ -135,7 +135,7 @@ class SpatialStrategy(WatchedStrategy):
             ArgumentError: more parts than the grid has, or another grid than before.
         """
         if self._share is None:
-            self._share = self._shared_out(grid)
+            self._share = self._make_share(grid)
         theirs = self._share.grid
         if theirs != tuple(grid):
             raise ArgumentError(
@@ -144,7 +144,7 @@ class SpatialStrategy(WatchedStrategy):
             )
         return self._share
 
-    def _shared_out(self, grid: Grid) -> Share:
+    def _make_share(self, grid: Grid) -> Share:
         mesh = self._of_processes(grid)
         if self._domain is None:
             halvings, odd = levels_of(self.lightning_module)

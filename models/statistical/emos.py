@@ -46,7 +46,7 @@ def fit(samples: Samples) -> Floats:
         0, 0, 0, 0, 1: the raw ensemble.
     """
     count = samples.sum(lambda b: (b.w > 0).sum(1, keepdims=True))
-    standard, scaling = _standardised(samples)
+    standard, scaling = _standardise(samples)
     start, scale = _start(standard, scaling)
     theta = minimise(start, standard.map(lambda b: Block(b.r / scale, b.u, b.v, b.w)))
     fitted = _physical(theta, scale, scaling)
@@ -59,7 +59,7 @@ def _means(samples: Samples, *functions: Callable[[Block], Floats]) -> list[Floa
     return list(sums)
 
 
-def _standardised(samples: Samples) -> tuple[Samples, _Scaling]:
+def _standardise(samples: Samples) -> tuple[Samples, _Scaling]:
     """Standardise: error centred; ensemble mean centred, of variance 1; variance of mean 1."""
     weight = np.maximum(samples.sum(lambda b: b.w.sum(1, keepdims=True)), 1e-300)
     errors = samples.map(lambda b: Block(b.r - b.u, b.u, b.v, b.w / weight))

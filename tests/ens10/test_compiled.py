@@ -53,6 +53,6 @@ def test_no_folder_that_is_called_tilde_is_made(nowhere, monkeypatch):
 
     monkeypatch.setattr(compiled.Path, "home", no_home)
     monkeypatch.setattr(compiled.os, "access", lambda *_: False)
-    monkeypatch.setattr(compiled, "_found", lambda: numba.config.CACHE_DIR != "")
+    monkeypatch.setattr(compiled, "_cache_is_writable", lambda: numba.config.CACHE_DIR != "")
     assert compiled.cache_works()
     assert numba.config.CACHE_DIR.startswith(str(nowhere))

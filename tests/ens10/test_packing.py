@@ -182,9 +182,9 @@ def test_flags_of_other_packings_are_left_to_eccodes(folder, flag):
 def test_a_field_with_gaps_and_all_codes_in_use_stays_as_it_is():
     codes = np.arange(65537.0).reshape(1, -1)
     gaps = codes == 65536
-    assert packing._repacked(codes, (0.0, 0, 0, 16), gaps) is None
+    assert packing._repack(codes, (0.0, 0, 0, 16), gaps) is None
     codes[0, 7] = 8.0
-    assert packing._repacked(codes, (0.0, 0, 0, 16), gaps).gap == 7
+    assert packing._repack(codes, (0.0, 0, 0, 16), gaps).gap == 7
 
 
 def test_a_field_with_a_bitmap_and_all_codes_in_use_is_left_to_eccodes():

@@ -10,7 +10,7 @@ from ens10.models.layers.attention import (
     MemberAttention,
     member_products,
     member_weights,
-    reweighted,
+    weighted_perturbations,
 )
 from ens10.models.networks.poet import PoET
 from ens10.models.networks.saet import SAET
@@ -86,11 +86,11 @@ def test_gradients_of_the_attention():
 
 def test_products_of_parts_of_a_field_add_up():
     query, key, value = (noise(2, 4, 3, 2, 6, 5, seed=s) for s in (1, 2, 3))
-    whole = reweighted(member_weights(member_products(query, key), 60), value)
+    whole = weighted_perturbations(member_weights(member_products(query, key), 60), value)
     north, south = ((..., rows, slice(None)) for rows in (slice(0, 2), slice(2, 6)))
     products = sum(member_products(query[part], key[part]) for part in (north, south))
     weights = member_weights(products, 60)
-    parts = [reweighted(weights, value[part]) for part in (north, south)]
+    parts = [weighted_perturbations(weights, value[part]) for part in (north, south)]
     torch.testing.assert_close(torch.cat(parts, -2), whole, rtol=1e-12, atol=1e-12)
 
 

@@ -183,7 +183,7 @@ class SMoE2d(nn.Module):
         """
         self._check(features)
         if routing is None:
-            routing, chosen = self._routed(features)
+            routing, chosen = self._route(features)
         else:
             chosen = preferred(routing, self.selected)
         self._check_map(routing, features)
@@ -256,7 +256,7 @@ class SMoE2d(nn.Module):
         tensors = chain(self.gate.parameters(), self.gate.buffers())
         return [(id(current()), 0), *((t.data_ptr(), t._version) for t in tensors)]
 
-    def _routed(self, features: Tensor) -> tuple[Tensor, Tensor]:
+    def _route(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return R and the choices."""
         if self._frozen is not None:
             routing, chosen, stamps = self._frozen

@@ -149,7 +149,7 @@ def incorrect(gradient, area, limit):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _damped(part, judged, area, limit, damping, factors):  # type: ignore[no-untyped-def]
+def _write_damped_gradient(part, judged, area, limit, damping, factors):  # type: ignore[no-untyped-def]
     """Write the experts' gradient at a point, damped at incorrect choices."""
     for r in range(part.size):
         wrong = damping != 1 and incorrect(judged[r], area, limit)
@@ -221,7 +221,9 @@ def backward_band(  # type: ignore[no-untyped-def]
             turned, for_turned = filters[(h - half) % K], for_filters[(h - half) % K]
             for w in range(W):
                 at, experts = w * step, chosen[h, w]
-                _damped(part[:, h, w], judged[:, h, w], area[h, w], limit, damping, factors)
+                _write_damped_gradient(
+                    part[:, h, w], judged[:, h, w], area[h, w], limit, damping, factors
+                )
                 if needs[0]:
                     _to_patch(flat_sums[at : at + size], turned, experts, factors)
                 if needs[1]:
