@@ -33,18 +33,17 @@ _SCANS: tuple[tuple[str, Callable[[Meaning], bool]], ...] = (
 )
 
 
-def is_lagged(held: npt.NDArray[np.bool_]) -> bool:
+def is_lagged(present: npt.NDArray[np.bool_]) -> bool:
     """Return True for a lagged ensemble, whose starts have members of their own.
 
-    Starts of a lagged ensemble have members of their own: the sets of members of any two starts
-    are the same or share none.
+    The sets of members of any two starts are then the same or share none.
 
     Args:
-        held: shape (start, step, member), whether there is a field.
+        present: True where there is a field, (starts, steps, members).
     """
-    if held.mean() >= _SPARSE:
+    if present.mean() >= _SPARSE:
         return False
-    members = np.unique(held.any(axis=1), axis=0)
+    members = np.unique(present.any(axis=1), axis=0)
     return len(members) > 1 and bool((members.sum(axis=0) == 1).all())
 
 
@@ -299,7 +298,7 @@ class _Cube:
             places_by_difference[_difference(one, other)].append(f"{one.place} and {other.place}")
         for how, places in places_by_difference.items():
             fields = format_count(len(places), "field")
-            yield f"{fields} given twice with {how}: {format_places(places)}; remove one of the two"
+            yield f"{fields} duplicated with {how}: {format_places(places)}; remove one of the two"
 
 
 def _own_fields(present: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

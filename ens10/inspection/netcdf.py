@@ -72,8 +72,8 @@ def _raw(path: Path) -> xr.Dataset:
         if path.is_dir():
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
-                found: xr.Dataset = xr.open_zarr(for_xarray(path), decode_times=False, chunks={})
-            return found
+                stored: xr.Dataset = xr.open_zarr(for_xarray(path), decode_times=False, chunks={})
+            return stored
         return xr.open_dataset(path, engine="netcdf4", decode_times=False, chunks={})
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         kind = "Zarr store" if path.is_dir() else "netCDF file"

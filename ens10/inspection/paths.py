@@ -91,10 +91,10 @@ def _damage(file: Path, errors: Sequence[FileError]) -> list[Row]:
     """Return one row for all damaged messages of a file."""
     if len(errors) < 2:
         return [Row(file.name, status=str(error)) for error in errors]
-    told = [str(error).removeprefix(f"{file}: ") for error in errors]
-    again = f" {_FETCH}."
-    short = [text.removesuffix(again).rstrip(".") for text in told]
-    remedy = again if any(text.endswith(again) for text in told) else ""
+    messages = [str(error).removeprefix(f"{file}: ") for error in errors]
+    fetch = f" {_FETCH}."
+    short = [message.removesuffix(fetch).rstrip(".") for message in messages]
+    remedy = fetch if any(message.endswith(fetch) for message in messages) else ""
     where = format_count(len(errors), "place")
     return [Row(file.name, status=f"{file}: wrong in {where}: {format_places(short)}.{remedy}")]
 

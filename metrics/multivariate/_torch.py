@@ -95,7 +95,7 @@ class _VariogramScore(torch.autograd.Function):
         M = x.shape[0]
         score = torch.zeros_like(y[0])
         for k in range(1, x.shape[1]):
-            d, mean = _variogram_errors(x, y, k, order)
+            d, mean = _variogram_errors(x, y, k, order)  # (members, k, points), (k, points)
             value = mean.square()
             if fair:
                 value = value - (d - mean).square().sum(dim=0) / (M * (M - 1))
@@ -115,10 +115,11 @@ class _VariogramScore(torch.autograd.Function):
             by_d = mean.expand_as(d) / M
             if ctx.fair:
                 by_d = by_d - (d - mean) / (M * (M - 1))
+            # (members, k, points)
             by_x = scale * by_d * _slope(x[:, :k] - x[:, k : k + 1], order)
             grad_x[:, :k] += by_x
             grad_x[:, k] -= by_x.sum(dim=1)
-            by_y = scale * mean * _slope(y[:k] - y[k], order)
+            by_y = scale * mean * _slope(y[:k] - y[k], order)  # (k, points)
             grad_y[:k] -= by_y
             grad_y[k] += by_y.sum(dim=0)
         return grad_x, grad_y, None, None, None
