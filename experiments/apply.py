@@ -21,7 +21,7 @@ import zarr
 
 from ens10.catalog import VARIABLES
 from ens10.channels import split_exactly
-from ens10.convert.plan import described, plain
+from ens10.convert.plan import plain, source_identity
 from ens10.convert.sources import grib_files
 from ens10.durable import replace_folder, sync_files, whole_path, write_whole
 from ens10.errors import ArgumentError, FileError, UnknownNameError
@@ -148,7 +148,7 @@ def apply(
         check_corrected(together.blank(), **grib)
     plan = {
         "models": [model.checksum for model in models],
-        "forecast": described(forecast),
+        "forecast": source_identity(forecast),
         "products": plain(asdict(products)),
         "dates": [str(date) for date in together.samples.time],
     }

@@ -26,7 +26,7 @@ class DeepEnsemble(TrainedModule):
     with an optimiser that updates each parameter independently, such as Adam, each network is
     trained exactly as it would be alone. (Clipping the gradient's norm would couple them.) A
     statistical method within the head is solved once for all networks. Validation scores the
-    averaged forecast (`averaged`); `train_loss` is the mean of the networks' losses.
+    averaged forecast (`average_forecasts`); `train_loss` is the mean of the networks' losses.
 
     Lakshminarayanan et al. 2017, arXiv:1612.01474; averaging of quantile functions as in Schulz &
     Lerch 2022, arXiv:2204.02291.
@@ -74,7 +74,9 @@ class DeepEnsemble(TrainedModule):
         Raises:
             ArgumentError: the batch does not have the features that the networks take.
         """
-        return averaged([forecast_of(network, self.head, batch) for network in self._each()])
+        return average_forecasts(
+            [forecast_of(network, self.head, batch) for network in self._each()]
+        )
 
     def training_step(self, batch: Batch) -> Tensor:
         """Return the sum of the networks' losses, each with its penalty."""
@@ -86,7 +88,7 @@ class DeepEnsemble(TrainedModule):
         return with_penalty(self._step(batch, "train", forecast), network)
 
 
-def averaged(forecasts: Sequence[Distribution]) -> Distribution:
+def average_forecasts(forecasts: Sequence[Distribution]) -> Distribution:
     """Average several forecasts into one, whose CRPS is at most the mean of theirs.
 
     Quantile functions are averaged (Vincentisation); for normal distributions this gives the normal

@@ -24,7 +24,7 @@ from ens10.models.matching import forecast_of, require_match
 from ens10.models.networks.base import Network
 from ens10.models.statistical.base import StatisticalMethod, require_one_target
 from ens10.models.statistical.sliding_window import SlidingWindow
-from ens10.models.warmstart import solve_methods, unsolved
+from ens10.models.warmstart import solve_methods, unsolved_methods
 
 
 class WeightedMean(Metric):
@@ -223,7 +223,7 @@ class TrainedModule(_ForecastModule):
 
     def validation_step(self, batch: Batch) -> None:
         """Log `val_loss` and `val_crps`; skip the sanity check before the method is solved."""
-        if not (self.trainer.sanity_checking and unsolved(self)):
+        if not (self.trainer.sanity_checking and unsolved_methods(self)):
             super().validation_step(batch)
 
     def configure_optimizers(self) -> Any:

@@ -14,7 +14,7 @@ from ens10.models.statistical.base import StatisticalMethod, require_one_target
 _DATES = 8  # read at a time
 
 
-def unsolved(model: nn.Module) -> list[StatisticalMethod]:
+def unsolved_methods(model: nn.Module) -> list[StatisticalMethod]:
     """Return the statistical methods within a model that have no coefficients yet."""
     methods = (m for m in model.modules() if isinstance(m, StatisticalMethod))
     return [method for method in methods if not bool(method.solved)]
@@ -34,7 +34,7 @@ def solve_methods(model: pl.LightningModule) -> None:
         ArgumentError: batches are patches or points, or several processes train on data loaders of
             another package, which give each process only some dates.
     """
-    methods, trainer = unsolved(model), model.trainer
+    methods, trainer = unsolved_methods(model), model.trainer
     if not methods:
         return
     problem = _solve(methods, trainer) if trainer.is_global_zero else None

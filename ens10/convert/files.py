@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ens10.errors import FileError
 from ens10.packed16.layout import crc32c
-from ens10.store.manifest import Row, encoded
+from ens10.store.manifest import Row, encode_json
 from ens10.untrusted import parse_json
 
 _SCRATCH = ".tmp"
@@ -133,7 +133,7 @@ class Writer:
         for name, unit in self._units.items():
             rows = sorted([*unit.known, *(row.result() for row in unit.rows)])
             path = folder.entry(name).relative_to(folder.path)
-            entries.append((str(path), np.frombuffer(encoded(rows), np.uint8)))
+            entries.append((str(path), np.frombuffer(encode_json(rows), np.uint8)))
         place(folder.scratch, folder.path, entries)
 
 

@@ -17,7 +17,7 @@ from ens10.untrusted import files_below
 Source = Path | str | xr.Dataset
 
 
-def located(store: Path, about: dict[str, Any] | None, given: Path | str | None) -> Path | None:
+def find_source(store: Path, about: dict[str, Any] | None, given: Path | str | None) -> Path | None:
     """Find the source of a store: the path given, or the recorded name beside the store.
 
     Raises:
@@ -51,7 +51,7 @@ Plan = dict[str, Any]
 _NO_CHOICE = ("places",)  # keys that tell what a version of this package writes, not what is asked
 
 
-def described(source: Source | None) -> Plan | None:
+def source_identity(source: Source | None) -> Plan | None:
     """Return what identifies a source without reading it: names and sizes of its files.
 
     The folder's own name is kept too, so that the source can be found beside the store, but two
@@ -81,7 +81,7 @@ def _name(path: Path) -> str:
 
 def size_of(source: Source) -> int:
     """Return the bytes of a source, 0 if it does not consist of local files."""
-    about = described(source) if not isinstance(source, xr.Dataset) else {}
+    about = source_identity(source) if not isinstance(source, xr.Dataset) else {}
     if not about or "files" not in about:
         return about["zarr"][1] if about and "zarr" in about else 0
     return sum(size for _, size in about["files"])

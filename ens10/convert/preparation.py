@@ -20,7 +20,7 @@ import xarray as xr
 
 from ens10.convert.empty_store import create, form_of
 from ens10.convert.files import DiskFullError, Folder, locked, place
-from ens10.convert.plan import Plan, Source, described, differences, plain, size_of
+from ens10.convert.plan import Plan, Source, differences, plain, size_of, source_identity
 from ens10.convert.sources import Inputs, paired_with
 from ens10.convert.work_units import Planned, axes_of, planned_sums, planned_units
 from ens10.convert.workers import cluster_library, grouped, work_on, workers_for
@@ -32,7 +32,7 @@ from ens10.source.gribs import Missing
 from ens10.source.names import Names
 from ens10.source.regridding import Regrid
 from ens10.store import Codec, store_kinds
-from ens10.store.manifest import COPY, NAME, assembled, encoded, files_of, read_plan
+from ens10.store.manifest import COPY, NAME, assemble_manifest, encode_json, files_of, read_plan
 from ens10.untrusted import parse_json
 
 
@@ -131,7 +131,7 @@ def prepare(
     }
     if regrid is not None:  # plans of other stores are as before
         options["regrid"] = regrid
-    plan = {"options": options, "source": described(src), "truth": described(truth)}
+    plan = {"options": options, "source": source_identity(src), "truth": source_identity(truth)}
     if codec not in ("none", "lz4"):
         raise ArgumentError("codec", f"{codec!r} is not known", "Choose 'none' or 'lz4'")
     count = workers_for(size_of(src), workers)
@@ -213,7 +213,7 @@ class Engine:
     ) -> None:
         self.store, self.plan, self.force = store, plan, force
         self.workers, self.scheduler, self.progress = workers, scheduler, progress
-        token = hashlib.sha256(encoded(plan)).hexdigest()[:16]
+        token = hashlib.sha256(encode_json(plan)).hexdigest()[:16]
         self.folder = Folder(partial.absolute(), token)
         self._left: dict[str, int] = {}  # bytes of the units in hand that are not done yet
 
@@ -302,7 +302,7 @@ class Engine:
         create(folder.store, forecasts, truth, self.plan["options"]["codec"], ensembles)
         (folder.path / "units").mkdir()
         sync_files(folder.store, files_of(folder.store))
-        content = np.frombuffer(encoded(self.plan), np.uint8)
+        content = np.frombuffer(encode_json(self.plan), np.uint8)
         place(folder.scratch, folder.path, [(folder.plan.name, content)])
 
     def _work(self, what: str, units: Sequence[Planned]) -> None:
@@ -443,6 +443,6 @@ def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:
     known = {row[0] for unit in units for row in folder.rows(unit)}
     arrays = {path.rpartition("/c/")[0] for path in known}
     rest = [path for path in files_of(folder.store, arrays) if path not in known]
-    content = assembled(folder.store, plan, lines, [], rest)
+    content = assemble_manifest(folder.store, plan, lines, [], rest)
     place(folder.scratch, folder.store, [(COPY, content)])
     place(folder.scratch, folder.store, [(NAME, content)])  # last: a store that has it is complete

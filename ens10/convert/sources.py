@@ -16,7 +16,7 @@ import xarray as xr
 
 from ens10.convert.empty_store import Part
 from ens10.convert.plan import Source
-from ens10.convert.workers import died, processes
+from ens10.convert.workers import dead_worker_error, processes
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.grib import Message, MessageList, is_grib, pack, scan
 from ens10.packed16.layout import Field
@@ -411,7 +411,7 @@ def open_gribs(
         try:
             lists = list(track(found, "index", len(files), shown))
         except BrokenProcessPool as error:
-            raise died(files[0].parent) from error
+            raise dead_worker_error(files[0].parent) from error
     return GribFields(lists, missing, selection)
 
 

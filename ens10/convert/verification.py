@@ -22,7 +22,7 @@ from crc32c import crc32c
 
 from ens10.convert.empty_store import create, form_of
 from ens10.convert.files import Folder, locked, place
-from ens10.convert.plan import located
+from ens10.convert.plan import find_source
 from ens10.convert.preparation import clear
 from ens10.convert.sources import Forecasts, Inputs, paired_with
 from ens10.convert.work_units import Planned, planned_sums, planned_units
@@ -133,7 +133,7 @@ def verify(
             mended += repair_units(store, manifest, wrong, source, truth, workers, progress)
         found = _check_files(store, manifest, workers or _THREADS, progress)
         found.repaired = sorted(mended)
-    path = located(store, manifest.plan["source"], source)
+    path = find_source(store, manifest.plan["source"], source)
     if path is not None and sample:
         _check_sample(store, found, samples(manifest, path, sample, Random(seed)), progress)
     return found
@@ -417,14 +417,14 @@ def _sources(
 ) -> tuple[Forecasts, xr.Dataset | None]:
     """Open the sources of the store with the recorded options."""
     options = plan["options"]
-    src = located(store, plan["source"], source)
+    src = find_source(store, plan["source"], source)
     if src is None:
         raise MissingDataError(store, ["the source of the forecasts"], "Pass it with --source")
     names, own = Names(**options["names"]), options.get("truth_names")
     selection = Selection.from_plain(options["selection"])
-    held = located(store, plan["truth"], truth)
+    held = find_source(store, plan["truth"], truth)
     if plan["truth"] is not None and held is None:
-        held = located(src, plan["truth"], None) or _within(src, plan["truth"])
+        held = find_source(src, plan["truth"], None) or _within(src, plan["truth"])
     if plan["truth"] is not None and held is None:
         raise MissingDataError(store, ["the source of the truth"], "Pass it with --truth")
     inputs = Inputs(src, held, names, Names(**own) if own else None, options.get("regrid"))
@@ -433,7 +433,7 @@ def _sources(
 
 def _within(src: Path, about: dict[str, Any]) -> Path | None:
     """Return the truth's folder if it lies inside that of the forecasts."""
-    return located(src / "store", about, None) if src.is_dir() else None
+    return find_source(src / "store", about, None) if src.is_dir() else None
 
 
 def _work(folder: Folder, makers: Sequence[Planned], workers: int, progress: bool) -> None:

@@ -126,7 +126,7 @@ def _in_processes(folder: Folder, groups: Iterable[Group], workers: int, done: D
             except BrokenProcessPool as error:
                 deaths += 1
                 if deaths > _MOST_DEATHS:
-                    raise died(folder.path) from error
+                    raise dead_worker_error(folder.path) from error
                 batch = [group for group in batch if not _is_done(folder, group)]
 
 
@@ -176,7 +176,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def died(path: Path) -> FileError:
+def dead_worker_error(path: Path) -> FileError:
     """Return the error for worker processes that ended without a report."""
     return FileError(
         path,
@@ -226,7 +226,7 @@ def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, done: D
                 for group in islice(left, max(ahead() - running.count(), 0)):
                     running.add(submit(group))
         except distributed.KilledWorker as error:
-            raise died(folder.path) from error
+            raise dead_worker_error(folder.path) from error
 
 
 @contextmanager

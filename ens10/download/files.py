@@ -24,10 +24,10 @@ from ens10.download.local_files import (
     check_space,
     checksum,
     free_space,
-    held,
     inside,
     note_of,
     part_of,
+    resumable_size,
     size_text,
 )
 from ens10.download.remote import (
@@ -393,7 +393,9 @@ def _differs(name: str, how: str) -> str:
 def _report(folder: Path, coming: Sequence[Found], kept: dict[str, int]) -> Report:
     sizes = {one.name: one.info.size or 0 for one in coming}
     here = sum(
-        held(part_of(folder / one.name), note_of(folder / one.name), public(one.url), one.info)
+        resumable_size(
+            part_of(folder / one.name), note_of(folder / one.name), public(one.url), one.info
+        )
         for one in coming
     )
     total = sum(sizes.values())

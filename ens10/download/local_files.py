@@ -255,7 +255,7 @@ class Partial:
             )
 
     def _resume(self) -> None:
-        size = held(Path(self._file.name), self._note, self.url, self.info)
+        size = resumable_size(Path(self._file.name), self._note, self.url, self.info)
         if not size:
             self._restart()
             return
@@ -272,7 +272,7 @@ class Partial:
         write_whole(self._note, _words(self.url, self.info))
 
 
-def held(part: Path, note: Path, url: str, info: Info) -> int:
+def resumable_size(part: Path, note: Path, url: str, info: Info) -> int:
     """Bytes of a part that an attempt at this version of this file left; 0 if it is of no use."""
     try:
         size = part.stat().st_size

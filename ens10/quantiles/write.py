@@ -38,7 +38,7 @@ from ens10.splits import split_dates
 from ens10.stations import as_row
 from ens10.stations import coordinates as station_coordinates
 from ens10.store import consolidate, create_array, forecasts, write_coordinates
-from ens10.store.manifest import COPY, NAME, REST, assembled, files_of, read_manifest
+from ens10.store.manifest import COPY, NAME, REST, assemble_manifest, files_of, read_manifest
 from ens10.untrusted import parse_json
 
 _OUTER = ("judged_year", "month_day", "step")
@@ -234,7 +234,7 @@ def record_climate(store: Path, options: ClimateOptions) -> None:
     rows = [row for row in manifest.units[REST] if not _is_made(row[0])]
     _, *units, _, _, _ = path.read_bytes().split(b"\n")
     lines = [line.removesuffix(b",") for line in units]
-    content = assembled(store, plan, lines, rows, files)
+    content = assemble_manifest(store, plan, lines, rows, files)
     write_whole(path, content.tobytes())
     (store / COPY).parent.mkdir(parents=True, exist_ok=True)
     write_whole(store / COPY, content.tobytes())

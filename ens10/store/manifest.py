@@ -319,13 +319,13 @@ def record_files(root: Path, plan: dict[str, Any]) -> None:
         root: the store, under a temporary name.
         plan: what the store is; it has the keys "source", "truth" and "options".
     """
-    content = assembled(root, plan, [], [], files_of(root)).tobytes()
+    content = assemble_manifest(root, plan, [], [], files_of(root)).tobytes()
     for name in (COPY, NAME):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         write_whole(root / name, content)
 
 
-def assembled(
+def assemble_manifest(
     root: Path,
     plan: dict[str, Any],
     lines: Sequence[bytes],
@@ -342,17 +342,17 @@ def assembled(
         new: paths of other files, whose rows are made here.
     """
     paths = sorted({*new, *_METADATA})
-    head = b'{"format":%d,"plan":%s,"units":{\n' % (FORMAT, encoded(plan))
+    head = b'{"format":%d,"plan":%s,"units":{\n' % (FORMAT, encode_json(plan))
     known = [row for row in known if row[0] not in paths]
     names = [REST, *paths, *(row[0] for row in known)]
-    longest = sum(len(encoded(name)) + _ROW_BYTES for name in names)
+    longest = sum(len(encode_json(name)) + _ROW_BYTES for name in names)
     length = len(head) + sum(len(line) + 2 for line in lines) + longest
     length = -(-length // _PAGE) * _PAGE
     describe(root, length)
     consolidate(root)
     sync_files(root, paths)
     rows = sorted([*known, *(_row(root, path) for path in paths)])
-    body = head + b",\n".join([*lines, f'"{REST}":'.encode() + encoded(rows)]) + b"\n"
+    body = head + b",\n".join([*lines, f'"{REST}":'.encode() + encode_json(rows)]) + b"\n"
     text = body + b'},"crc32c":%d}' % crc32c(np.frombuffer(body, np.uint8))
     return np.frombuffer(text.ljust(length - 1) + b"\n", np.uint8)
 
@@ -374,7 +374,7 @@ def describe(root: Path, length: int, copied: bool = True) -> None:
             create_array(group, name, (length,), ["byte"], dtype=np.uint8)
 
 
-def encoded(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Encode as JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 

@@ -102,7 +102,7 @@ def check_units(arrays: Mapping[str, Any]) -> None:
 Array = npt.NDArray[Any]
 
 
-def happened(y: Array, threshold: Array, *, strict: bool) -> Array:
+def event_indicator(y: Array, threshold: Array, *, strict: bool) -> Array:
     """Return 1 where y is above the threshold, 0 elsewhere, NaN where one of them is NaN."""
     above = (y > threshold if strict else y >= threshold).astype(np.result_type(y, threshold))
     return np.where(np.isnan(y) | np.isnan(threshold), np.nan, above).astype(above.dtype)
@@ -118,14 +118,14 @@ def share_above(
     shape = np.broadcast_shapes(members.shape[1:], threshold.shape)
     above, there = np.zeros(shape, members.dtype), np.zeros(shape, members.dtype)
     for member in members:
-        above += happened_or_0(member, threshold, strict)
+        above += event_indicator_or_0(member, threshold, strict)
         there += ~np.isnan(member)
     present = there if nan == "skip-members" else np.where(there < len(members), np.nan, there)
     present = np.where(np.isnan(threshold) | (present == 0), np.nan, present)
     return (above / present).astype(members.dtype, copy=False), present
 
 
-def happened_or_0(member: Array, threshold: Array, strict: bool) -> Array:
+def event_indicator_or_0(member: Array, threshold: Array, strict: bool) -> Array:
     """Return True where values are above the threshold; False for NaN."""
     above: Array = member > threshold if strict else member >= threshold
     return above
@@ -150,7 +150,7 @@ def brier_of_members(
     """Return (p - o)^2, p the share of members above, less p (1 - p) / (M - 1) if fair."""
     check_estimator(estimator, len(members), nan)
     p, present = share_above(members, threshold, strict=strict, nan=nan)
-    score = (p - happened(y, threshold, strict=strict)) ** 2
+    score = (p - event_indicator(y, threshold, strict=strict)) ** 2
     if estimator == "fair":
         score = score - p * (1 - p) / np.where(present > 1, present - 1, np.nan)
     return score.astype(members.dtype, copy=False)

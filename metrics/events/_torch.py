@@ -35,7 +35,7 @@ def _share_above(
     return above.sum(0).to(members.dtype) / present, present
 
 
-def happened(y: Tensor, threshold: Tensor, *, strict: bool) -> Tensor:
+def event_indicator(y: Tensor, threshold: Tensor, *, strict: bool) -> Tensor:
     """Return 1 where y is above the threshold, 0 elsewhere, NaN where one of them is NaN."""
     above = (y > threshold if strict else y >= threshold).to(y.dtype)
     return above.masked_fill(y.isnan() | threshold.isnan(), torch.nan)
@@ -58,7 +58,7 @@ def brier_of_members(
     check_estimator(estimator, len(members), nan)
     members, y, threshold = members.detach(), y.detach(), threshold.detach()
     p, present = _share_above(members, threshold, strict, nan)
-    score = (p - happened(y, threshold, strict=strict)) ** 2
+    score = (p - event_indicator(y, threshold, strict=strict)) ** 2
     if estimator == "plain":
         return score
     return score - p * (1 - p) / torch.where(present > 1, present - 1, torch.nan)

@@ -15,7 +15,7 @@ from ens10.metrics._dispatch import common_dtype
 from ens10.metrics._labels import check_alike, joined_message, rechunked
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
-from ens10.metrics.events._kernels import check_probability, exceedance, happened
+from ens10.metrics.events._kernels import check_probability, event_indicator, exceedance
 from ens10.metrics.states import check_sizes
 
 Array = npt.NDArray[Any]
@@ -83,7 +83,7 @@ def _probabilities(
     limit = np.asarray(threshold, dtype=members.dtype)
     share = exceedance(members, limit, strict=strict, nan="propagate").astype(np.float64)
     limit = np.asarray(threshold, dtype=y.dtype)
-    event = happened(y, limit, strict=strict).astype(np.float64)
+    event = event_indicator(y, limit, strict=strict).astype(np.float64)
     return np.rint(share * len(members)) / len(members), event
 
 

@@ -140,7 +140,11 @@ _EXCEEDANCE = Score(
     units=False,
 )
 _EVENT = Score(
-    "event", "threshold exceeded", _kernels.happened, on_tensors(_TORCH, "happened"), units=False
+    "event",
+    "threshold exceeded",
+    _kernels.event_indicator,
+    on_tensors(_TORCH, "event_indicator"),
+    units=False,
 )
 _NORMAL = Formula(
     "probability",

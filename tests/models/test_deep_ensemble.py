@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from ens10.errors import ArgumentError
 from ens10.metrics.distributions import Ensemble, Normal, Quantiles, location_scale
 from ens10.models import DeepEnsemble, MembersHead, MethodHead, PostProcessor, ResidualNormalHead
-from ens10.models.deep_ensemble import averaged
+from ens10.models.deep_ensemble import average_forecasts
 from ens10.models.layers import Experts
 from ens10.models.networks import MLP, LocationUNet, SMoEResNet
 from ens10.models.statistical import EMOS
@@ -116,18 +116,18 @@ def test_never_worse_than_its_parts_on_average(rows, truth):
     ]
     for parts in (normals, members):
         parts_mean = sum(part.crps(y) for part in parts) / len(parts)
-        assert averaged(parts).crps(y).item() <= parts_mean.item() + 1e-9
+        assert average_forecasts(parts).crps(y).item() <= parts_mean.item() + 1e-9
     # of the logistic one, quantiles at 99 levels are averaged: compare like with like
-    levels = averaged(logistic[:1]).levels
+    levels = average_forecasts(logistic[:1]).levels
     p = torch.tensor(levels, dtype=torch.float64)
     parts = [Quantiles(part.quantile(p).transpose(0, 1), levels) for part in logistic]
     parts_mean = sum(part.crps(y) for part in parts) / len(parts)
-    assert averaged(logistic).crps(y).item() <= parts_mean.item() + 1e-9
+    assert average_forecasts(logistic).crps(y).item() <= parts_mean.item() + 1e-9
 
 
 def test_parameters_of_normals_are_averaged_which_averages_their_quantiles():
     parts = [Normal(field([1.0, 2.0]), field([0.5, 1.0])), Normal(field([3.0, 0]), field([1.5, 3]))]
-    joint = averaged(parts)
+    joint = average_forecasts(parts)
     assert torch.equal(joint.mu, field([2.0, 1.0]))
     assert torch.equal(joint.sigma, field([1.0, 2.0]))
     for q in (0.1, 0.5, 0.93):
@@ -136,7 +136,7 @@ def test_parameters_of_normals_are_averaged_which_averages_their_quantiles():
 
 def test_members_are_pooled():
     one, two = (torch.randn(2, m, 3, 4) for m in (3, 5))
-    joint = averaged([Ensemble(one, "fair"), Ensemble(two, "fair")])
+    joint = average_forecasts([Ensemble(one, "fair"), Ensemble(two, "fair")])
     assert torch.equal(joint.members, torch.cat([one, two], 1))
     assert joint.estimator == "fair"
 
@@ -144,9 +144,9 @@ def test_members_are_pooled():
 def test_what_cannot_be_averaged_or_trained_together(make_batches):
     normal = Normal(field([0.0]), field([1.0]))
     with pytest.raises(ArgumentError, match="Ensemble and Normal: must be of one kind"):
-        averaged([normal, Ensemble(torch.zeros(1, 2, 1, 1))])
+        average_forecasts([normal, Ensemble(torch.zeros(1, 2, 1, 1))])
     with pytest.raises(ArgumentError, match="none: must be of one kind"):
-        averaged([])
+        average_forecasts([])
     with pytest.raises(ArgumentError, match="0 is less than 1"):
         ensemble(0)
     with pytest.raises(ArgumentError, match="delivers outputs of a grid point"):

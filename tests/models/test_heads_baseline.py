@@ -9,7 +9,7 @@ from ens10.errors import ArgumentError
 from ens10.models import MethodHead, PostProcessor
 from ens10.models.networks import MLP
 from ens10.models.statistical import EMOS, MemberByMember, SeasonalEMOS
-from ens10.models.warmstart import unsolved
+from ens10.models.warmstart import unsolved_methods
 
 
 def solved(method, batches):
@@ -102,9 +102,9 @@ def test_the_untrained_network_scores_as_the_method(make_batches, tmp_path):
     batches = make_batches(20)
     loader = DataLoader(batches[:15], batch_size=None)
     made, train = model(), trainer(tmp_path, 1)
-    assert unsolved(made) == [made.head.method]
+    assert unsolved_methods(made) == [made.head.method]
     train.fit(made, loader, DataLoader(batches[15:], batch_size=None))
-    assert not unsolved(made)
+    assert not unsolved_methods(made)
     emos = solved(SeasonalEMOS(harmonics=1, strength=30.0), batches[:15])
     expected = mean_crps(emos, batches[15:])
     assert train.callback_metrics["val_crps"].item() == pytest.approx(expected, rel=1e-6)
