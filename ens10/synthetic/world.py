@@ -274,7 +274,9 @@ class World:
 
     def _best(self, folder: Path, month_day: str, law: Law, step: int) -> xr.Dataset:
         """Return mean and standard deviation of the truth, given the files of one month-day."""
-        target, aux = (self._decode_members(folder, month_day, c, step) for c in (law.channel, law.aux))
+        target, aux = (
+            self._decode_members(folder, month_day, c, step) for c in (law.channel, law.aux)
+        )
         mean, spread = target.mean("number"), target.std("number", ddof=1)
         days = target["valid_time"].dt.dayofyear.to_numpy()
         moments = [
@@ -287,7 +289,9 @@ class World:
             {"mu": mu.assign_attrs(attributes), "sigma": sigma.assign_attrs(attributes)}
         )
 
-    def _decode_members(self, folder: Path, month_day: str, channel: str, step: int) -> xr.DataArray:
+    def _decode_members(
+        self, folder: Path, month_day: str, channel: str, step: int
+    ) -> xr.DataArray:
         """Read the members of a channel, (time, number, latitude, longitude), float64."""
         kind = "sfc" if channel in catalog.VARIABLES else "pl"
         dataset = open_source(folder / _file_name(kind, month_day))

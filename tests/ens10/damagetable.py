@@ -209,7 +209,7 @@ DAMAGES = {
     ),
     "j.grib: a message twice, different": Damage(
         twice_different,
-        ["duplicated with different values", "byte {first} and {path} at byte {byte}", "remove one"],
+        ["duplicated with different", "byte {first} and {path} at byte {byte}", "remove one"],
         ["{path}", "byte {byte}", "a second time", "different values", "Remove one"],
     ),
     "k.grib: a message on another grid": Damage(
