@@ -51,6 +51,19 @@ def tiny(shared: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
+def small(shared: Callable[..., Path]) -> Path:
+    """Folder of a world of one date a year and its store, for tests that copy or rewrite it."""
+
+    def fill(folder: Path) -> None:
+        names = ["sst", "t2m", "u10", "z"]
+        world = World("8x16", range(2000, 2006), ["0104"], names, 4, levels=(500,), members=4)
+        world.write(folder / "w")
+        prepare(folder / "w", folder / "s.zarr", truth=folder / "w" / "truth")
+
+    return shared("small", fill)
+
+
+@pytest.fixture(scope="session")
 def store(tiny: Path) -> Path:
     """The store of the tiny world."""
     return tiny / "s.zarr"

@@ -157,10 +157,10 @@ def test_wrong_numbers(store):
 @pytest.mark.parametrize(
     ("damage", "threads"), [("missing", 2), ("cut", 1), ("flipped", 0), ("flipped", 2)]
 )
-def test_damage_comes_at_its_batch(store, tmp_path, threads, damage):
-    shutil.copytree(store, tmp_path / "s")
+def test_damage_comes_at_its_batch(small, tmp_path, threads, damage):
+    shutil.copytree(small / "s.zarr", tmp_path / "s")
     batches = Batches(tmp_path / "s", "t2m", ["t2m"], "test", kind="members", threads=threads)
-    chunk = tmp_path / "s" / "sfc" / "t2m" / "c" / str(batches.index[3]) / "2" / "0" / "0" / "0"
+    chunk = tmp_path / "s" / "sfc" / "t2m" / "c" / str(batches.index[1]) / "2" / "0" / "0" / "0"
     content = chunk.read_bytes()
     if damage == "missing":
         chunk.unlink()
@@ -171,7 +171,7 @@ def test_damage_comes_at_its_batch(store, tmp_path, threads, damage):
     with pytest.raises(FileError if damage == "missing" else DamagedFileError) as caught:
         seen.extend(batch["dates"][0] for batch in batches)
     assert str(chunk) in str(caught.value)
-    assert seen == batches.dates[:3].astype("datetime64[s]").astype(int).tolist()
+    assert seen == batches.dates[:1].astype("datetime64[s]").astype(int).tolist()
     assert not readers()
 
 

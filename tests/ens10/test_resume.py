@@ -40,9 +40,9 @@ def begun(monkeypatch):
     return names
 
 
-def killed_and_resumed(tiny, folder, moments, pause, **options):
-    """Kills a run when so many more units are done, goes on, and compares with `tiny`'s store."""
-    source, store = tiny / "w", folder / "s.zarr"
+def killed_and_resumed(small, folder, moments, pause, **options):
+    """Kills a run when so many more units are done, goes on, and compares with `small`'s store."""
+    source, store = small / "w", folder / "s.zarr"
     options["truth"] = str(source / "truth")
     for more in moments:
         process = start(source, store, pause, **options)
@@ -55,23 +55,23 @@ def killed_and_resumed(tiny, folder, moments, pause, **options):
     process = start(source, store, **options)
     assert process.communicate()[1] == ""
     assert process.returncode == 0
-    assert_same(store, tiny / "s.zarr")
+    assert_same(store, small / "s.zarr")
     assert sorted(p.name for p in folder.iterdir()) == ["prepare.py", "s.zarr"]
 
 
-def test_killed_and_resumed(tiny, tmp_path):
-    killed_and_resumed(tiny, tmp_path, (0, 7), 0.005)
+def test_killed_and_resumed(small, tmp_path):
+    killed_and_resumed(small, tmp_path, (0, 7), 0.005)
 
 
 @pytest.mark.slow
-def test_killed_twenty_times(tiny, tmp_path):
-    killed_and_resumed(tiny, tmp_path, [random.randrange(5) for _ in range(20)], 0.01)
+def test_killed_twenty_times(small, tmp_path):
+    killed_and_resumed(small, tmp_path, [random.randrange(5) for _ in range(20)], 0.01)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moments", [(3,), (1, 20)])
-def test_killed_with_workers_that_end_too(tiny, tmp_path, moments):
-    killed_and_resumed(tiny, tmp_path, moments, 0.01, workers=2)
+def test_killed_with_workers_that_end_too(small, tmp_path, moments):
+    killed_and_resumed(small, tmp_path, moments, 0.01, workers=2)
 
 
 @pytest.mark.parametrize("together", [0, 1 << 24])
@@ -108,14 +108,14 @@ def test_small_units_go_together_and_large_ones_alone():
 
 
 @pytest.mark.parametrize("small", [0, 1 << 20])
-def test_large_chunks_and_grids_give_the_same_store(tiny, tmp_path, monkeypatch, small):
+def test_large_chunks_and_grids_give_the_same_store(small, tmp_path, monkeypatch, small):
     """Whose files and moments other threads look after, and whose units are alone."""
     monkeypatch.setattr("ens10.convert.work_units._LARGE", small)
     monkeypatch.setattr("ens10.convert.work_units._SLAB", 7 + small)
     monkeypatch.setattr(files, "_SMALL", small)
     monkeypatch.setattr(workers, "TOGETHER", small)
-    prepare(tiny / "w", tmp_path / "s", truth=tiny / "w" / "truth")
-    assert_same(tmp_path / "s", tiny / "s.zarr")
+    prepare(small / "w", tmp_path / "s", truth=small / "w" / "truth")
+    assert_same(tmp_path / "s", small / "s.zarr")
 
 
 def test_a_complete_store_is_left_as_it_is(write, tmp_path, begun, monkeypatch, capsys):

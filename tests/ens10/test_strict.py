@@ -22,11 +22,11 @@ CODECS = ("none", "lz4")
 
 
 @pytest.fixture(scope="module", params=CODECS)
-def prepared(request, tiny, tmp_path_factory):
+def prepared(request, small, tmp_path_factory):
     path = tmp_path_factory.mktemp("strict") / "s.zarr"
     names = ["t2m", "z"]
-    truth = tiny / "w" / "truth"
-    return prepare(tiny / "w", path, truth=truth, variables=names, codec=request.param)
+    truth = small / "w" / "truth"
+    return prepare(small / "w", path, truth=truth, variables=names, codec=request.param)
 
 
 @pytest.fixture

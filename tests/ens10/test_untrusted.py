@@ -89,9 +89,9 @@ def test_json_that_is_none_is_a_value_error(text):
 
 
 @pytest.fixture
-def copied(tiny, tmp_path):
-    shutil.copytree(tiny / "s.zarr", tmp_path / "in" / "s.zarr")
-    (tmp_path / "in" / "w").symlink_to(tiny / "w")
+def copied(small, tmp_path):
+    shutil.copytree(small / "s.zarr", tmp_path / "in" / "s.zarr")
+    (tmp_path / "in" / "w").symlink_to(small / "w")
     return tmp_path / "in" / "s.zarr"
 
 

@@ -18,10 +18,10 @@ RECORDS = ("manifest/json/c/0", "manifest/copy/c/0")
 
 
 @pytest.fixture
-def copy(tiny, tmp_path):
-    """A copy of the tiny world's store, with its source beside it."""
-    shutil.copytree(tiny / "s.zarr", tmp_path / "s.zarr")
-    (tmp_path / "w").symlink_to(tiny / "w")
+def copy(small, tmp_path):
+    """A copy of the small world's store, with its source beside it."""
+    shutil.copytree(small / "s.zarr", tmp_path / "s.zarr")
+    (tmp_path / "w").symlink_to(small / "w")
     return tmp_path / "s.zarr"
 
 
@@ -42,8 +42,8 @@ def test_a_whole_store(copy):
     assert 20 < found.sampled <= 30
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_flipped_bit_anywhere_is_found_and_mended(copy, tiny, seed):
+@pytest.mark.parametrize("seed", range(3))
+def test_a_flipped_bit_anywhere_is_found_and_mended(copy, small, seed):
     path = random.Random(seed).choice(sorted(set(contents(copy)) - set(RECORDS)))
     flip(copy / path)
     found = verify(copy, sample=0)
@@ -52,11 +52,11 @@ def test_a_flipped_bit_anywhere_is_found_and_mended(copy, tiny, seed):
     after = verify(copy, repair=True, sample=5)
     assert after.ok
     assert after.repaired == [path]
-    assert_same(copy, tiny / "s.zarr")
+    assert_same(copy, small / "s.zarr")
     assert not copy.with_name("s.zarr.partial").exists()
 
 
-def test_all_kinds_of_damage_at_once(copy, tiny):
+def test_all_kinds_of_damage_at_once(copy, small):
     cut, gone = copy / "sfc/t2m/c/3/1/0/0/0", copy / "truth/t2m/c/4/0/0/0"
     cut.write_bytes(cut.read_bytes()[:100])
     gone.unlink()
@@ -74,12 +74,13 @@ def test_all_kinds_of_damage_at_once(copy, tiny):
     assert len(after.repaired) == 4
     assert (after.damaged, after.missing, after.extra) == ([], [], ["sfc/notes.txt"])
     (copy / "sfc/notes.txt").unlink()
-    assert_same(copy, tiny / "s.zarr")
+    assert_same(copy, small / "s.zarr")
 
 
-@pytest.mark.parametrize("name", RECORDS)
-@pytest.mark.parametrize("how", ["flipped", "cut", "missing"])
-def test_one_of_the_two_records_is_damaged(copy, tiny, name, how):
+@pytest.mark.parametrize(
+    ("how", "name"), [("flipped", RECORDS[0]), ("cut", RECORDS[1]), ("missing", RECORDS[0])]
+)
+def test_one_of_the_two_records_is_damaged(copy, small, name, how):
     """Everything goes on with the other one, and a repair needs no source."""
     if how == "flipped":
         flip(copy / name, 8 * 5000)
@@ -92,14 +93,14 @@ def test_one_of_the_two_records_is_damaged(copy, tiny, name, how):
     (copy.parent / "w").unlink()
     after = verify(copy, repair=True)
     assert (after.ok, after.repaired) == (True, [name])
-    assert_same(copy, tiny / "s.zarr")
+    assert_same(copy, small / "s.zarr")
 
 
-def test_a_record_is_damaged_and_a_chunk_too(copy, tiny):
+def test_a_record_is_damaged_and_a_chunk_too(copy, small):
     flip(copy / RECORDS[0], 8 * 5000)
     (copy / "sfc/t2m/c/0/0/0/0/0").unlink()
     assert verify(copy, repair=True).repaired == [RECORDS[0], "sfc/t2m/c/0/0/0/0/0"]
-    assert_same(copy, tiny / "s.zarr")
+    assert_same(copy, small / "s.zarr")
 
 
 def test_both_records_are_damaged(copy):
