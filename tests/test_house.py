@@ -149,8 +149,13 @@ def test_a_bare_name_is_refused(folder):
     ("code", "blocked"),
     [
         ("import ens10, ens10.catalog, ens10.errors", [*TORCH, "xarray", "scipy", "eccodes"]),
-        ("import ens10.store, ens10.convert, ens10.loader, ens10.metrics, ens10.synthetic", TORCH),
-        ("from ens10.metrics import crps_normal; assert crps_normal(0.0, 0.0, 2.0) == 2", TORCH),
+        (
+            "import ens10.store, ens10.convert, ens10.loader, ens10.synthetic; "
+            "from ens10.metrics import crps_ensemble, crps_normal; import numpy as np; "
+            "assert crps_normal(0.0, 0.0, 2.0) == 2; "
+            "crps_ensemble(np.zeros((2, 2)), np.zeros(2), estimator='fair', member_dim=0)",
+            TORCH,
+        ),
         # what a GPU machine has beside torch is enough for models, scores and batches
         (
             "import ens10.metrics, ens10.models.heads, ens10.models.networks; "

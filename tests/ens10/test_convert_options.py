@@ -97,10 +97,10 @@ def test_first_members_and_their_statistics(write, tmp_path):
     np.testing.assert_allclose(held[0, 0, 0], values_of(fields[0]), rtol=1e-4)
 
 
-def test_lz4_holds_the_same(tiny, store, tmp_path):
-    packed = prepare(tiny / "w", tmp_path / "s", codec="lz4")
+def test_lz4_holds_the_same(small, tmp_path):
+    packed = prepare(small / "w", tmp_path / "s", codec="lz4")
     for kind in ("sfc", "pl"):
-        plain = open_store(store, kind)
+        plain = open_store(small / "s.zarr", kind)
         theirs = zarr.open_group(str(packed), mode="r")[kind]
         for name in plain.data_vars:
             np.testing.assert_array_equal(open_store(packed, kind)[name], plain[name])
@@ -121,9 +121,9 @@ def test_integers_are_kept_as_they_were_packed(tiny, store):
     assert str(tiny) not in (store / "manifest/json/c/0").read_text()
 
 
-def test_with_a_climate(tiny, tmp_path):
+def test_with_a_climate(small, tmp_path):
     climate = parse_climate(["t2m@48"], levels=21, protocol="clean")
-    store = prepare(tiny / "w", tmp_path / "s", climate=climate)
+    store = prepare(small / "w", tmp_path / "s", climate=climate)
     assert open_store(store, "climate").sizes["quantile"] == 21
     assert verify(store).ok
     before = contents(store)
@@ -132,7 +132,7 @@ def test_with_a_climate(tiny, tmp_path):
         for name in damage:
             (store / name).write_bytes(before[name][:-1])
         assert [name for name, _ in verify(store).damaged] == sorted(damage)
-        assert verify(store, source=tiny / "w", repair=True).ok
+        assert verify(store, source=small / "w", repair=True).ok
         assert contents(store) == before
 
 
@@ -205,8 +205,8 @@ def test_values_that_cannot_be_are_accepted_when_asked(write, tmp_path):
     assert verify(store, source=source, repair=True).ok
 
 
-def test_what_another_call_asks_for_is_told_in_words(tiny, tmp_path):
-    source, climate = tiny / "w", parse_climate(["t2m@48"])
+def test_what_another_call_asks_for_is_told_in_words(small, tmp_path):
+    source, climate = small / "w", parse_climate(["t2m@48"])
     store = prepare(source, tmp_path / "s", truth=source / "truth", climate=climate)
     with pytest.raises(FileError) as caught:
         prepare(source, store)
@@ -214,7 +214,7 @@ def test_what_another_call_asks_for_is_told_in_words(tiny, tmp_path):
     assert told in str(caught.value)
     assert "{" not in str(caught.value)
     with pytest.raises(FileError, match="made without --climate, now with --climate t2m@48"):
-        prepare(source, tiny / "s.zarr", truth=source / "truth", climate=climate)
+        prepare(source, small / "s.zarr", truth=source / "truth", climate=climate)
 
 
 def test_a_climate_that_cannot_be_is_refused_before_any_work(write, tmp_path, monkeypatch):

@@ -66,7 +66,7 @@ import numpy as np
 from ens10.inspection import inspect_path
 whole, broken = Path(sys.argv[1]), Path(sys.argv[1] + ".broken")
 raw, rng, found = whole.read_bytes(), np.random.default_rng(0), 0
-for bit in rng.choice(8 * len(raw), 100, replace=False).tolist():
+for bit in rng.choice(8 * len(raw), 50, replace=False).tolist():
     changed = bytearray(raw)
     changed[bit // 8] ^= 1 << bit % 8
     broken.write_bytes(changed)
@@ -82,7 +82,7 @@ def test_no_flipped_bit_stops_inspect(tmp_path):
     command = [sys.executable, "-W", "error", "-c", _FUZZ, str(tmp_path / "a.grib")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 10
+    assert int(done.stdout) > 5
 
 
 # What looks odd but is put right: told in a note, and read into the right place.

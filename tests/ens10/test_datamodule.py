@@ -69,8 +69,7 @@ def test_training_visits_the_order_of_the_sampler(store):
         assert seen == want.tolist()
 
 
-@pytest.mark.parametrize("done", [2, 6, 8, 9])
-@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize(("done", "threads"), [(2, 0), (6, 2), (8, 0), (9, 2)])
 def test_a_run_goes_on_in_mid_epoch(store, tmp_path, done, threads):
     """The same batches and the same weights as without the interruption."""
 

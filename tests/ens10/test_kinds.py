@@ -43,8 +43,10 @@ def test_members_of_every_input(store):
         np.testing.assert_array_equal(got[key], full[key])
 
 
-@pytest.mark.parametrize(("first", "last"), [(0, 8), (2, 5), (7, None), (0, 1)])
-@pytest.mark.parametrize("features", ["moments", "members"])
+@pytest.mark.parametrize(
+    ("features", "first", "last"),
+    [("moments", 0, 1), ("moments", 2, 5), ("members", 0, 8), ("members", 7, None)],
+)
 def test_slabs_are_rows_of_the_fields(store, first, last, features):
     settings = {"extras": ["location", "day_of_year"], "members": True, "batch_size": 4}
     full = whole(Batches(store, "t2m", INPUTS, kind=Fields(features=features), **settings))
@@ -65,8 +67,9 @@ def test_a_slab_reads_its_own_bytes(store):
     assert read[4] * 2 == read[8]
 
 
-@pytest.mark.parametrize("features", ["moments", "members"])
-@pytest.mark.parametrize("size", [(3, 6), (8, 16), (1, 1)])
+@pytest.mark.parametrize(
+    ("size", "features"), [((3, 6), "moments"), ((8, 16), "members"), ((1, 1), "members")]
+)
 def test_patches_are_cut_from_the_fields_around_the_earth(store, size, features):
     settings = {"extras": ["location"], "members": True, "shuffle": False}
     full = whole(Batches(store, "t2m", INPUTS, kind=Fields(features=features), **settings))
@@ -101,8 +104,7 @@ def test_places_of_patches_depend_on_seed_epoch_and_date_alone(store):
     assert places(1, 0) != places(2, 0)
 
 
-@pytest.mark.parametrize("features", ["moments", "members"])
-@pytest.mark.parametrize("dates", [1, 3])
+@pytest.mark.parametrize(("features", "dates"), [("moments", 1), ("members", 3)])
 def test_points_are_the_columns_of_the_fields(store, features, dates):
     settings = {"extras": ["day_of_year"], "members": True, "batch_size": dates, "seed": 2}
     full = whole(Batches(store, "t2m", INPUTS, kind=Fields(features=features), **settings))

@@ -32,8 +32,15 @@ def copied(yearly, tmp_path):
     return shutil.copytree(yearly, tmp_path / "s")
 
 
-def test_a_store_keeps_its_climate(copied, monkeypatch):
-    files = write_climate(copied, OPTIONS)
+@pytest.fixture(scope="module")
+def with_climate(yearly, tmp_path_factory):
+    """A copy of the store, and the files of the climate that it got."""
+    copy = shutil.copytree(yearly, tmp_path_factory.mktemp("with") / "s")
+    return copy, write_climate(copy, OPTIONS)
+
+
+def test_a_store_keeps_its_climate(with_climate):
+    copied, files = with_climate
     assert len(files) == 3 * 13
     dates = open_store(copied, "sfc").time.values[-26:]  # 2004 and 2005
     for channel in ("t2m", "z850", "sst"):
@@ -91,8 +98,8 @@ def test_an_interrupted_climate_goes_on(copied, yearly, tmp_path, monkeypatch):
     write_climate(copied, OPTIONS)  # nothing is left to do
 
 
-def test_only_what_is_missing_is_made(copied):
-    files = write_climate(copied, OPTIONS)
+def test_only_what_is_missing_is_made(with_climate):
+    copied, files = with_climate
     before = contents(copied / "climate")
     (copied / files[3]).unlink()
     with pytest.raises(FileError, match="the chunk is missing"):
@@ -101,8 +108,8 @@ def test_only_what_is_missing_is_made(copied):
     assert contents(copied / "climate") == before
 
 
-def test_other_options_are_refused(copied):
-    write_climate(copied, OPTIONS)
+def test_other_options_are_refused(with_climate):
+    copied, _ = with_climate
     with pytest.raises(FileError, match="other options"):
         write_climate(copied, ClimateOptions(("t2m",), (48,), levels=11))
     with pytest.raises(UnknownNameError, match="did you mean 't2m'"):

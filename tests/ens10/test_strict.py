@@ -136,6 +136,7 @@ def test_an_array_without_its_description(store):
         open_store(store, "sfc")  # where Zarr alone would leave the array out
 
 
+@pytest.mark.parametrize("prepared", ["none"], indirect=True)
 def test_processes_read_strictly(store):
     opened = open_store(store, "sfc")["t2m"]
     again = pickle.loads(pickle.dumps(opened))

@@ -85,7 +85,11 @@ def ours(values, dims):
 FORECAST_DIMS = ["time", "number", "prediction_timedelta", "level", "longitude", "latitude"]
 
 
-@pytest.fixture(scope="module", params=[("hours", True), ("nanoseconds", False)], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[("hours", True), pytest.param(("nanoseconds", False), marks=pytest.mark.slow)],
+    ids=str,
+)
 def prepared(request, tmp_path_factory):
     """Numbers written (forecasts, truth by valid date), and the store made of them."""
     folder = tmp_path_factory.mktemp("wb2")

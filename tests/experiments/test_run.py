@@ -137,7 +137,7 @@ def whole(store, tmp_path_factory):
     return finish(fit("mlp", store, tmp_path_factory.mktemp("whole") / "mlp", epochs=4))
 
 
-@pytest.mark.parametrize("at", [(1, 0), (2, 1), (0, 1)])
+@pytest.mark.parametrize("at", [(1, 0), (2, 1), pytest.param((0, 1), marks=pytest.mark.slow)])
 def test_a_resumed_fit_is_an_uninterrupted_one(store, whole, tmp_path, at):
     realruns.StopAt.stopped = False
     stop = ["--trainer.callbacks+", "realruns.StopAt"]

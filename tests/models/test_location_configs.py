@@ -44,7 +44,9 @@ def logged(run, column):
         return [float(row[column]) for row in csv.DictReader(file) if row[column]]
 
 
-@pytest.mark.parametrize("name", ["location_unet", "deep_ensemble"])
+@pytest.mark.parametrize(
+    "name", ["location_unet", pytest.param("deep_ensemble", marks=pytest.mark.slow)]
+)
 def test_a_few_steps_train_resume_predict_and_score(name, store, tmp_path):
     run = tmp_path / name
     fit(name, store, run, *FEW)

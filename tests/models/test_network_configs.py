@@ -40,7 +40,10 @@ def fit(name, store, run, *options, status=0):
     command("fit", *config, "--data.store", store, "--run", run, "--quiet", *options, status=status)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n == "poet_almost_fair" else n for n in NAMES],
+)
 def test_a_few_steps_train_predict_and_score(name, store, tmp_path):
     run = tmp_path / name
     fit(name, store, run)
@@ -57,6 +60,7 @@ def test_a_few_steps_train_predict_and_score(name, store, tmp_path):
     assert 0.1 < crps < 5
 
 
+@pytest.mark.slow
 def test_another_number_of_members_than_in_training(store, tmp_path):
     """Trained on five, asked for all ten."""
     run = tmp_path / "poet"

@@ -81,9 +81,10 @@ def outcomes(look, folder, place, count, changes=mutations.ALL, inner=STORE):
     return found
 
 
-def test_no_damage_to_predictions_changes_them_in_silence(run, tmp_path):
-    found = outcomes(content_of, run, tmp_path / "unet", 136)
-    assert found["refused"] > 100  # the rest is in the manifest, of which there are two
+@pytest.mark.parametrize("count", [48, pytest.param(136, marks=pytest.mark.slow)])
+def test_no_damage_to_predictions_changes_them_in_silence(run, tmp_path, count):
+    found = outcomes(content_of, run, tmp_path / "unet", count)
+    assert found["refused"] > 0.7 * count  # the rest is in the manifest, of which there are two
     assert found["same"] > 0
 
 
@@ -98,12 +99,12 @@ def test_no_damage_to_scores_changes_them_in_silence(run, tmp_path):
     scores.mkdir(parents=True)
     shutil.copyfile(run / "scores.nc", scores / "scores.nc")
     changes = (mutations.flip, mutations.cut, mutations.grow)
-    found = outcomes(read_states, scores, tmp_path / "copy", COUNT or 90, changes, "")
+    found = outcomes(read_states, scores, tmp_path / "copy", COUNT or 45, changes, "")
     print(found)
     assert found["refused"] > found["same"]
 
 
-@pytest.mark.parametrize("count", [56, pytest.param(COUNT or 300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [24, pytest.param(COUNT or 300, marks=pytest.mark.slow)])
 def test_metadata_without_a_manifest_are_read_or_refused_in_one_line(older, tmp_path, capfd, count):
     copies, refused = Copies(older, tmp_path / "unet"), 0
     for n in range(count):
@@ -112,7 +113,7 @@ def test_metadata_without_a_manifest_are_read_or_refused_in_one_line(older, tmp_
     assert "not checked" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("count", [14, pytest.param((COUNT or 800) // 4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [7, pytest.param((COUNT or 800) // 4, marks=pytest.mark.slow)])
 def test_provenance_is_read_or_refused_in_one_line(run, tmp_path, count):
     copies, refused = Copies(run, tmp_path / "unet"), 0
     for n in range(count):

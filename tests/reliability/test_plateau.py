@@ -28,7 +28,9 @@ def plateau(store, tmp_path_factory):
 @pytest.mark.parametrize(
     ("hook", "epoch", "batch", "number", "status"),
     [
-        ("on_train_epoch_start", 2, 0, 0, 130),  # killed: from the end of the epoch before
+        pytest.param(
+            "on_train_epoch_start", 2, 0, 0, 130, marks=pytest.mark.slow
+        ),  # killed: from the end of the epoch before
         ("on_train_batch_end", 1, 1, signal.SIGTERM, 143),  # from within
         pytest.param("on_validation_batch_end", 1, 0, signal.SIGTERM, 143, marks=pytest.mark.slow),
         pytest.param("on_train_epoch_end", 1, 0, signal.SIGTERM, 143, marks=pytest.mark.slow),
