@@ -11,24 +11,17 @@ from ens10.extras import telling_extras
 from ens10.usage import Command, Parser
 
 if TYPE_CHECKING:
-    from ens10.experiments.load import TrainedModel, TrainedModels
+    from ens10.experiments.load import load_model as load_model
 
 
-def load_model(
-    path: Path | str,
-    *,
-    device: str = "cpu",
-    trust: Sequence[str] = (),
-    history: Path | str | None = None,
-) -> "TrainedModel | TrainedModels":
-    """Load a trained model as a function from forecasts to corrected forecasts.
-
-    See `ens10.experiments.load.load_model`.
-    """
+def __getattr__(name: str) -> Any:
+    """Return `load_model` for `ens10.load_model`; torch is imported on first use."""
+    if name != "load_model":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with telling_extras("ens10.load_model"):
-        from ens10.experiments.load import load_model as load
+        from ens10.experiments.load import load_model
 
-        return load(path, device=device, trust=trust, history=history)
+        return load_model
 
 
 def _apply_options(parser: Parser) -> None:
