@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         MethodHead,
         ResidualNormalHead,
         SplineHead,
+        TargetHeads,
     )
     from ens10.models.losses import (
         CRPSLoss,
@@ -69,6 +70,7 @@ __all__ = [
     "SplineHead",
     "StatisticalPostProcessor",
     "SumLoss",
+    "TargetHeads",
     "ThresholdCRPSLoss",
 ]
 
@@ -97,6 +99,7 @@ _HOMES = {
     "SplineHead": "ens10.models.heads",
     "StatisticalPostProcessor": "ens10.models.postprocessor",
     "SumLoss": "ens10.models.losses",
+    "TargetHeads": "ens10.models.heads",
     "ThresholdCRPSLoss": "ens10.models.losses",
 }
 # names of earlier versions

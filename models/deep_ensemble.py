@@ -68,15 +68,17 @@ class DeepEnsemble(TrainedModule):
     def _each(self) -> list[Network]:
         return [network for network in self.networks if isinstance(network, Network)]
 
-    def forward(self, batch: Batch) -> Distribution:
+    def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
         """Return the average of the networks' forecasts for a batch.
 
         Raises:
             ArgumentError: the batch does not have the features that the networks take.
         """
-        return average_forecasts(
-            [forecast_of(network, self.head, batch) for network in self._each()]
-        )
+        forecasts = [forecast_of(network, self.head, batch) for network in self._each()]
+        of_targets = [one for one in forecasts if isinstance(one, tuple)]
+        if of_targets:
+            return tuple(average_forecasts(each) for each in zip(*of_targets, strict=True))
+        return average_forecasts([one for one in forecasts if not isinstance(one, tuple)])
 
     def training_step(self, batch: Batch) -> Tensor:
         """Return the sum of the networks' losses, each with its penalty."""

@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -34,7 +35,7 @@ class Head(nn.Module):
     takes_members: bool = False
 
     @abstractmethod
-    def forward(self, outputs: Tensor, batch: Batch) -> Distribution:
+    def forward(self, outputs: Tensor, batch: Batch) -> Distribution | tuple[Distribution, ...]:
         """Return the forecast from `outputs` (N, out_channels, H, W) and the raw ensemble."""
 
 
@@ -76,6 +77,59 @@ class ResidualNormalHead(Head):
         """Return a normal with mu and sigma (N, H, W) from outputs (N, 2, H, W)."""
         raw = RawEnsemble.of(batch, self.floor)
         return Normal(*raw.moved(outputs, self.max_log_scale), positive=True)
+
+
+class TargetHeads(Head):
+    """A head for each of several targets, on channels of its own of the network's output.
+
+    The losses of the targets are divided by `scales` and averaged, so that a target with large
+    numbers, such as geopotential, does not outweigh the others: the loss is in units of the raw
+    ensemble's spread.
+
+    Args:
+        heads: one for each target, in the order of the data's targets.
+        scales: of the losses, in units of the targets; None for the mean spread of the raw ensemble
+            over training dates, grid points and lead times, which is set when training starts and
+            saved with the weights.
+
+    Examples:
+        >>> import torch
+        >>> from ens10.models import ResidualNormalHead, TargetHeads
+        >>> heads = TargetHeads([ResidualNormalHead(), ResidualNormalHead()])
+        >>> fields = torch.ones(1, 2, 4, 8)  # (N, T, H, W)
+        >>> forecasts = heads(torch.zeros(1, 4, 4, 8), {"raw_mean": fields, "raw_std": fields})
+        >>> [tuple(forecast.mean.shape) for forecast in forecasts]
+        [(1, 4, 8), (1, 4, 8)]
+
+    Raises:
+        ArgumentError: fewer than two heads, heads of which only some take members, or scales that
+            are not positive or of another number than the heads.
+    """
+
+    def __init__(self, heads: Sequence[Head], scales: Sequence[float] | None = None) -> None:
+        super().__init__()
+        if len(heads) < 2:
+            reason = f"{len(heads)} head for several targets"
+            raise ArgumentError("heads", reason, "Name one for each; for one target the head alone")
+        if len({head.takes_members for head in heads}) > 1:
+            reason = "some take the outputs of members, others do not"
+            raise ArgumentError("heads", reason, "Choose heads of one kind")
+        if scales is not None and (len(scales) != len(heads) or not min(scales) > 0):
+            reason = f"{list(scales)} for {len(heads)} heads"
+            raise ArgumentError("scales", reason, "Name a positive number for each, or none")
+        self.heads = nn.ModuleList(heads)
+        self.takes_members = heads[0].takes_members
+        self.out_channels = sum(head.out_channels for head in heads)
+        self._sizes = [head.out_channels for head in heads]
+        self.scales: Tensor
+        unknown = [math.nan] * len(heads)
+        self.register_buffer("scales", torch.tensor(unknown if scales is None else list(scales)))
+
+    def forward(self, outputs: Tensor, batch: Batch) -> tuple[Distribution, ...]:
+        """Return the forecast of each target from its channels of the outputs."""
+        own = torch.split(outputs, self._sizes, -3)
+        parts = zip(self.heads, own, by_target(batch), strict=True)
+        return tuple(head(channels, of) for head, channels, of in parts)
 
 
 _OF_TARGETS = ("raw_mean", "raw_std", "target", "weights", "members")

@@ -6,7 +6,7 @@ from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
-from ens10.models.heads import Head
+from ens10.models.heads import Head, TargetHeads
 from ens10.models.networks.base import Network
 
 
@@ -36,15 +36,33 @@ def require_match(network: Network, head: Head) -> None:
         )
 
 
-def forecast_of(network: Network, head: Head, batch: Batch) -> Distribution:
-    """Return the forecast of a network and head for a batch.
+def forecast_of(
+    network: Network, head: Head, batch: Batch
+) -> Distribution | tuple[Distribution, ...]:
+    """Return the forecast of a network and head for a batch, or that of each of several targets.
 
     Raises:
-        ArgumentError: features that the network cannot take.
+        ArgumentError: features that the network cannot take, or another number of targets than the
+            head is for.
     """
     _check_features(batch["features"], network)
-    forecast: Distribution = head(network(batch["features"]), batch)
+    _check_targets(batch, head)
+    forecast: Distribution | tuple[Distribution, ...] = head(network(batch["features"]), batch)
     return forecast
+
+
+def _check_targets(batch: Batch, head: Head) -> None:
+    """Reject another number of targets than the head is for."""
+    raw = batch.get("raw_mean")
+    targets = raw.shape[1] if raw is not None and raw.ndim > 3 else 1
+    heads = len(head.heads) if isinstance(head, TargetHeads) else 1
+    if targets != heads:
+        count = f"{targets} target" + ("s" if targets > 1 else "")
+        raise ArgumentError(
+            "head",
+            f"the batch has {count}, but {type(head).__name__} forecasts {heads}",
+            "Use TargetHeads with a head for each target, or another head for one target",
+        )
 
 
 def _check_features(features: Tensor, network: Network) -> None:

@@ -1,7 +1,7 @@
 """The Lightning modules of trained networks and of statistical methods."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
@@ -17,7 +17,7 @@ from ens10.loader.batch import Batch
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
-from ens10.models.heads import Head
+from ens10.models.heads import Head, TargetHeads, by_target
 from ens10.models.layers.smoe.tracking import record_routing_loss, recorded_routing_loss, track_loss
 from ens10.models.losses import CRPSLoss, Loss
 from ens10.models.matching import forecast_of, require_match
@@ -88,8 +88,8 @@ class _ForecastModule(pl.LightningModule):
         self.means = nn.ModuleDict({name: WeightedMean() for name in _LOGGED})
 
     @abstractmethod
-    def forward(self, batch: Batch) -> Distribution:
-        """Return the forecast for a batch."""
+    def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
+        """Return the forecast for a batch, or that of each of several targets."""
 
     def setup(self, stage: str) -> None:  # noqa: ARG002  (the name in LightningModule)
         """Reject half precision: the nearest numbers to 280 K are up to 2 K apart.
@@ -104,16 +104,33 @@ class _ForecastModule(pl.LightningModule):
                 "Set precision to bf16-mixed, which leaves fields in physical units as they are",
             )
 
-    def _step(self, batch: Batch, stage: Stage, forecast: Distribution | None = None) -> Tensor:
+    def _step(self, batch: Batch, stage: Stage, forecast: Any = None) -> Tensor:
         """Log and return the weighted mean of the loss over the valid points of all dates."""
         forecast = self(batch) if forecast is None else forecast
-        losses = self.loss.evaluate(forecast, batch["target"], batch["weights"])
+        losses = self._losses(
+            forecast, batch, lambda f, b: self.loss.evaluate(f, b["target"], b["weights"])
+        )
         loss = self._weighted_mean(losses, batch, f"{stage}_loss")
         if stage != "train":
             same = isinstance(self.loss, CRPSLoss)
-            crps = losses if same else forecast.crps(batch["target"])
+            crps = (
+                losses if same else self._losses(forecast, batch, lambda f, b: f.crps(b["target"]))
+            )
             self._weighted_mean(crps, batch, f"{stage}_crps")
         return loss
+
+    def _losses(
+        self,
+        forecast: Distribution | tuple[Distribution, ...],
+        batch: Batch,
+        loss: Callable[[Any, Batch], Tensor],
+    ) -> Tensor:
+        """Return losses (N, H, W), or (N, T, H, W) in units of each target's scale."""
+        if not isinstance(forecast, tuple):
+            return loss(forecast, batch)
+        scales = cast("TargetHeads", self.head).scales
+        parts = zip(forecast, by_target(batch), scales, strict=True)
+        return torch.stack([loss(one, of) / scale for one, of, scale in parts], 1)
 
     def _weighted_mean(self, values: Tensor, batch: Batch, name: str) -> Tensor:
         weights, domain = batch["weights"], current()
@@ -200,6 +217,27 @@ class TrainedModule(_ForecastModule):
         self.head = head
         self._optimizer, self._scheduler = optimizer, scheduler
 
+    def setup(self, stage: str) -> None:
+        """Set the scales of several targets' losses, unless they are known.
+
+        Raises:
+            ArgumentError: half precision, or scales that are not known without this package's data
+                module.
+        """
+        super().setup(stage)
+        head = self.head
+        if stage != "fit" or not isinstance(head, TargetHeads) or head.scales.isfinite().all():
+            return
+        data = getattr(self.trainer, "datamodule", None)
+        if not isinstance(data, EnsembleDataModule):
+            reason = "the scales of the targets' losses are not known"
+            raise ArgumentError("scales", reason, "Name them: TargetHeads(heads, scales=...)")
+        scales = data.target_scales
+        if len(scales) != len(head.scales):
+            reason = f"{len(head.scales)} heads for {len(scales)} targets"
+            raise ArgumentError("heads", reason, "Name one head for each target")
+        head.scales.copy_(torch.tensor(scales))
+
     @property
     def method(self) -> StatisticalMethod | None:
         """The statistical method that the head is a residual on, if it is on one."""
@@ -276,8 +314,8 @@ class PostProcessor(TrainedModule):
         require_match(network, head)
         self.network = network
 
-    def forward(self, batch: Batch) -> Distribution:
-        """Return the forecast for a batch.
+    def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
+        """Return the forecast for a batch, or that of each of several targets.
 
         Raises:
             ArgumentError: the batch has another number of channels than the network takes, fewer
@@ -413,7 +451,7 @@ def _not_finite_inputs(batch: Batch, bad: Tensor, features: Sequence[str]) -> li
     for key, values in batch.items():
         if key in ("raw_mean", "raw_std", "target", "members") and isinstance(values, Tensor):
             part = values[bad]
-            counted = valid.unsqueeze(1) if part.ndim > valid.ndim else valid
+            counted = valid.unsqueeze(-3) if part.ndim > valid.ndim else valid
             if bool((~part.isfinite() & counted).any()):
                 inputs.append(key)
     return inputs

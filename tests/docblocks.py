@@ -37,6 +37,9 @@ NOT_RUN = {
         "python -m ens10.experiments.studies.ablation": "hours; tests/experiments/test_ablation.py",
         "ens10 fit": "with a file of such a run; tests/experiments/test_ablation_configs.py",
     },
+    "docs/models.md": {
+        "ens10 fit": "with truth at two lead times; tests/experiments/test_several_targets.py",
+    },
     "docs/data.md": {
         "ens10 download era5 --kind truth --dates all --fields": "20 years of ERA5; "
         "tests/ens10/test_download_truth.py fetches some of a small one",

@@ -31,6 +31,7 @@ ALONE = [
     "ens10.packed16.layout:crc32c",
     "ens10.selection:date_places",
     "ens10.models.heads:ResidualNormalHead",
+    "ens10.models.heads:TargetHeads",
     "ens10.models.heads:FamilyHead",
     "ens10.models.heads:MembersNormalHead",
     "ens10.models.networks.unet:UNet",

@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import realruns
+import torch
 import xarray as xr
 
 import ens10
@@ -12,8 +13,12 @@ from ens10.errors import Ens10Error
 from ens10.experiments.apply import apply
 from ens10.experiments.products import Products
 from ens10.experiments.reading import open_predictions, parts_of
-from ens10.loader import Batches
+from ens10.loader import Batches, EnsembleDataModule, as_tensors
 from ens10.loader.batch_layouts import Points
+from ens10.metrics import crps_normal
+from ens10.models import PostProcessor, ResidualNormalHead, TargetHeads
+from ens10.models.heads import by_target
+from ens10.models.networks import MLP
 from ens10.protocol import protocol_of
 from ens10.synthetic import World
 
@@ -203,3 +208,99 @@ def test_the_truth_of_a_world_at_several_lead_times(several):
         World("8x16", [2000], ["0101", "0102"], steps=STEPS, truth_steps=STEPS)
     with pytest.raises(Ens10Error, match="are not whole days"):
         World("8x16", [2000], 2, steps=(12, 48), truth_steps=(12,))
+
+
+def heads_of(*heads):
+    named = f"[{','.join(heads)}]"
+    return ["--model.head", "ens10.models.TargetHeads", "--model.head.heads", named]
+
+
+NORMAL = "ens10.models.ResidualNormalHead"
+
+
+@pytest.fixture(scope="module")
+def targets(several, shared):
+    """A run of t2m and z500 at 24 and 48 h."""
+
+    def fill(folder):
+        options = ["--data.target", "[t2m, z500]", "--data.step", "[24, 48]"]
+        options += heads_of(NORMAL, NORMAL)
+        inputs = ["--data.inputs", "[t2m,u10,z500,u500]", "--model.network.out_channels", 4]
+        fit(several, folder / "four", *options, *inputs, channels=12)
+
+    return shared("several-targets", fill) / "four"
+
+
+def test_a_run_of_two_targets_improves_each_at_each_lead_time(targets, several, tmp_path):
+    parts = parts_of(targets)
+    assert [part.name for part in parts] == ["t2m-24h", "t2m-48h", "z_500-24h", "z_500-48h"]
+    for part in parts:
+        scores = xr.open_dataset(part / "scores.nc")
+        crps = float(scores["crps_sum"].sum() / scores["crps_weight"].sum())
+        assert crps < 0.98 * raw_crps(several, part)
+        assert scores["crps_sum"].attrs["units"] == ("K" if "t2m" in part.name else "m2 s-2")
+    written = xr.open_dataset(apply([targets], several, tmp_path / "out.nc"))
+    returned = ens10.load_model(targets)(several)
+    assert set(returned.data_vars) == {"t2m_mu", "t2m_sigma", "z_500_mu", "z_500_sigma"}
+    for part in parts:
+        forecast, _ = open_predictions(part)
+        for name in ("mu", "sigma"):
+            of_all = f"{part.name.partition('-')[0]}_{name}"
+            for held in (written, returned):
+                there = held[of_all].sel(step=forecast["step"], time=forecast["time"])
+                np.testing.assert_array_equal(there, forecast[name])
+    realruns.command("report", targets, "--out", tmp_path / "report")
+    assert (tmp_path / "report" / "z-500-24-h" / "table.md").is_file()
+
+
+def test_the_loss_is_the_mean_of_those_of_the_targets_in_units_of_their_spread(
+    several, monkeypatch
+):
+    data = EnsembleDataModule(several, ["t2m", "z500"], step=24, batch_size=4)
+    batches = data.batches("train")
+    batch = as_tensors(batches.batch(np.arange(4)))
+    times = batches.samples.time[batches.index]
+    for n, (kind, name) in enumerate((("sfc", "t2m"), ("pl", "z"))):
+        members = ens10.open_store(several, kind)[name].sel(step=24, time=times)
+        spread = float(members.astype(float).std("number", ddof=1).mean())
+        np.testing.assert_allclose(data.target_scales[n], spread, rtol=1e-5)
+    heads = TargetHeads([ResidualNormalHead(), ResidualNormalHead()], [2.0, 300.0])
+    channels = batch["features"].shape[1]
+    model = PostProcessor(MLP(channels, out_channels=4), heads)
+    monkeypatch.setattr(model, "log", lambda *_, **__: None)  # there is no trainer
+    forecasts = model(batch)
+    loss = model._step(batch, "train", forecasts)
+    weights, expected = batch["weights"], 0.0
+    for n, (forecast, scale) in enumerate(zip(forecasts, (2.0, 300.0), strict=True)):
+        crps = crps_normal(forecast.mu, forecast.sigma, batch["target"][:, n])
+        expected = expected + (weights[:, n] * crps).sum() / weights[:, n].sum() / scale / 2
+    torch.testing.assert_close(loss, expected)
+    # one head after the other gives the same forecasts from its own channels
+    outputs = model.network(batch["features"])
+    for n, forecast in enumerate(forecasts):
+        alone = ResidualNormalHead()(outputs[:, 2 * n : 2 * n + 2], by_target(batch)[n])
+        torch.testing.assert_close(forecast.mu, alone.mu, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("heads", "said"),
+    [
+        ([NORMAL, NORMAL, NORMAL], "heads: 3 heads for 2 targets"),
+        ([NORMAL], "heads: 1 head for several targets"),
+    ],
+)
+def test_another_number_of_heads(several, tmp_path, capsys, heads, said):
+    config = ["--config", realruns.config_path("mlp"), "--data.store", several, "--quiet"]
+    config += ["--data.target", "[t2m, z500]", "--data.step", 24, "--data.inputs", "[t2m,z500]"]
+    network = ["--model.network.out_channels", 2 * len(heads), "--model.network.in_channels", 7]
+    run = ["--run", tmp_path / "run"]
+    realruns.command("fit", *config, *heads_of(*heads), *network, *run, status=1)
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_head_for_two_targets(several):
+    batch = as_tensors(Batches(several, ["t2m", "z500"], step=24).batch(np.arange(1)))
+    model = PostProcessor(MLP(batch["features"].shape[1]), ResidualNormalHead())
+    with pytest.raises(Ens10Error, match="head: the batch has 2 targets, but ResidualNormalHead"):
+        model(batch)
