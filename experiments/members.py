@@ -8,7 +8,7 @@ the score changes with the number of members: as it would for independent member
 
 from collections.abc import Sequence
 
-from ens10.experiments.finished import FinishedRun
+from ens10.experiments.run_results import FinishedRun
 from ens10.experiments.tables import Row
 from ens10.experiments.writers import ABSENT, Column
 

@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 
 from ens10.durable import write_whole
 from ens10.experiments.commands import refuse_file
-from ens10.experiments.figures import calibration, crps_chart, learning_curves
-from ens10.experiments.maps import skill_maps
+from ens10.experiments.figures import calibration, crps_chart, learning_curves, skill_maps
 from ens10.experiments.reporting.assembly import assemble
 from ens10.experiments.reporting.diagnostics import Diagnosis, diagnose
 from ens10.experiments.reporting.groups import Group, read_groups

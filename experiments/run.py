@@ -39,10 +39,10 @@ from ens10.experiments.checkpoints import (
     resumable,
     shapes,
 )
+from ens10.experiments.lightning_warnings import few_words
 from ens10.experiments.locks import locked
 from ens10.experiments.options import StageParser, check_protocol, with_strategy
 from ens10.experiments.predictions import PredictionWriter
-from ens10.experiments.quiet import few_words
 from ens10.experiments.reading import PREDICTIONS, parts_of
 from ens10.experiments.runlog import FILE as LOG_FILE
 from ens10.experiments.runlog import FOLDER as LOG_FOLDER

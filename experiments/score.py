@@ -16,7 +16,7 @@ from ens10.experiments import provenance
 from ens10.experiments.locks import locked
 from ens10.experiments.raw_ensemble import open_climate, open_raw, with_name
 from ens10.experiments.reading import open_forecast, open_truth, reading, store_of
-from ens10.experiments.statefile import load_states, save_states
+from ens10.experiments.run_results import load_states, save_states
 from ens10.experiments.writers import csv_of
 from ens10.grid import Weighting
 from ens10.machine_errors import writing_netcdf

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from ens10.durable import whole_file
 from ens10.errors import ArgumentError
-from ens10.experiments.maps import skill_map
+from ens10.experiments.figures import skill_map
 from ens10.experiments.reading import open_predictions
 from ens10.grid import area_weights
 from ens10.metrics import (

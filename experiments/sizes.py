@@ -15,9 +15,9 @@ from typing import Any
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError, FileError
 from ens10.experiments import provenance
-from ens10.experiments.finished import SIZES as SIZES_FILE
 from ens10.experiments.members import SIZES
 from ens10.experiments.run import CONFIG, run_stage
+from ens10.experiments.run_results import SIZES as SIZES_FILE
 from ens10.experiments.score import score_run
 from ens10.experiments.trust import write_config
 from ens10.experiments.writers import csv_of

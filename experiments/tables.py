@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.experiments.finished import FinishedRun
+from ens10.experiments.run_results import FinishedRun
 from ens10.experiments.writers import (
     ABSENT,
     MARKDOWN,

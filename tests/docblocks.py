@@ -77,6 +77,9 @@ NOT_RUN = {
         "tests/experiments/test_score_figures_of_runs.py draws those of others",
         "ens10 report": "the same runs; tests/test_readme.py makes one of others",
     },
+    "docs/stations.md": {
+        "ens10 ": "tests/experiments/test_station_runs.py runs these commands on other files",
+    },
     "docs/use.md": {
         "ens10 prepare seas5_era5_t2m.nc": "its data are not in the repository",
         "pip install": "tests/packaging install",
@@ -90,6 +93,7 @@ NOT_CODE = {  # page -> what such blocks begin with
     "docs/ablations.md": ("model: method.bias and 4 others",),  # what is printed
     "docs/architecture.md": ("GRIB, netCDF, Zarr --prepare-->", "STORE/sfc, pl"),
     "docs/heat.md": ("u' = u + a",),
+    "docs/stations.md": ("station,time,step", "dimensions:", "variables:"),
 }
 _FENCE = re.compile(r"```(\w*) ?([\w.]*)$")
 

@@ -7,26 +7,29 @@ import xarray as xr
 import yaml
 
 from ens10.errors import FileError
-from ens10.experiments import members, story
-from ens10.experiments.figures import histograms_of
-from ens10.experiments.finished import FinishedRun
-from ens10.experiments.maps import skill_map
+from ens10.experiments import members
+from ens10.experiments.figures import histograms_of, skill_map
 from ens10.experiments.provenance import run_of
 from ens10.experiments.reporting import summary
 from ens10.experiments.reporting.charts import (
     Dot,
+    Kind,
+    Scale,
+    colour_bar,
     curves,
     histogram,
     interval_chart,
+    label,
     losses,
+    map_picture,
     reliability,
+    scale_of,
 )  # fmt: skip
 from ens10.experiments.reporting.diagnostics import QUANTILE, Diagnosis
 from ens10.experiments.reporting.groups import Group
-from ens10.experiments.reporting.mapimages import Kind, Scale, colour_bar, map_picture, scale_of
 from ens10.experiments.reporting.pages import page
 from ens10.experiments.reporting.scorecard import Line, card_table, overview, score_card
-from ens10.experiments.reporting.svg import label
+from ens10.experiments.run_results import FinishedRun
 from ens10.experiments.tables import columns, notes
 from ens10.experiments.writers import ABSENT, Column
 from ens10.metrics import finish_mean, reliability_diagram
@@ -80,7 +83,7 @@ def _view(group: Group, card: Sequence[Line], diagnoses: Diagnoses) -> View:
         "against": group.against,
         "dates": group.rows[0].dates,
         "in_short": summary.in_short(group, card),
-        "compared": story.compared(group.runs),
+        "compared": summary.compared(group.runs),
         "card": card_table(card, group.reference),
         "crps": _crps_chart(group),
         "scores": columns(group.rows),
@@ -95,8 +98,8 @@ def _view(group: Group, card: Sequence[Line], diagnoses: Diagnoses) -> View:
         "limited": _limited(group),
         "learning": [_learning(run) for run in group.runs if len(run.log) > 1],
         "cost": _cost(group),
-        "provenance": story.provenance(group.runs),
-        "versions": story.versions(group.runs),
+        "provenance": summary.provenance(group.runs),
+        "versions": summary.versions(group.runs),
         "configs": {name: text for name, text in configs.items() if text},
     }
 

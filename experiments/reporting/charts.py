@@ -1,20 +1,139 @@
-"""The charts of a report: intervals, histograms, reliability, learning curves."""
+"""Charts and maps of a report, as SVG and images inside the page."""
 
-from collections.abc import Sequence
+import io
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from PIL import Image
 
 from ens10.experiments.figures import loss_curves
-from ens10.experiments.finished import FinishedRun
-from ens10.experiments.reporting.svg import PAGE_STYLE, axes_of, label, nice_ticks, svg
+from ens10.experiments.run_results import FinishedRun
 from ens10.metrics import Interval
 from ens10.metrics.figures.diagrams import histogram_panel, relative, reliability_panel
-from ens10.metrics.figures.style import BLUE, ORANGE
+from ens10.metrics.figures.maps import (
+    cell_edges,
+    draw_stations,
+    nice_limit,
+    set_ticks,
+    station_places,
+    unwrapped,
+)
+from ens10.metrics.figures.style import BLUE, GREY, INK, ORANGE, STYLE
+from ens10.stations import STATION
+
+# variables of the page's style, by the colours of figures; other colours are left as they are
+_SVG = "{http://www.w3.org/2000/svg}"
+_EDGE = "#838d98"
+_VARIABLES = {
+    BLUE: "mark", ORANGE: "other", GREY: "ink", INK: "ink", _EDGE: "edge", "#dddddd": "line",
+    "#cccccc": "band",
+}  # fmt: skip
+# At 72 dpi a unit is a pixel. Text stays text; a run's name is not a formula.
+PAGE_STYLE: dict[Any, Any] = STYLE | {
+    "svg.fonttype": "none", "svg.hashsalt": "ens10", "text.parse_math": False, "font.size": 11,
+    "xtick.labelsize": 11, "ytick.labelsize": 11, "xtick.major.size": 0, "ytick.major.size": 0,
+    "xtick.major.pad": 5, "ytick.major.pad": 4, "axes.edgecolor": _EDGE, "axes.spines.left": False,
+    "axes.facecolor": "none", "figure.facecolor": "none",
+}  # fmt: skip
+
+
+def nice_ticks(low: float, high: float, most: int = 4) -> list[float]:
+    """Return round numbers within bounds, at most so many (or two more)."""
+    if not high > low:
+        return [low]
+    found = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    slack = 1e-9 * (high - low)
+    return [float(t) for t in found if low - slack <= t <= high + slack]
+
+
+def label(value: float, _: object = None) -> str:
+    """Return a number as it stands on an axis, with a minus that is one."""
+    return f"{0.0 if abs(value) < 1e-12 else value:.6g}".replace("-", "−")
+
+
+def axes_of(
+    width: float, height: float, *, left: float = 34, right: float = 8, bottom: float = 20,
+    top: float = 8,
+) -> Axes:  # fmt: skip
+    """Return axes of a picture with margins for labels; lengths are pixels."""
+    figure = Figure(figsize=(width / 72, height / 72), dpi=72)
+    shares = (left / width, bottom / height, 1 - (left + right) / width)
+    axes = figure.add_axes((*shares, 1 - (bottom + top) / height))
+    axes.xaxis.set_major_formatter(label)
+    axes.yaxis.set_major_formatter(label)
+    return axes
+
+
+def svg(axes: Axes, words: str) -> Markup:
+    """Return a figure as an SVG element that is as wide as its box.
+
+    What only a file by itself needs is left out: metadata, identifiers, which have to be unique in
+    a page, and fonts.
+
+    Args:
+        axes: with all that is drawn.
+        words: what stands in its place for those who do not see it.
+    """
+    for artist in axes.findobj():
+        artist.set_clip_on(False)  # clipping needs identifiers
+    file = io.StringIO()
+    axes.figure.canvas.print_figure(file, format="svg", metadata={"Date": None})
+    drawn = ElementTree.fromstring(file.getvalue())
+    shapes = {f"#{part.get('id')}": part.get("d", "") for part in drawn.iter(f"{_SVG}path")}
+    kept = {"class": "chart", "viewBox": drawn.attrib["viewBox"], "role": "img"}
+    made = ElementTree.Element("svg", {**kept, "aria-label": words})
+    made.extend(_parts(drawn, shapes))
+    return Markup(ElementTree.tostring(made, encoding="unicode"))
+
+
+def _parts(node: ElementTree.Element, shapes: Mapping[str, str]) -> list[ElementTree.Element]:
+    """Return what is drawn, out of its groups; markers become paths by the names in `shapes`."""
+    tag = node.tag.removeprefix(_SVG)
+    if tag in ("svg", "g"):
+        return [part for child in node for part in _parts(child, shapes)]
+    found = {name.rpartition("}")[2]: value for name, value in node.attrib.items() if name != "id"}
+    found["style"] = _restyled(found.get("style", ""))
+    if tag in ("metadata", "defs") or found["style"] == "fill: none":  # an empty background
+        return []
+    if tag == "image":
+        found["href"] = _with_palette(found["href"])
+    elif tag == "text":
+        del found["transform"]  # rotated by nothing
+    elif tag == "use":
+        place = f"translate({found.pop('x')} {found.pop('y')})"
+        tag, found = "path", found | {"d": shapes[found.pop("href")], "transform": place}
+    made = ElementTree.Element(tag, found)
+    made.text = node.text
+    return [made]
+
+
+def _restyled(style: str) -> str:
+    parts = [part.strip() for part in style.split(";")]
+    made = "; ".join(part for part in parts if part and not part.startswith("font"))
+    for colour, name in _VARIABLES.items():
+        made = made.replace(colour.lower(), f"var(--{name})")
+    return made
+
+
+def _with_palette(address: str) -> str:
+    """Return the address of an image with a byte a pixel: maps have less than 256 colours."""
+    image = Image.open(io.BytesIO(b64decode(address.partition(",")[2])))
+    file = io.BytesIO()
+    image.convert("RGB").quantize(256).save(file, "PNG", optimize=True)
+    return "data:image/png;base64," + b64encode(file.getvalue()).decode("ascii")
+
 
 _STEEP = 4.0  # times what most losses are above the lowest: steeper beginnings are cut off
 _FAR = 1.8  # times the median: values beyond would squeeze all others together
@@ -154,3 +273,138 @@ def losses(run: FinishedRun) -> tuple[float, float]:
         high = float(values.max())
     pad = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     return low - pad, high + pad
+
+
+Floats = npt.NDArray[np.float64]
+Kind = Literal["better", "deviation", "ratio", "no"]
+# told apart with any colour vision; diverging ones are white where nothing is told
+_COLOURS = {"better": "RdBu", "deviation": "RdBu_r", "ratio": "PuOr_r", "no": "viridis"}
+_SHADES = 127  # few colours make small files; an odd number of them has one in the middle
+_GAP = "#969696"  # missing points
+_MOST = 360  # columns of an image: finer grids are averaged
+_WIDTH = 300.0
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Colours of values.
+
+    Attributes:
+        kind: "better" (blue is above 0), "deviation" (red is above 0), "ratio" (orange is above
+            1, ends are 1/limit and limit) or "no" (0 and above).
+        limit: where the colours end.
+    """
+
+    kind: Kind
+    limit: float
+
+    @property
+    def ticks(self) -> list[float]:
+        """Values to be named, from one end of the colours to the other."""
+        top = self.limit
+        if self.kind == "ratio":
+            return [1 / top, 1.0, top]
+        return [0.0, top / 2, top] if self.kind == "no" else [-top, -top / 2, 0.0, top / 2, top]
+
+    @property
+    def norm(self) -> Normalize:
+        """Where values lie between the ends, which are 0 and 1."""
+        return (LogNorm if self.kind == "ratio" else Normalize)(self.ticks[0], self.limit)
+
+    @property
+    def colours(self) -> Colormap:
+        """The colours, and that of missing points."""
+        return mpl.colormaps[_COLOURS[self.kind]].resampled(_SHADES).with_extremes(bad=_GAP)
+
+
+def scale_of(fields: Sequence[xr.DataArray], kind: Kind) -> Scale:
+    """Return one scale for several maps, within which nearly all points lie."""
+    values = np.concatenate([field.to_numpy().ravel() for field in fields])
+    values = values[np.isfinite(values)]
+    if kind == "ratio":
+        logs = np.abs(np.log(values[values > 0]))
+        far = float(np.percentile(logs, 98)) if logs.size else 0.0
+        return Scale(kind, next((n for n in (1.25, 1.5, 2.0, 3.0, 5.0) if np.log(n) >= far), 10.0))
+    return Scale(kind, nice_limit(values, kind == "better"))
+
+
+@mpl.rc_context(PAGE_STYLE)
+def map_picture(field: xr.DataArray, scale: Scale, words: str) -> Markup:
+    """Draw a map with a few parallels and meridians.
+
+    Args:
+        field: over latitude and longitude, or over `station`, each station a point.
+        scale: of its colours.
+        words: what stands in its place.
+    """
+    points = STATION in field.dims
+    if points:
+        east, lat, x, y = station_places(field)
+    else:
+        field = _coarser(field.transpose("latitude", "longitude"))
+        order, east = unwrapped(field["longitude"])
+        x, y = cell_edges(east), cell_edges(field["latitude"], 90.0)
+    south, north = sorted((y[0], y[-1]))
+    # a degree of longitude is shorter away from the equator; a global map is left as it is
+    stretch = 1.0 if np.ptp(x) > 180 else 1.0 / np.cos(np.deg2rad((south + north) / 2))
+    height = _WIDTH * float(np.clip(stretch * np.ptp(y) / np.ptp(x), 0.3, 1.6))
+    axes = axes_of(_WIDTH + 58, height + 26, right=24)
+    if points:
+        draw_stations(axes, east, lat, field.to_numpy(), scale.norm, scale.colours)
+        axes.set(xlim=x, ylim=(south, north))
+    else:
+        values = _regular(field.to_numpy()[:, order].astype(np.float64), x, y)
+        axes.imshow(
+            np.clip(values, scale.ticks[0], scale.limit), scale.colours, scale.norm, aspect="auto",
+            interpolation="none", extent=(x[0], x[-1], south, north),
+        )  # fmt: skip
+    set_ticks(axes, x, y)
+    axes.grid(color="black", alpha=0.28)
+    axes.set_axisbelow(False)
+    axes.spines[:].set_visible(True)
+    return svg(axes, words)
+
+
+def _coarser(field: xr.DataArray) -> xr.DataArray:
+    factor = -(-field.sizes["longitude"] // _MOST)
+    if factor == 1:
+        return field
+    sizes = {"latitude": factor, "longitude": factor}
+    averaged: xr.DataArray = field.coarsen(sizes, boundary="pad").mean()
+    return averaged
+
+
+def _regular(values: Floats, x: Floats, y: Floats) -> Floats:
+    """Values on even rows from north to south and columns from west to east, by nearest cell."""
+    if y[0] < y[-1]:
+        values, y = values[::-1], y[::-1]
+    picked: Floats = values[np.ix_(_cells(-y), _cells(x))]
+    return picked
+
+
+def _cells(edges: Floats) -> npt.NDArray[np.intp]:
+    """The cell of each of even steps between rising edges; as many as its narrowest cell asks."""
+    widths = np.diff(edges)
+    number = int(min(2 * _MOST, np.ceil(np.ptp(edges) / widths.min() - 1e-6)))
+    middles = edges[0] + np.ptp(edges) * (np.arange(number) + 0.5) / number
+    found: npt.NDArray[np.intp] = np.searchsorted(edges, middles, side="right") - 1
+    return np.clip(found, 0, widths.size - 1)
+
+
+@mpl.rc_context(PAGE_STYLE)
+def colour_bar(scale: Scale, what: str) -> Markup:
+    """Draw the colours of a scale with their values.
+
+    Args:
+        scale: of the maps.
+        what: the quantity with its units.
+    """
+    axes = axes_of(_WIDTH + 40, 32, left=20, right=20, bottom=18, top=2)
+    axes.imshow(
+        np.linspace(0, 1, _SHADES)[None], scale.colours, aspect="auto", interpolation="none",
+        extent=(0, 1, 0, 1),
+    )  # fmt: skip
+    axes.set_xticks(scale.norm(scale.ticks), [label(float(f"{v:.3g}")) for v in scale.ticks])
+    axes.set_yticks([])
+    axes.spines[:].set_visible(True)
+    return svg(axes, f"Colours: {what}")

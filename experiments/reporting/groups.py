@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ens10.errors import ArgumentError
-from ens10.experiments.finished import FinishedRun, check_comparable, check_names, read_run
 from ens10.experiments.reading import parts_of
+from ens10.experiments.run_results import FinishedRun, check_comparable, check_names, read_run
 from ens10.experiments.tables import Row, score_table
 from ens10.experiments.writers import ABSENT
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from ens10.experiments.finished import FinishedRun
 from ens10.experiments.reporting.groups import Group
+from ens10.experiments.run_results import FinishedRun
 from ens10.experiments.tables import FEW_DATES, interval_of
 from ens10.metrics import Interval, summarise
 from ens10.metrics.uncertainty import Method, blocks_in_words

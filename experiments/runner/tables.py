@@ -8,7 +8,7 @@ import numpy as np
 
 from ens10.durable import clear_leftovers, write_whole
 from ens10.errors import MissingDataError
-from ens10.experiments.finished import SCORES, FinishedRun, read_runs
+from ens10.experiments.run_results import SCORES, FinishedRun, read_runs
 from ens10.experiments.tables import Row, interval_of, score_table
 from ens10.experiments.writers import columns_of, csv_of, markdown_of
 from ens10.metrics import Interval, summarise

@@ -16,19 +16,26 @@ import yaml
 from ens10.durable import whole_path, write_whole
 from ens10.errors import Ens10Error, FileError
 from ens10.experiments import provenance
-from ens10.experiments.finished import LOG, SCORES, SIZES, FinishedRun, read_run
 from ens10.experiments.optimum import score_optimum
 from ens10.experiments.provenance import FILE as PROVENANCE
 from ens10.experiments.raw_ensemble import open_raw, with_name
 from ens10.experiments.reading import open_predictions
 from ens10.experiments.run import run_stage
+from ens10.experiments.run_results import (
+    LOG,
+    SCORES,
+    SIZES,
+    FinishedRun,
+    load_states,
+    read_run,
+    save_states,
+)
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.key import Key, differences, digest_of, key_of
 from ens10.experiments.runner.tasks import Task, config_of, load_budget, task_options
 from ens10.experiments.score import score_run
 from ens10.experiments.sizes import score_sizes, takes_members
-from ens10.experiments.statefile import load_states, save_states
 from ens10.experiments.trust import write_config
 from ens10.metrics import score_states
 from ens10.protocol import Protocol, content_of, protocol_of, reference_of

@@ -14,7 +14,7 @@ from jsonargparse import Namespace
 from ens10.errors import MissingDataError
 from ens10.experiments.commands import add_cell_options, refuse_file
 from ens10.experiments.demo import MODELS, config_path
-from ens10.experiments.finished import read_runs
+from ens10.experiments.run_results import read_runs
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tables import comparisons, write_files

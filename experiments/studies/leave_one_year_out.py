@@ -16,13 +16,13 @@ from ens10.channels import resolve, step_number
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.experiments import provenance
 from ens10.experiments.commands import add_cell_options, refuse_file
+from ens10.experiments.run_results import load_states
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.key import Key, key_of
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import run_cells
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.trainings import states_file
-from ens10.experiments.statefile import load_states
 from ens10.experiments.writers import ABSENT, columns_of, csv_of, markdown_of
 from ens10.grid import Weighting
 from ens10.loader.batch import Batch

@@ -26,10 +26,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.experiments.finished import FinishedRun, read_runs
 from ens10.experiments.members import expected_crps
 from ens10.experiments.reading import open_predictions, reading
 from ens10.experiments.report import png
+from ens10.experiments.run_results import FinishedRun, read_runs
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.tables import FEW_DATES
 from ens10.experiments.writers import ABSENT, columns_of, csv_of, markdown_of

@@ -7,7 +7,7 @@ import pytest
 from ens10.catalog import names_of_kind
 from ens10.errors import MissingDataError
 from ens10.experiments.demo import DATES, YEARS
-from ens10.experiments.finished import mean_score, read_runs
+from ens10.experiments.run_results import mean_score, read_runs
 from ens10.experiments.runner.tables import skill_in_words, skill_note
 from ens10.experiments.studies import demo_seeds
 from ens10.experiments.tables import score_table, to_csv

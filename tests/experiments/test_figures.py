@@ -9,10 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.errors import UnknownNameError
-from ens10.experiments.figures import calibration, crps_chart, learning_curves
-from ens10.experiments.finished import read_run, read_runs
-from ens10.experiments.maps import skill_map, skill_maps
+from ens10.experiments.figures import (
+    calibration,
+    crps_chart,
+    learning_curves,
+    skill_map,
+    skill_maps,
+)
 from ens10.experiments.report import png
+from ens10.experiments.run_results import read_run, read_runs
 from ens10.experiments.tables import score_table
 from ens10.metrics import summarise
 from ens10.metrics.figures.maps import cell_edges, degrees, unwrapped

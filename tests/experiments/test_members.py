@@ -10,9 +10,9 @@ from fakeruns import write_world
 from ens10.cli import main
 from ens10.errors import ArgumentError
 from ens10.experiments.demo import config_path
-from ens10.experiments.finished import read_run, read_runs
 from ens10.experiments.members import columns_of_members, expected_crps, in_words
 from ens10.experiments.report import write_report
+from ens10.experiments.run_results import read_run, read_runs
 from ens10.experiments.sizes import score_sizes
 from ens10.experiments.tables import score_table
 from ens10.metrics import crps_ensemble

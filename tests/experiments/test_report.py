@@ -9,8 +9,8 @@ from fakeruns import write_run, write_world
 
 from ens10.cli import main
 from ens10.errors import ArgumentError, FileError, MissingDataError
-from ens10.experiments.finished import read_run, read_runs
 from ens10.experiments.report import write_report
+from ens10.experiments.run_results import read_run, read_runs
 from ens10.experiments.tables import columns, markdown, score_table
 from ens10.metrics import summarise
 

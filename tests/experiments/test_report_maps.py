@@ -14,11 +14,19 @@ from fakereports import write_target
 from PIL import Image
 
 from ens10.errors import FileError
-from ens10.experiments.finished import Epoch, read_run
-from ens10.experiments.reporting.charts import Dot, curves, histogram, interval_chart, losses
+from ens10.experiments.reporting.charts import (
+    Dot,
+    Scale,
+    curves,
+    histogram,
+    interval_chart,
+    losses,
+    map_picture,
+    nice_ticks,
+    scale_of,
+)
 from ens10.experiments.reporting.diagnostics import QUANTILE, diagnose
-from ens10.experiments.reporting.mapimages import Scale, map_picture, scale_of
-from ens10.experiments.reporting.svg import nice_ticks
+from ens10.experiments.run_results import Epoch, read_run
 from ens10.metrics import Interval, reliability_diagram
 
 

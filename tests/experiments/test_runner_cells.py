@@ -16,7 +16,7 @@ from ens10.convert import prepare
 from ens10.errors import FileError, UnknownNameError
 from ens10.experiments import studies
 from ens10.experiments.demo import config_path
-from ens10.experiments.finished import read_run
+from ens10.experiments.run_results import read_run
 from ens10.experiments.runner import running
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.claims import claim

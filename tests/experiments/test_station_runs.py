@@ -12,9 +12,9 @@ import xarray as xr
 from ens10.convert import prepare
 from ens10.errors import ArgumentError
 from ens10.experiments.apply import apply
-from ens10.experiments.finished import read_run
+from ens10.experiments.figures import skill_maps
 from ens10.experiments.load import load_model
-from ens10.experiments.maps import skill_maps
+from ens10.experiments.run_results import read_run
 from ens10.experiments.score import read_states
 from ens10.models.networks import MLP
 from ens10.source import open_source

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
-from ens10.experiments.finished import read_run, read_runs
+from ens10.experiments.run_results import read_run, read_runs
 from ens10.experiments.tables import columns, latex, markdown, notes, score_table, to_csv
 from ens10.experiments.writers import csv_of, number
 from ens10.metrics import summarise

@@ -23,8 +23,8 @@ from ens10.errors import DamagedFileError, Ens10Error, FileError, MissingDataErr
 from ens10.experiments.reading import open_forecast
 from ens10.experiments.reporting.diagnostics import diagnose
 from ens10.experiments.reporting.groups import read_groups
+from ens10.experiments.run_results import save_states
 from ens10.experiments.score import read_states, score_run
-from ens10.experiments.statefile import save_states
 from ens10.machine_errors import writing_netcdf
 from ens10.untrusted import read_mapping
 

@@ -25,7 +25,7 @@ from ens10.durable import whole_file, write_whole
 from ens10.errors import ArgumentError, Ens10Error
 from ens10.experiments import provenance
 from ens10.experiments.checkpoints import Shapes, checkpoint_shapes
-from ens10.experiments.finished import LOG
+from ens10.experiments.run_results import LOG
 from ens10.experiments.runner.claims import BEAT, claim, make_once
 from ens10.experiments.runner.key import Key, key_of
 from ens10.experiments.runner.tasks import load_budget, network_options, training_batches

@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ens10.errors import ArgumentError
-from ens10.experiments.finished import mean_score
 from ens10.experiments.report import png
+from ens10.experiments.run_results import mean_score
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.studies.ablation.spec import Ablation
 from ens10.experiments.studies.ablation.tables import CRPS, Line

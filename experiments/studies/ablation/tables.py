@@ -10,8 +10,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from ens10.experiments.finished import SCORES, FinishedRun, check_comparable, mean_score
 from ens10.experiments.report import png
+from ens10.experiments.run_results import SCORES, FinishedRun, check_comparable, mean_score
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.trainings import read_kept
 from ens10.experiments.studies.ablation.cells import place_of

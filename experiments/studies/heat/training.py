@@ -14,8 +14,8 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
+from ens10.experiments.lightning_warnings import few_words
 from ens10.experiments.options import StageParser
-from ens10.experiments.quiet import few_words
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.key import Key, key_of
 from ens10.experiments.studies.heat.module import HeatModule

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from ens10.errors import MissingDataError
-from ens10.experiments.finished import SCORES, FinishedRun, check_comparable, mean_score
 from ens10.experiments.reporting.pages import page
+from ens10.experiments.run_results import SCORES, FinishedRun, check_comparable, mean_score
 from ens10.experiments.runner.tables import pit_deviation, write_files
 from ens10.experiments.runner.tasks import Task
 from ens10.experiments.runner.trainings import OPTIMUM, place_of, read_kept

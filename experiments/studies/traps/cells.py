@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 import torch
 
 from ens10.convert import prepare
-from ens10.experiments.quiet import few_words
+from ens10.experiments.lightning_warnings import few_words
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.claims import make_once
 from ens10.experiments.runner.key import Key, key_of

@@ -1,6 +1,6 @@
-"""Keeps Lightning's asides away from the user, who has not asked for them.
+"""Suppress known, harmless messages of Lightning.
 
-What is silenced is named one by one; every other warning still shows.
+Each message is named; every other warning is shown.
 """
 
 import logging
