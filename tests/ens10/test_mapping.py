@@ -68,6 +68,7 @@ def test_maps_are_kept_until_the_file_is_another(tmp_path, content, monkeypatch)
     assert not part()[1].any()
     path.write_bytes(b"\1" * 7000)  # in place
     assert part()[1].all()
+    assert part()[0].part(6000, 1000).all()  # the map of the old size ends before
     last, _ = part()
     for name in "ab":
         content.tofile(tmp_path / name)
