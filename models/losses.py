@@ -17,7 +17,13 @@ from ens10.models.domain import current
 
 
 class Loss(nn.Module):
-    """A loss at each point; the training step takes the weighted mean over points."""
+    """A loss at each point; the training step takes the weighted mean over points.
+
+    Attributes:
+        needs_grid: True if neighbouring columns must be neighbours in space, unlike stations.
+    """
+
+    needs_grid: bool = False
 
     @abstractmethod
     def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
@@ -247,6 +253,8 @@ class SpectralCRPSLoss(_FieldsLoss):
         ArgumentError: an alpha outside [0, 1].
     """
 
+    needs_grid = True
+
     def forward(
         self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
     ) -> Tensor:
@@ -256,9 +264,6 @@ class SpectralCRPSLoss(_FieldsLoss):
             ArgumentError: rows that are split between processes.
         """
         _require_whole_rows(target, "SpectralCRPSLoss")
-        if current().shape(target)[0] == 1:
-            reason = "the data are stations (a single row of points), which have no spectrum"
-            raise ArgumentError("loss", reason, "Choose another loss, such as CRPSLoss")
         score: Tensor = spectral_crps(
             self._differences(forecast, target, weights),
             torch.zeros_like(target),

@@ -1,12 +1,12 @@
 """Checks that networks, heads and the features of a batch match."""
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution
-from ens10.models.domain import current
 from ens10.models.heads import Head, TargetHeads
+from ens10.models.losses import Loss
 from ens10.models.networks.base import Network
 
 
@@ -34,6 +34,22 @@ def require_match(network: Network, head: Head) -> None:
             f"{type(head).__name__} takes those of {takes}",
             "MembersHead and MembersNormalHead take those of each member",
         )
+
+
+def require_pointwise(model: nn.Module) -> None:
+    """Reject networks and losses that use neighbouring points, which stations do not have.
+
+    Raises:
+        ArgumentError: a network that is not `pointwise`, or a loss with `needs_grid`.
+    """
+    for part in model.modules():
+        name, reason = type(part).__name__, "the data are stations, but {} uses neighbouring points"
+        if isinstance(part, Network) and not part.pointwise:
+            remedy = "Choose a network that works at each point, such as MLP (attribute pointwise)"
+            raise ArgumentError("network", reason.format(name), remedy)
+        if isinstance(part, Loss) and part.needs_grid:
+            remedy = "Choose a loss at each point, such as CRPSLoss"
+            raise ArgumentError("loss", reason.format(name), remedy)
 
 
 def forecast_of(
@@ -80,12 +96,6 @@ def _check_features(features: Tensor, network: Network) -> None:
             "features",
             f"{shape} {layout}, but {name} takes {network.in_channels} channels",
             "Set the network's in_channels to the number of channels of the data",
-        )
-    if not network.pointwise and current().shape(features)[0] == 1:
-        raise ArgumentError(
-            "network",
-            f"the data are stations (a single row of points), but {name} uses neighbouring points",
-            "Choose a network that works at each point, such as MLP (attribute pointwise)",
         )
     if network.takes_members and features.shape[1] < network.least_members:
         raise ArgumentError(

@@ -20,7 +20,7 @@ from ens10.models.domain import current
 from ens10.models.heads import Head, TargetHeads, by_target
 from ens10.models.layers.smoe.tracking import record_routing_loss, recorded_routing_loss, track_loss
 from ens10.models.losses import CRPSLoss, Loss
-from ens10.models.matching import forecast_of, require_match
+from ens10.models.matching import forecast_of, require_match, require_pointwise
 from ens10.models.networks.base import Network
 from ens10.models.statistical.base import StatisticalMethod, require_one_target
 from ens10.models.statistical.sliding_window import SlidingWindow
@@ -95,8 +95,12 @@ class _ForecastModule(pl.LightningModule):
         """Reject half precision: the nearest numbers to 280 K are up to 2 K apart.
 
         Raises:
-            ArgumentError: the trainer's precision is `16-true` or `bf16-true`.
+            ArgumentError: the trainer's precision is `16-true` or `bf16-true`, or the data are
+                stations and a network or a loss uses neighbouring points.
         """
+        data = getattr(self.trainer, "datamodule", None)
+        if isinstance(data, EnsembleDataModule) and data.stations:
+            require_pointwise(self)
         if self.trainer.precision in ("16-true", "bf16-true"):
             raise ArgumentError(
                 "precision",

@@ -165,6 +165,11 @@ class EnsembleDataModule(pl.LightningDataModule):
             for name in names
         ]
 
+    @property
+    def stations(self) -> list[str]:
+        """Names of the stations; none of a grid."""
+        return self._opened.station_names
+
     def past(self, date: int, days: int) -> list[Batch]:
         """Return the dates of any split whose truth was available when a forecast started.
 

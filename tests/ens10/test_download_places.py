@@ -255,7 +255,7 @@ def test_a_superscript_is_a_digit_to_python_and_not_a_number(site, grib, tmp_pat
     get(tmp_path / "d", site.url)
     assert (tmp_path / "d" / NAME).read_bytes() == grib
     answer = HTTPResponse(headers={"Content-Length": "\xb2"}, preload_content=False)
-    assert web._described(answer) == (0, Info(None, ""))
+    assert web._position_and_info(answer) == (0, Info(None, ""))
 
 
 @pytest.mark.parametrize(
@@ -265,11 +265,11 @@ def test_the_size_of_a_file_whose_part_comes(span, size):
     """RFC 9110, 14.4: the size may be unknown, and is then that of what precedes and follows."""
     headers = {"Content-Range": span, "Content-Length": "5", "ETag": '"v"'}
     answer = HTTPResponse(headers=headers, status=206, preload_content=False)
-    assert web._described(answer) == (5, Info(size, '"v"'))
+    assert web._position_and_info(answer) == (5, Info(size, '"v"'))
 
 
 @pytest.mark.parametrize("span", ["", "items 5-9/10", "bytes */10", "bytes \xb2-9/10"])
 def test_a_part_of_unknown_place_is_not_used(span):
     answer = HTTPResponse(headers={"Content-Range": span}, status=206, preload_content=False)
     with pytest.raises(TransientError, match="without saying which"):
-        web._described(answer)
+        web._position_and_info(answer)

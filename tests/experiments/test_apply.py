@@ -422,11 +422,13 @@ def test_the_commands_and_the_code_of_the_page_run(runs, today, tmp_path, monkey
     risk = xr.open_dataset("risks.nc")["t2m_probability_above"].isel(time=0)
     np.testing.assert_array_equal(names["risk"], risk)
     assert names["tenth"]["t2m"].sizes["time"] == 6
-    the_script_survives_a_late_file(today)
 
 
-def the_script_survives_a_late_file(today):
+@pytest.mark.slow  # starts many processes
+def test_the_script_survives_a_late_file(runs, today, tmp_path, monkeypatch):
     """Calls daily.sh while files arrive: one is whole, one is cut, one lacks its last message."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["bundle", str(runs["emos_local"]), "--out", "model.ens10"]) == 0
     (script,) = (block for block in code("docs/in_use.md") if block.language == "sh")
     bin_ = Path("bin").absolute()
     for folder in ("bin", "incoming", "corrected"):

@@ -16,6 +16,8 @@ from ens10.experiments.figures import skill_maps
 from ens10.experiments.load import load_model
 from ens10.experiments.run_results import read_run
 from ens10.experiments.score import read_states
+from ens10.models.losses import MembersCRPSLoss, SpectralCRPSLoss, SumLoss
+from ens10.models.matching import require_pointwise
 from ens10.models.networks import MLP
 from ens10.source import open_source
 from ens10.store import open_store
@@ -159,3 +161,8 @@ def test_the_embedding_tells_stations_of_equal_features_apart():
     assert gradient[:, 0, 1].abs().min() > 1e-4 > gradient[:, 0, 0].abs().max()
     with pytest.raises(ArgumentError, match="Set the network's grid"):
         network(torch.ones(2, 3, 1, 5))
+
+
+def test_a_loss_of_neighbours_is_refused():
+    with pytest.raises(ArgumentError, match="loss: the data are stations, but SpectralCRPSLoss"):
+        require_pointwise(SumLoss([MembersCRPSLoss(), SpectralCRPSLoss()], [1.0, 0.1]))
