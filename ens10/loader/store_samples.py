@@ -13,7 +13,7 @@ import xarray as xr
 from ens10.channels import split_exactly
 from ens10.climate import blocks
 from ens10.convert import ensemble_moments
-from ens10.errors import DamagedFileError
+from ens10.errors import DamagedFileError, FileError
 from ens10.loader.samples import (
     _ALL,
     _NO_MOVES,
@@ -70,7 +70,11 @@ class StoreSamples(Samples):
         self._has_moments = f"ensemble_mean{self._suffix}" in statistics
         self._row = {str(c): n for n, c in enumerate(statistics["channel"].to_numpy())}
         # the block of each date of the store, as the sums are ordered
-        self._block = np.array(blocks(dataset["valid_time"].to_numpy())[1], np.int64)
+        years, block = blocks(dataset["valid_time"].to_numpy())
+        self._block = np.array(block, np.int64)
+        if self._has_moments and not np.array_equal(statistics["valid_year"].to_numpy(), years):
+            reason = "the years of its statistics are not those of its valid dates"
+            raise FileError(path, reason, "Run `ens10 verify`, or prepare the store again")
         self._levels = dataset["level"].to_numpy().tolist() if "level" in dataset else []
         self._truth_place = () if truth is None else self._truth_place_in(truth)
         self._readers: dict[str, Reader] = {}

@@ -3,12 +3,8 @@
 from ens10.models.parallel.exchange import Exchange, Link, ProcessGroupExchange, Traffic
 from ens10.models.parallel.shard import Shard
 from ens10.models.parallel.strategy import SpatialStrategy
-from ens10.models.parallel.supported_modules import (
-    register_known,
-    register_supported,
-    require_known,
-    require_supported,
-)
+from ens10.models.parallel.supported_modules import register_known as register_known  # former name
+from ens10.models.parallel.supported_modules import register_supported, require_supported
 
 __all__ = [
     "Exchange",
@@ -17,8 +13,6 @@ __all__ = [
     "Shard",
     "SpatialStrategy",
     "Traffic",
-    "register_known",
     "register_supported",
-    "require_known",
     "require_supported",
 ]

@@ -221,7 +221,7 @@ def require_supported(model: nn.Module) -> None:
     )
 
 
-register_known, require_known = register_supported, require_supported  # former names
+register_known = register_supported  # former name
 
 
 def _require_halvings(model: nn.Module) -> None:

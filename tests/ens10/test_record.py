@@ -72,6 +72,7 @@ OTHERS = (
     "statistics/mean_sum/c/0/2/0/0/0",
     "statistics/std_count/c/0/2/0/0/0",
     "statistics/channel/c/0",
+    "statistics/valid_year/c/0/0",
     "sfc/time/c/0",
     "sfc/latitude/c/0",
     "truth/valid_time/c/0/0",

@@ -116,6 +116,7 @@ def test_a_read_only_installation_without_a_home(store, installed):
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{installed / 'lib'}:{LIBRARIES}"}
     options = {
         "executable": python,
+        "python": ("-S",),  # without the system's own packages, built for another numpy
         "user": NOBODY,
         "group": NOBODY,
         "env": environment,
