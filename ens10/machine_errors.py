@@ -25,10 +25,11 @@ _NO_MEMORY = (
 )
 _DATA = ("synth", "download", "inspect", "prepare", "verify", "export", "score", "report", "case")
 _TRAINING = ("fit", "validate", "test", "predict", "plan", "demo", "reproduce")
-# MB of address space that the libraries of a command take at least, on Linux with one thread.
+# MB of address space that the libraries of a command take at least, on Linux with one thread,
+# compilation of the loops included.
 _NEEDED = {
     **dict.fromkeys(_DATA, 800),
-    **dict.fromkeys(_TRAINING, 1600),
+    **dict.fromkeys(_TRAINING, 2400),
 }
 _NO_FILES = ("too many open files",)
 _NO_SPACE = ("no space left on device", "disk quota exceeded", "file too large")
