@@ -319,22 +319,28 @@ def _read_once(data: xr.Dataset) -> xr.Dataset:
 
 
 def _with_memory(array: Any, axis: int) -> Any:
-    """A dask array that computes a chunk once until one of another date is computed.
+    """A dask array that keeps its computed chunks until one of another date is computed.
 
     Args:
         array: the dask array.
         axis: its dimension of dates.
     """
     import dask.array as da
+    from dask.utils import SerializableLock
 
     blocks: dict[tuple[int, ...], np.ndarray[Any, Any]] = {}
+    lock = SerializableLock()  # dask computes chunks in several threads
 
     def read(block_id: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        if block_id not in blocks:
+        with lock:
             for other in [key for key in blocks if key[axis] != block_id[axis]]:
                 del blocks[other]
-            blocks[block_id] = array.blocks[block_id].compute(scheduler="synchronous")
-        return blocks[block_id]
+            block = blocks.get(block_id)
+        if block is None:
+            block = array.blocks[block_id].compute(scheduler="synchronous")
+            with lock:
+                blocks[block_id] = block
+        return block
 
     return da.map_blocks(  # type: ignore[no-untyped-call]
         read, chunks=array.chunks, dtype=array.dtype, meta=array._meta, name=f"once-{array.name}"

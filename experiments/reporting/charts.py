@@ -375,7 +375,7 @@ def _coarser(field: xr.DataArray) -> xr.DataArray:
 
 
 def _regular(values: Floats, x: Floats, y: Floats) -> Floats:
-    """Values on even rows from north to south and columns from west to east, by nearest cell."""
+    """Return a map with equal rows (north first) and columns (west first), by nearest cell."""
     if y[0] < y[-1]:
         values, y = values[::-1], y[::-1]
     picked: Floats = values[np.ix_(_cells(-y), _cells(x))]

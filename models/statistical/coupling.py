@@ -265,7 +265,7 @@ class SchaakeShuffle(Coupled):
         return self._members(batch, self.history[torch.from_numpy(np.stack(chosen))])
 
     def dates_for(self, date: int) -> npt.NDArray[np.int64]:
-        """Return positions (M,) in the history of the dates whose order a date (seconds) takes."""
+        """Return the M past dates, as positions (M,), whose ranks order the members of a date."""
         past = self.history_dates.cpu().numpy()
         return dates_near(past, date, self.members, self.window, self.seed)
 

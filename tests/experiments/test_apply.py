@@ -23,7 +23,7 @@ from ens10.cli import main
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments import load
-from ens10.experiments.apply import apply
+from ens10.experiments.apply import _read_once, apply
 from ens10.experiments.products import Products
 from ens10.experiments.reading import open_forecast, open_predictions
 from ens10.export.corrected import Header
@@ -142,6 +142,18 @@ def test_several_runs_make_one_file(runs, world, today, tmp_path):
         assert written[f"{model.target}_mu"].attrs["forecast_kind"] == "normal"
     with pytest.raises(ArgumentError, match="mlp and emos_local both correct t2m at step 48"):
         apply([runs["mlp"], runs["emos_local"]], today, tmp_path / "two.nc")
+
+
+def test_chunks_of_several_dates_are_kept_by_several_threads():
+    values = np.arange(2400.0).reshape(60, 40)
+    kept = _read_once(xr.Dataset({"t2m": (("time", "x"), values)}).chunk(time=1, x=1))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        found = kept["t2m"].compute(scheduler="threads", num_workers=8)
+    finally:
+        sys.setswitchinterval(interval)
+    np.testing.assert_array_equal(found, values)
 
 
 def test_several_runs_read_each_input_once(runs, today, tmp_path):
