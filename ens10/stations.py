@@ -35,7 +35,7 @@ _ATTRIBUTES: Mapping[str, dict[str, str]] = {
     "lon": {"units": "degrees_east"},
     "altitude": {"units": "m"},
 }
-_HEIGHTS = ("surface", "heightAboveGround", "depthBelowLandLayer")  # dimensions of size 1
+SINGLE_LEVELS = ("surface", "heightAboveGround", "depthBelowLandLayer")  # of size 1
 Data = TypeVar("Data", xr.Dataset, xr.DataArray)
 
 
@@ -126,7 +126,7 @@ def recognised(dataset: xr.Dataset, source: Path | str, *, located: bool) -> xr.
     dim = _dimension(dataset)
     if dim is None:
         return dataset
-    flat = [name for name in _HEIGHTS if dataset.sizes.get(name) == 1]
+    flat = [name for name in SINGLE_LEVELS if dataset.sizes.get(name) == 1]
     dataset = dataset.squeeze(flat, drop=True)
     along = {str(name): v for name, v in dataset.variables.items() if v.dims == (dim,)}
     found = {

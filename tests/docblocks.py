@@ -14,6 +14,7 @@ RUN_BY = {
     "docs/add_your_own.md": "tests/test_docs_code.py",
     "docs/data.md": "tests/ens10/test_data_page.py",
     "docs/in_use.md": "tests/experiments/test_apply.py",
+    "docs/real_data.md": "tests/ens10/test_real_data_page.py",
     "docs/scores.md": "tests/test_readme.py",
     "docs/use.md": "tests/test_readme.py",
 }
@@ -71,6 +72,12 @@ NOT_RUN = {
         "torchrun": "two nodes; tests/models/parallel/test_torchrun.py runs it on one",
         "#SBATCH": "SLURM reads it",
         "srun ens10 fit": "a cluster",
+    },
+    "docs/real_data.md": {
+        "pip install": "tests/packaging install",
+        "ens10 fit --config experiments": "tests/test_readme.py runs these commands on other files",
+        "ens10 predict --run runs/wb2": "the same",
+        "ens10 score runs/wb2": "the same",
     },
     "docs/scores.md": {
         "python -m ens10.experiments.score_figures": "needs the runs of the demonstration; "

@@ -26,7 +26,7 @@ from ens10.source.times import (
     with_valid_time,
 )
 from ens10.source.units import in_catalogue_units
-from ens10.stations import COORDINATES, has_stations, recognised
+from ens10.stations import COORDINATES, SINGLE_LEVELS, has_stations, recognised
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
 _HORIZONTAL = ("latitude", "longitude")
@@ -151,6 +151,8 @@ def _fields(dataset: xr.Dataset, names: Names, source: Path | str, option: str) 
     fields = dataset.drop_vars(flat)
     used = {dim for field in fields.data_vars.values() for dim in field.dims}
     fields = fields.drop_dims(set(fields.dims) - used)  # of variables that were left out
+    single = [name for name in SINGLE_LEVELS if fields.sizes.get(name) == 1]
+    fields = fields.squeeze(single, drop=True)
     unknown = [str(d) for d in fields.dims if d not in FORECAST_DIMS]
     if unknown:
         raise ArgumentError(
