@@ -30,9 +30,9 @@ from ens10.loader.datamodule import EnsembleDataModule, normaliser_of
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
 from ens10.metrics.distributions import Distribution
-from ens10.models.heads import by_target
 from ens10.models.statistical.coupling import dates_near
 from ens10.models.statistical.sliding_window import SlidingWindow
+from ens10.models.statistical.targets import TargetMethods, by_target
 from ens10.stations import station_dims
 from ens10.usage import Parser, configuration_errors
 
@@ -206,6 +206,9 @@ class TrainedModel:
         autocast = torch.autocast(
             self._device.type, self._precision, enabled=self._precision is not None
         )
+        if len(self._steps) > 1:
+            steps = torch.full_like(batch["dates"], self.step, dtype=torch.float32)
+            batch = cast("Batch", {**batch, "steps": steps})
         with _ONE_AT_A_TIME, torch.inference_mode(), autocast:
             forecast: Distribution | tuple[Distribution, ...] = self._module(batch)
         return forecast[self.place] if isinstance(forecast, tuple) else forecast
@@ -318,7 +321,10 @@ class TrainedModel:
         Raises:
             ArgumentError: a forecast starts before the end of that window.
         """
-        for part in self._module.modules():
+        method = getattr(self._module, "method", None)
+        if isinstance(method, TargetMethods):
+            method = method.of(self.step, self.place)
+        for part in method.modules() if method is not None else ():
             if not isinstance(part, SlidingWindow):
                 continue
             first, last = (str(day)[:10] for day in part.ends.cpu().numpy().astype("M8[s]"))

@@ -51,6 +51,7 @@ from ens10.experiments.saving import MINUTES, RunCheckpoints, SignalHandlers, Wh
 from ens10.experiments.trust import checked_config, split_trust, write_config
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.samples import Samples
+from ens10.models.warmstart import outermost_methods
 from ens10.protocol import content_of, reference_of
 from ens10.signals import Interrupted, Stop, Terminated, ending, stoppable
 from ens10.usage import command_parser, ens10_cause
@@ -317,8 +318,7 @@ class RunCLI(LightningCLI):
             return
         seconds = time.perf_counter() - self.started
         trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        method = getattr(self.model, "method", None)
-        fitted = method.fitted_parameters if method else 0
+        fitted = sum(method.fitted_parameters for method, _ in outermost_methods(self.model))
         spent = {"seconds": seconds, "cpu_seconds": time.process_time() - self.computed}
         before = provenance.read(self.run_folder) if self._options.resume else {}
         facts = {name: round(before.get(name, 0) + value, 1) for name, value in spent.items()}

@@ -2,8 +2,8 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from ens10.metrics.distributions.spline import SplineFlow
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
 from ens10.models.statistical.sliding_window import SlidingWindow
+from ens10.models.statistical.targets import TargetMethods, by_target
 
 
 class Head(nn.Module):
@@ -132,19 +133,6 @@ class TargetHeads(Head):
         return tuple(head(channels, of) for head, channels, of in parts)
 
 
-_OF_TARGETS = ("raw_mean", "raw_std", "target", "weights", "members")
-
-
-def by_target(batch: Batch) -> list[Batch]:
-    """Return the batch of each target, with fields (N, H, W); see `Batch`."""
-    if batch["raw_mean"].ndim < 4:
-        return [batch]
-    fields = {name: batch[name].unbind(1) for name in _OF_TARGETS if name in batch}  # type: ignore[literal-required]
-    count = batch["raw_mean"].shape[1]
-    parts = [{name: values[n] for name, values in fields.items()} for n in range(count)]
-    return [cast("Batch", {**batch, **part}) for part in parts]
-
-
 class RawEnsemble(NamedTuple):
     """Mean and spread (N, H, W) of the raw ensemble, and the mask of missing points."""
 
@@ -202,7 +190,7 @@ class MethodHead(Head):
     mu = m + s * o0 and sigma = s * exp(o1), where m and s are mean and standard deviation of the
     method's forecast: an output of 0 gives the method's forecast. Training solves the method first,
     in one pass over the training dates (`ens10.models.warmstart`); its coefficients are buffers,
-    saved in the checkpoint.
+    saved in the checkpoint. Each lead time, and each target, has coefficients of its own.
 
     s is at least `floor`. o1 is clamped to [-7, 7], outside of which it gets no gradient. Where the
     method's forecast is NaN, so is this one, and the network gets no gradient from there.
@@ -221,7 +209,8 @@ class MethodHead(Head):
 
     def __init__(self, method: StatisticalMethod | None = None, floor: float = 1e-3) -> None:
         super().__init__()
-        self.method = method if method is not None else SeasonalEMOS(harmonics=1)
+        chosen = method if method is not None else SeasonalEMOS(harmonics=1)
+        self.method: StatisticalMethod | TargetMethods = chosen
         if any(isinstance(part, SlidingWindow) for part in self.method.modules()):
             reason = "a sliding window has no coefficients for the training dates"
             raise ArgumentError("method", reason, "Pass the method without a window")
@@ -244,6 +233,10 @@ class MethodHead(Head):
             )
         start = RawEnsemble.of_moments(base.mu, base.sigma, self.floor)
         return Normal(*start.moved(outputs, self.max_log_scale), positive=True)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        self.method = TargetMethods.of_state(self.method, state_dict, f"{prefix}method.")
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class FamilyHead(Head):

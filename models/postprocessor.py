@@ -1,7 +1,7 @@
 """The Lightning modules of trained networks and of statistical methods."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
@@ -17,13 +17,14 @@ from ens10.loader.batch import Batch
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
-from ens10.models.heads import Head, TargetHeads, by_target
+from ens10.models.heads import Head, MethodHead, TargetHeads
 from ens10.models.layers.smoe.tracking import record_routing_loss, recorded_routing_loss, track_loss
 from ens10.models.losses import CRPSLoss, Loss
 from ens10.models.matching import forecast_of, require_match, require_pointwise
 from ens10.models.networks.base import Network
 from ens10.models.statistical.base import StatisticalMethod, require_one_target
 from ens10.models.statistical.sliding_window import SlidingWindow
+from ens10.models.statistical.targets import TargetMethods, by_target, set_past
 from ens10.models.warmstart import solve_methods, unsolved_methods
 
 
@@ -132,9 +133,13 @@ class _ForecastModule(pl.LightningModule):
         """Return losses (N, H, W), or (N, T, H, W) in units of each target's scale."""
         if not isinstance(forecast, tuple):
             return loss(forecast, batch)
-        scales = cast("TargetHeads", self.head).scales
-        parts = zip(forecast, by_target(batch), scales, strict=True)
+        parts = zip(forecast, by_target(batch), self._scales, strict=True)
         return torch.stack([loss(one, of) / scale for one, of, scale in parts], 1)
+
+    @property
+    def _scales(self) -> Tensor:
+        """Scales of the losses of several targets, in units of the targets."""
+        raise NotImplementedError
 
     def _weighted_mean(self, values: Tensor, batch: Batch, name: str) -> Tensor:
         weights, domain = batch["weights"], current()
@@ -224,12 +229,18 @@ class TrainedModule(_ForecastModule):
     def setup(self, stage: str) -> None:
         """Set the scales of several targets' losses, unless they are known.
 
+        A statistical method within a head gets coefficients for each of several lead times.
+
         Raises:
             ArgumentError: half precision, or scales that are not known without this package's data
                 module.
         """
         super().setup(stage)
         head = self.head
+        for part in head.modules() if stage == "fit" else ():
+            if isinstance(part, MethodHead):
+                data = getattr(self.trainer, "datamodule", None)
+                part.method = TargetMethods.of_data(part.method, data, one_target=True)
         if stage != "fit" or not isinstance(head, TargetHeads) or head.scales.isfinite().all():
             return
         data = getattr(self.trainer, "datamodule", None)
@@ -243,9 +254,13 @@ class TrainedModule(_ForecastModule):
         head.scales.copy_(torch.tensor(scales))
 
     @property
-    def method(self) -> StatisticalMethod | None:
+    def method(self) -> StatisticalMethod | TargetMethods | None:
         """The statistical method that the head is a residual on, if it is on one."""
         return getattr(self.head, "method", None)
+
+    @property
+    def _scales(self) -> Tensor:
+        return cast("TargetHeads", self.head).scales
 
     def on_train_start(self) -> None:
         """Solve the statistical method within the head, if it has one that is not solved."""
@@ -336,7 +351,8 @@ class StatisticalPostProcessor(_ForecastModule):
     """A statistical method that Lightning fits in one epoch (`max_epochs: 1`), in one process.
 
     Training batches are collected, and the last one solves for the coefficients, before validation
-    and checkpoint. Validation before that (the sanity check) is skipped.
+    and checkpoint. Validation before that (the sanity check) is skipped. Of several targets or lead
+    times of an `EnsembleDataModule`, a copy of the method is fitted to each.
 
     Args:
         method: statistical method, e.g. EMOS.
@@ -345,11 +361,13 @@ class StatisticalPostProcessor(_ForecastModule):
     def __init__(self, method: StatisticalMethod) -> None:
         super().__init__(None)
         self.automatic_optimization = False
-        self.method = method
+        self.method: StatisticalMethod | TargetMethods = method
 
-    def forward(self, batch: Batch) -> Distribution:
-        """Return the forecast for a batch."""
-        forecast: Distribution = self.method(batch)
+    def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
+        """Return the forecast for a batch, or that of each of several targets."""
+        if not isinstance(self.method, TargetMethods):
+            require_one_target(batch)
+        forecast: Distribution | tuple[Distribution, ...] = self.method(batch)
         return forecast
 
     def setup(self, stage: str) -> None:
@@ -361,13 +379,13 @@ class StatisticalPostProcessor(_ForecastModule):
             ArgumentError: more than one process, or half precision.
         """
         super().setup(stage)
-        if stage == "fit" and self.trainer.world_size > 1:
-            raise ArgumentError(
-                "devices",
-                f"{type(self.method).__name__} is fitted in one process, not "
-                f"{self.trainer.world_size}",
-                "Set devices to 1",
-            )
+        if stage != "fit":
+            return
+        if self.trainer.world_size > 1:
+            name = type(next(m for m in self.modules() if isinstance(m, StatisticalMethod)))
+            reason = f"{name.__name__} is fitted in one process, not {self.trainer.world_size}"
+            raise ArgumentError("devices", reason, "Set devices to 1")
+        self.method = TargetMethods.of_data(self.method, getattr(self.trainer, "datamodule", None))
 
     def on_validation_start(self) -> None:
         """Give sliding windows access to the past dates of the data."""
@@ -387,17 +405,29 @@ class StatisticalPostProcessor(_ForecastModule):
         Raises:
             ArgumentError: the trainer has a data module of another package.
         """
-        for window in self.method.modules():
-            if isinstance(window, SlidingWindow):
-                data = getattr(self.trainer, "datamodule", None)
-                if not isinstance(data, EnsembleDataModule):
-                    reason = "a sliding window needs the past dates of EnsembleDataModule"
-                    raise ArgumentError("data", reason, "Pass it as `datamodule` to the trainer")
-                window.past = data.past
+        if not any(isinstance(part, SlidingWindow) for part in self.method.modules()):
+            return
+        data = getattr(self.trainer, "datamodule", None)
+        if not isinstance(data, EnsembleDataModule):
+            reason = "a sliding window needs the past dates of EnsembleDataModule"
+            raise ArgumentError("data", reason, "Pass it as `datamodule` to the trainer")
+        if isinstance(self.method, TargetMethods):
+            self.method.give_past(data)
+        else:
+            set_past(self.method, data)
+
+    @property
+    def _scales(self) -> Tensor:
+        return cast("TargetMethods", self.method).scales
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        self.method = TargetMethods.of_state(self.method, state_dict, f"{prefix}method.")
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def training_step(self, batch: Batch) -> None:
         """Collect the batch; solve after the last one."""
-        require_one_target(batch)
+        if not isinstance(self.method, TargetMethods):
+            require_one_target(batch)
         self.method.collect(batch)
         if self.trainer.is_last_batch:
             self.method.solve()

@@ -9,7 +9,9 @@ from ens10.errors import ArgumentError, Ens10Error
 from ens10.loader.batch import Batch
 from ens10.loader.tensors import TorchBatches, as_tensors
 from ens10.models.domain import Whole, use
+from ens10.models.heads import TargetHeads
 from ens10.models.statistical.base import StatisticalMethod, require_one_target
+from ens10.models.statistical.targets import TargetMethods, by_target
 
 _DATES = 8  # read at a time
 
@@ -18,6 +20,20 @@ def unsolved_methods(model: nn.Module) -> list[StatisticalMethod]:
     """Return the statistical methods within a model that have no coefficients yet."""
     methods = (m for m in model.modules() if isinstance(m, StatisticalMethod))
     return [method for method in methods if not bool(method.solved)]
+
+
+def outermost_methods(model: nn.Module) -> list[tuple[StatisticalMethod | TargetMethods, int]]:
+    """Return the methods of a model that are not within another, each with its target's place."""
+    found: list[tuple[StatisticalMethod | TargetMethods, int]] = []
+    heads = next((m for m in model.modules() if isinstance(m, TargetHeads)), None)
+    parts = [*heads.heads, model] if heads is not None else [model]
+    within: set[nn.Module] = set()
+    for place, part in enumerate(parts):
+        for module in part.modules():
+            if isinstance(module, StatisticalMethod | TargetMethods) and module not in within:
+                found.append((module, place if part is not model else 0))
+                within.update(module.modules())
+    return found
 
 
 def solve_methods(model: pl.LightningModule) -> None:
@@ -34,7 +50,8 @@ def solve_methods(model: pl.LightningModule) -> None:
         ArgumentError: batches are patches or points, or several processes train on data loaders of
             another package, which give each process only some dates.
     """
-    methods, trainer = unsolved_methods(model), model.trainer
+    trainer = model.trainer
+    methods = [pair for pair in outermost_methods(model) if unsolved_methods(pair[0])]
     if not methods:
         return
     problem = _solve(methods, trainer) if trainer.is_global_zero else None
@@ -43,19 +60,24 @@ def solve_methods(model: pl.LightningModule) -> None:
     if problem is not None:
         raise problem
     if trainer.world_size > 1:
-        for method in methods:
+        for method, _ in methods:
             _send(method, trainer)
     model.to(model.device)
 
 
-def _solve(methods: list[StatisticalMethod], trainer: pl.Trainer) -> Ens10Error | None:
+def _solve(
+    methods: list[tuple[StatisticalMethod | TargetMethods, int]], trainer: pl.Trainer
+) -> Ens10Error | None:
     """Solve on whole fields, in this process alone; return an error that a user can fix."""
     try:
         with use(Whole()):
             for batch in _all_dates(trainer.train_dataloader, trainer.world_size):
-                for method in methods:
-                    method.collect(batch)
-            for method in methods:
+                targets = by_target(batch)
+                for method, place in methods:
+                    if not isinstance(method, TargetMethods):
+                        require_one_target(targets[place])
+                    method.collect(targets[place])
+            for method, _ in methods:
                 method.solve()
     except Ens10Error as error:
         return error
@@ -84,11 +106,10 @@ def _all_dates(loader: object, world: int) -> Iterator[Batch]:
                 "a statistical method needs whole fields, not patches or points",
                 "Set data.kind to fields or members",
             )
-        require_one_target(batch)
         yield batch
 
 
-def _send(method: StatisticalMethod, trainer: pl.Trainer) -> None:
+def _send(method: StatisticalMethod | TargetMethods, trainer: pl.Trainer) -> None:
     """Broadcast the first process's buffers, whose shapes the other processes do not know."""
     held = {name: value.cpu() for name, value in method.state_dict().items()}
     received: dict[str, Tensor] = trainer.strategy.broadcast(held, src=0)

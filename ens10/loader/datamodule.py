@@ -159,7 +159,12 @@ class EnsembleDataModule(pl.LightningDataModule):
         """Mean spread of the raw ensemble of each target, over training dates and grid points."""
         batches = self.batches("train")
         statistics = batches.normaliser
-        names = [f"{samples.target}:std" for samples in batches.samples.targets]
+        targets = [samples.target for samples in batches.samples.targets]
+        names = [f"{target}:std" for target in targets]
+        if not set(names) <= set(statistics.channels):
+            statistics = Batches(
+                batches.samples, self.target, targets, protocol=self.protocol
+            ).normaliser
         return [
             float(statistics.mean[..., statistics.channels.index(name), :, :].mean())
             for name in names
@@ -170,12 +175,13 @@ class EnsembleDataModule(pl.LightningDataModule):
         """Names of the stations; none of a grid."""
         return self._opened.station_names
 
-    def past(self, date: int, days: int) -> list[Batch]:
+    def past(self, date: int, days: int, lead: int = 0) -> list[Batch]:
         """Return the dates of any split whose truth was available when a forecast started.
 
         Args:
             date: valid date of the forecast, seconds since 1970-01-01 00 UTC.
             days: length of the window before its start.
+            lead: lead time of the forecast and of these dates, by its place among several.
 
         Returns:
             A batch of tensors for each date that is valid within the last `days` days up to the
@@ -185,17 +191,19 @@ class EnsembleDataModule(pl.LightningDataModule):
         Raises:
             MissingDataError: the data have no truth.
         """
-        samples = self._opened
-        samples.require_truth()
+        whole = self._opened
+        whole.require_truth()
+        samples = whole.leads[lead]
         valid = samples.valid_time.astype("datetime64[s]")
         start = samples.time.astype("datetime64[s]")[valid.astype(np.int64) == date].min()
         window = (valid <= start) & (valid > start - np.timedelta64(days, "D"))
         window[samples.without_truth()] = False
         places = np.flatnonzero(window)
+        before = sum(len(other) for other in whole.leads[:lead])
         batches = self.batches(self.predict_split)
         self._past = {
             i: self._past[i] if i in self._past else as_tensors(batches.batch(np.array([i])))
-            for i in places[np.argsort(valid[places], kind="stable")].tolist()
+            for i in (before + places[np.argsort(valid[places], kind="stable")]).tolist()
         }
         return list(self._past.values())
 

@@ -1,8 +1,9 @@
 """The base class of statistical methods: collect the training batches, then solve once."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -82,11 +83,32 @@ def require_one_target(batch: Batch) -> None:
     Raises:
         ArgumentError: the batch has several of either.
     """
-    for argument, several in (("target", batch["target"].ndim > 3), ("step", "steps" in batch)):
+    for argument, several in (("target", batch["raw_mean"].ndim > 3), ("step", "steps" in batch)):
         if several:
             words = "target" if argument == "target" else "lead time"
-            reason = f"a statistical method is fitted for one {words}, not several"
-            raise ArgumentError(argument, reason, "Fit one run for each")
+            reason = f"the statistical method was fitted for one {words}, and the data have several"
+            raise ArgumentError(argument, reason, f"Name one {words}, or fit with all of them")
+
+
+def single_dates(batch: Batch) -> list[Batch]:
+    """Return the batch of each date."""
+    parts = [
+        {key: cast("Tensor", value)[n : n + 1] for key, value in batch.items()}
+        for n in range(len(batch["dates"]))
+    ]
+    return cast("list[Batch]", parts)
+
+
+def join_dates(forecasts: Sequence[Distribution]) -> Distribution:
+    """Join forecasts of single dates; fields without dates, such as levels, are the same in all."""
+    first: Any = forecasts[0]
+    joined = {}
+    for one in fields(first):
+        value = getattr(first, one.name)
+        if isinstance(value, Tensor) and value.ndim >= 3:
+            joined[one.name] = torch.cat([getattr(forecast, one.name) for forecast in forecasts])
+    result: Distribution = replace(first, **joined)
+    return result
 
 
 def nothing_collected(method: StatisticalMethod) -> ArgumentError:

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import fields, replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -12,7 +11,12 @@ from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
-from ens10.models.statistical.base import StatisticalMethod, nothing_collected
+from ens10.models.statistical.base import (
+    StatisticalMethod,
+    join_dates,
+    nothing_collected,
+    single_dates,
+)
 
 _DAY = 86400
 Past = Callable[[int, int], Sequence[Batch]]
@@ -60,7 +64,7 @@ class SlidingWindow(StatisticalMethod):
 
     def collect(self, batch: Batch) -> None:
         """Keep the dates that are in the last window so far."""
-        for date, one in _dates(batch):
+        for date, one in zip(batch["dates"].tolist(), single_dates(batch), strict=True):
             copy = {key: cast("Tensor", value).clone() for key, value in one.items()}
             self._kept.append((date, cast("Batch", copy)))
         last = max(date for date, _ in self._kept)
@@ -91,7 +95,8 @@ class SlidingWindow(StatisticalMethod):
         if current().size > 1:
             reason = "a sliding window is fitted to whole fields"
             raise ArgumentError("strategy", reason, "Predict without splitting the samples")
-        return _joined([self._fitted(date)(one) for date, one in _dates(batch)])
+        dated = zip(batch["dates"].tolist(), single_dates(batch), strict=True)
+        return join_dates([self._fitted(date)(one) for date, one in dated])
 
     def _fitted(self, date: int) -> StatisticalMethod:
         """Return the method, fitted to the window of the forecast that is valid at a date."""
@@ -109,24 +114,3 @@ class SlidingWindow(StatisticalMethod):
             method.collect(one)
         method.solve()
         return method
-
-
-def _dates(batch: Batch) -> list[tuple[int, Batch]]:
-    """Return date and batch of each date."""
-    parts = [
-        {key: cast("Tensor", value)[n : n + 1] for key, value in batch.items()}
-        for n in range(len(batch["dates"]))
-    ]
-    return list(zip(batch["dates"].tolist(), cast("list[Batch]", parts), strict=True))
-
-
-def _joined(forecasts: Sequence[Distribution]) -> Distribution:
-    """Join forecasts of single dates; fields without dates, such as levels, are the same in all."""
-    first: Any = forecasts[0]
-    joined = {}
-    for one in fields(first):
-        value = getattr(first, one.name)
-        if isinstance(value, Tensor) and value.ndim >= 3:
-            joined[one.name] = torch.cat([getattr(forecast, one.name) for forecast in forecasts])
-    result: Distribution = replace(first, **joined)
-    return result

@@ -1,9 +1,11 @@
 """One training of several lead times or targets: batches, runs, scores, reports, forecasts."""
 
 import shutil
+from copy import deepcopy
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import realruns
 import torch
 import xarray as xr
@@ -16,9 +18,29 @@ from ens10.experiments.reading import open_predictions, parts_of
 from ens10.loader import Batches, EnsembleDataModule, as_tensors
 from ens10.loader.batch_layouts import Points
 from ens10.metrics import crps_normal
-from ens10.models import PostProcessor, ResidualNormalHead, TargetHeads
-from ens10.models.heads import by_target
+from ens10.models import (
+    MethodHead,
+    PostProcessor,
+    ResidualNormalHead,
+    StatisticalPostProcessor,
+    TargetHeads,
+)
 from ens10.models.networks import MLP
+from ens10.models.statistical import (
+    ECC,
+    EMOS,
+    BiasMap,
+    Climatology,
+    IsotonicRegression,
+    MemberByMember,
+    Raw,
+    SchaakeShuffle,
+    SeasonalClimatology,
+    SeasonalEMOS,
+    SlidingWindow,
+    StatisticalMethod,
+)
+from ens10.models.statistical.targets import by_target
 from ens10.protocol import protocol_of
 from ens10.synthetic import World
 
@@ -171,7 +193,6 @@ def test_coupled_members_of_each_lead_time(leads, tmp_path):
         ({"target": "t2m@24", "step": [24, 48]}, "'t2m@24' has a lead time, and so has `step`"),
         ({"target": ["t2m@24", "z500@48"]}, "have the same lead times, not t2m@24, z_500@48"),
         ({"inputs": ["t2m@24"], "step": [24, 48]}, "inputs: 't2m@24' has a lead time"),
-        ({"target": ["t2m", "z500"], "inputs": ["t2m"], "step": 24}, "inputs: z_500, one of"),
         ({"target": ["t2m", "z800"], "step": 24}, "z800"),
     ],
 )
@@ -186,12 +207,169 @@ def test_statistics_of_other_lead_times(several):
         Batches(several, "t2m@24", normaliser=both)
 
 
-@pytest.mark.parametrize("name", ["emos_global", "climatology"])
-def test_statistical_methods_are_fitted_for_one_lead_time(several, tmp_path, capsys, name):
-    config = ["--config", realruns.config_path(name), "--data.store", several, "--quiet"]
-    realruns.command("fit", *config, "--data.step", "[24, 48]", "--run", tmp_path / "run", status=1)
-    assert "step: a statistical method is fitted for one lead time" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
+BOTH = ["--data.target", "[t2m, z500]", "--data.step", "[24, 48]"]
+NAMES = ("t2m-24h", "t2m-48h", "z_500-24h", "z_500-48h")
+
+
+@pytest.fixture(scope="module")
+def emos(several, shared):
+    """Local EMOS of t2m and z500 at 24 and 48 h: one run of all, and one run of each."""
+
+    def fill(folder):
+        realruns.finish(realruns.fit("emos_local", several, folder / "all", *BOTH))
+        for name in NAMES:
+            target, step = name.replace("_", "").removesuffix("h").split("-")
+            data = ["--data.target", target, "--data.step", step, "--data.inputs", f"[{target}]"]
+            realruns.finish(realruns.fit("emos_local", several, folder / name, *data))
+
+    return shared("emos-of-each", fill)
+
+
+def test_a_statistical_run_of_all_equals_runs_of_each(emos, tmp_path):
+    parts = parts_of(emos / "all")
+    assert tuple(part.name for part in parts) == NAMES
+    for part in parts:
+        for ours, theirs in zip(
+            open_predictions(part), open_predictions(emos / part.name), strict=True
+        ):
+            xr.testing.assert_identical(ours.load(), theirs.load())
+        ours, theirs = (xr.load_dataset(f / "scores.nc") for f in (part, emos / part.name))
+        xr.testing.assert_identical(ours, theirs)
+    realruns.command("report", emos / "all", emos / "z_500-48h", "--out", tmp_path)
+    table = (tmp_path / "z-500-48-h" / "table.csv").read_text().splitlines()
+    rows = {line.split(",")[0]: line.split(",")[1:4] for line in table[1:]}
+    assert rows["all"] == rows["z_500-48h"]
+
+
+def test_a_statistical_run_of_all_in_use(emos, several, tmp_path):
+    run = emos / "all"
+    realruns.command("bundle", run, "--out", tmp_path / "all.ens10")
+    written = xr.open_dataset(apply([run], several, tmp_path / "out.nc"))
+    returned = ens10.load_model(tmp_path / "all.ens10")(several)
+    for part in parts_of(run):
+        forecast, _ = open_predictions(emos / part.name)
+        for name in ("mu", "sigma"):
+            of_all = f"{part.name.partition('-')[0]}_{name}"
+            for held in (written, returned):
+                there = held[of_all].sel(step=forecast["step"], time=forecast["time"])
+                np.testing.assert_array_equal(there, forecast[name])
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        Raw(),
+        Climatology(),
+        SeasonalClimatology(),
+        BiasMap(),
+        EMOS(),
+        pytest.param(SeasonalEMOS(harmonics=1), marks=pytest.mark.slow),
+        MemberByMember(),
+        pytest.param(IsotonicRegression(levels=9, nodes=5), marks=pytest.mark.slow),
+        ECC(EMOS(local=True)),
+        SchaakeShuffle(EMOS(), members=4),
+        SlidingWindow(EMOS(), 300),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_every_method_is_fitted_to_each_target_and_lead_time(several, method):
+    in_order = not isinstance(method, Climatology | SeasonalClimatology | BiasMap)
+    tolerance = 0 if in_order else 1e-6  # sums depend on the order of the dates, by rounding
+    together = forecasts_of(several, deepcopy(method), ["t2m", "z500"], list(STEPS))
+    for target, name in enumerate(("t2m", "z500")):
+        for step in STEPS:
+            alone = forecasts_of(several, deepcopy(method), name, step)
+            for (date, _), (found, *_) in alone.items():
+                want, held = found.variables(), together[date, step][target].variables()
+                assert want.keys() == held.keys()
+                for key in want:
+                    torch.testing.assert_close(held[key], want[key], rtol=tolerance, atol=0)
+
+
+def forecasts_of(store, method, target, step):
+    """The forecasts of the test dates by valid date and lead time."""
+    data = EnsembleDataModule(store, target, step=step, members=True, batch_size=5)
+    trainer, model = fitted(method, data)
+    found = trainer.predict(model, datamodule=data)
+    return {
+        (int(one.dates[0]), int(one.steps[0]) if one.steps is not None else step): one.forecasts
+        for one in found
+    }
+
+
+def fitted(method, data):
+    trainer = pl.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+    )  # fmt: skip
+    statistical = isinstance(method, StatisticalMethod)
+    model = StatisticalPostProcessor(method) if statistical else method
+    trainer.fit(model, datamodule=data)
+    return trainer, model
+
+
+def test_the_loss_of_a_statistical_run_is_in_units_of_the_spread(several):
+    """Batches of mixed lead times give the mean of the losses of single runs."""
+    losses = []
+    for target, step in (
+        (["t2m", "z500"], [24, 48]),
+        ("t2m", 24),
+        ("t2m", 48),
+        ("z500", 24),
+        ("z500", 48),
+    ):
+        data = EnsembleDataModule(several, target, ["t2m"], step=step, batch_size=3)
+        trainer, _ = fitted(EMOS(local=True), data)
+        losses.append(float(trainer.callback_metrics["val_crps"]))
+        if len(losses) == 1:
+            scales = data.target_scales
+    t2m, z500 = np.mean(losses[1:3]) / scales[0], np.mean(losses[3:]) / scales[1]
+    assert losses[0] == pytest.approx((t2m + z500) / 2, rel=1e-5)
+
+
+def test_a_method_within_each_head_is_solved_for_each_target_and_lead_time(several):
+    data = EnsembleDataModule(several, ["t2m", "z500"], step=list(STEPS), batch_size=4)
+    plain = fitted(EMOS(local=True), data)[1].method
+    channels = len(data.channels)
+
+    def made():
+        heads = TargetHeads([MethodHead(EMOS(local=True)), MethodHead(EMOS(local=True))])
+        return PostProcessor(MLP(channels, out_channels=4), heads)
+
+    _, model = fitted(made(), data)
+    for step in STEPS:
+        for target, head in enumerate(model.head.heads):
+            found, want = head.method.of(step, 0), plain.of(step, target)
+            for name, value in want.named_buffers():
+                assert torch.equal(dict(found.named_buffers())[name], value)
+    again = made()
+    again.load_state_dict(model.state_dict())
+    batch = as_tensors(data.batches("test").batch(np.arange(8)))
+    with torch.no_grad():
+        for ours, theirs in zip(again(batch), model(batch), strict=True):
+            assert torch.equal(ours.mu, theirs.mu)
+    # with outputs of 0 the forecasts are those of the method
+    still = again.head(torch.zeros(8, 4, 8, 16), batch)
+    for ours, theirs in zip(still, plain(batch), strict=True):
+        assert torch.equal(ours.mu, theirs.mu)
+
+
+def test_data_of_other_targets_and_lead_times_than_the_fit(several):
+    def batch(target, step):
+        return as_tensors(Batches(several, target, step=step).batch(np.arange(1)))
+
+    single = fitted(EMOS(), EnsembleDataModule(several, "t2m", step=24))[1]
+    both = fitted(EMOS(), EnsembleDataModule(several, ["t2m", "z500"], step=24))[1]
+    leads = fitted(EMOS(), EnsembleDataModule(several, "t2m", step=[24, 48]))[1]
+    for model, given, said in (
+        (single, batch("t2m", [24, 48]), "step: the statistical method was fitted for one"),
+        (single, batch(["t2m", "z500"], 24), "target: the statistical method was fitted for one"),
+        (both, batch("t2m", 24), "target: 1 in the data, 2 in the fit"),
+        (both, batch(["t2m", "z500"], [48, 24]), "step: the data have other lead times"),
+        (leads, batch("t2m", 24), "step: the data have other lead times than the fit, .* 24, 48"),
+    ):
+        with pytest.raises(Ens10Error, match=said):
+            model(given)
 
 
 def test_the_truth_of_a_world_at_several_lead_times(several):
