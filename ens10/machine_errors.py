@@ -80,7 +80,7 @@ def writing_netcdf(path: Path) -> Iterator[None]:
 
 
 def check_memory_limit(command: str) -> None:
-    """Reject a `ulimit -v` that is too low to load the libraries of a command.
+    """Refuse a `ulimit -v` that is too low to load the libraries of a command.
 
     There they end the process without a word, by a segmentation fault or an abort.
 

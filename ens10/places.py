@@ -34,7 +34,7 @@ def for_xarray(path: Path | str, *, read_only: bool = True) -> Any:
 
 
 def check_names(arguments: Iterable[str]) -> None:
-    """Reject names that libraries cannot handle, and a missing current folder.
+    """Refuse names that libraries cannot handle, and a missing current folder.
 
     JSON, YAML, netCDF and GRIB libraries take text, which bytes that are not UTF-8 are not; and the
     netCDF library takes a backslash for a separator of folders.

@@ -61,7 +61,7 @@ def ending(number: int, line: str = "") -> Terminated | Interrupted:
     return Interrupted(text) if number == signal.SIGINT else Terminated(text)
 
 
-def reported(error: BaseException) -> int | None:
+def report_interruption(error: BaseException) -> int | None:
     """Report in one line on stderr what ended a command.
 
     Args:

@@ -108,7 +108,7 @@ def degrees(data: xr.Dataset) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     return rows, columns
 
 
-def recognised(dataset: xr.Dataset, source: Path | str, *, located: bool) -> xr.Dataset:
+def recognise_stations(dataset: xr.Dataset, source: Path | str, *, located: bool) -> xr.Dataset:
     """Return a file of stations as a grid of one row; other datasets are unchanged.
 
     Recognised are a dimension with a usual name (such as `station_id` of EUPPBench), or any other

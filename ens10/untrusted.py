@@ -81,7 +81,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def check_depth(folder: Path, depth: int) -> None:
-    """Reject folders nested too deeply for later walks through them.
+    """Refuse folders nested too deeply for later walks through them.
 
     Raises:
         FileError: more than 100 levels.
@@ -92,7 +92,7 @@ def check_depth(folder: Path, depth: int) -> None:
 
 
 def check_regular(path: Path) -> None:
-    """Reject pipes, sockets and devices, reading which could block or never end.
+    """Refuse pipes, sockets and devices, reading which could block or never end.
 
     Raises:
         FileError: the path exists and is neither a regular file nor a folder.

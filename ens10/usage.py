@@ -14,7 +14,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from ens10.errors import Ens10Error, FileError, suggestion
 from ens10.places import check_names
-from ens10.signals import end_process, reported
+from ens10.signals import end_process, report_interruption
 
 _MOST_CHARACTERS = 300
 
@@ -199,7 +199,7 @@ def reports_errors(command: Callable[..., int]) -> Callable[..., int]:
             check_names(sys.argv[1:] if arguments is None else arguments)
             return command(arguments)
         except BaseException as error:
-            status = reported(error)
+            status = report_interruption(error)
             if status is None:
                 raise
             if arguments is None:

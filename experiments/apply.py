@@ -32,7 +32,7 @@ from ens10.experiments.load import (
     load_models,
     variable_name,
 )
-from ens10.experiments.locks import locked
+from ens10.experiments.locks import hold_lock
 from ens10.experiments.products import Products
 from ens10.export.corrected import check_corrected, write_corrected
 from ens10.export.grib_products import Encoding
@@ -153,7 +153,7 @@ def apply(
         "dates": [str(date) for date in together.samples.time],
     }
     partial = out.with_name(f"{out.name}.partial")
-    with locked(out.with_name(f"{out.name}.lock"), "ens10 apply"), stoppable():
+    with hold_lock(out.with_name(f"{out.name}.lock"), "ens10 apply"), stoppable():
         _compute(together, partial, plan, progress)
         _finish(partial, out, chosen, grib, progress)
         shutil.rmtree(partial, ignore_errors=True)

@@ -150,7 +150,7 @@ def _of_run(run: Path, trust: Sequence[str]) -> Parts:
 
 def _of_older_run(run: Path) -> dict[str, Any]:
     """What is known of the training data of a run whose checkpoint does not hold it."""
-    held = provenance.read(run)
+    held = provenance.read_provenance(run)
     lacking = [name for name in ("target", "step") if name not in held]
     if lacking:
         raise FileError(run / provenance.FILE, f"it has no {lacking[0]}", "Train again")
@@ -256,7 +256,7 @@ def _about(parts: Parts, licence: str) -> dict[str, Any]:
 
 
 def _provenance(run: Path) -> dict[str, Any]:
-    return provenance.read(run) if (run / provenance.FILE).is_file() else {}
+    return provenance.read_provenance(run) if (run / provenance.FILE).is_file() else {}
 
 
 def _card(parts: Parts, licence: str) -> str:

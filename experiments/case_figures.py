@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from ens10.experiments.case import Event, Shown
 from ens10.experiments.writers import csv_of
-from ens10.metrics.figures.maps import cell_edges, nice_limit, set_ticks, unwrapped
+from ens10.metrics.figures.maps import cell_edges, nice_limit, set_ticks, unwrap_columns
 from ens10.metrics.figures.style import STYLE, WIDTH, in_units, new_figure
 
 EXTREME = 0.5  # |EFI| from which ECMWF's charts show an index
@@ -165,7 +165,7 @@ class _Row:
 
 def grid_of(field: xr.DataArray) -> Grid:
     """The grid of a map; a region is drawn in one piece wherever its longitudes begin."""
-    order, east = unwrapped(field["longitude"])
+    order, east = unwrap_columns(field["longitude"])
     x, y = cell_edges(east), cell_edges(field["latitude"], 90.0)
     middle = np.cos(np.deg2rad((y[0] + y[-1]) / 2))
     return Grid(order, x, y, 1.0 if np.ptp(x) > 180 else float(1.0 / max(middle, 0.2)))

@@ -220,7 +220,7 @@ def open_run(path: Path | str, step: float | None = None) -> Source:
     if truth is None:
         raise FileError(path, "holds no truth", "Give what `ens10 predict` wrote")
     folder = path if (path / provenance.FILE).exists() else path.parent
-    known = provenance.read(folder) if (folder / provenance.FILE).exists() else {}
+    known = provenance.read_provenance(folder) if (folder / provenance.FILE).exists() else {}
     name = str(known.get("name") or path.resolve().name)
     if has_stations(forecast):
         reason = f"{path} has stations, and a case is a map of a grid"
@@ -399,12 +399,12 @@ def most_extreme(
         raise ArgumentError("worst", f"{source.name} has fewer than 3 dates", "Name a date")
     with reading(source.path):
         truth = source.truth.to_numpy().astype(np.float64)
-    size = standardised(truth, source.valid)
+    size = standardise_truth(truth, source.valid)
     found = [e for name in _regions(source, region) for e in _of_region(source, size, name)]
     return sorted(found, key=lambda extreme: -extreme.size)[:number]
 
 
-def standardised(truth: Floats, valid: npt.NDArray[np.datetime64]) -> Floats:
+def standardise_truth(truth: Floats, valid: npt.NDArray[np.datetime64]) -> Floats:
     """Departures from the mean and annual cycle of each point, in standard deviations.
 
     Args:

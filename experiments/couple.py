@@ -17,7 +17,7 @@ from ens10.channels import field_of
 from ens10.durable import replace_folder
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.load import TrainedModel, load_models
-from ens10.experiments.locks import locked
+from ens10.experiments.locks import hold_lock
 from ens10.experiments.products import Products
 from ens10.experiments.provenance import part_name
 from ens10.experiments.reading import parts_of
@@ -92,7 +92,7 @@ def _couple(model: TrainedModel, method: Method, path: Path, seed: int) -> None:
         attrs={"forecast_kind": "ensemble", RECORDED: PREDICTIONS_FORMAT},
     )
     partial = path.with_name(f"{path.name}.partial")
-    with locked(path.with_name(f"{path.name}.lock"), "ens10 couple"), stoppable():
+    with hold_lock(path.with_name(f"{path.name}.lock"), "ens10 couple"), stoppable():
         shutil.rmtree(partial, ignore_errors=True)
         with dask.config.set(scheduler="synchronous"):
             coupled.chunk(time=1).to_zarr(partial, mode="w", consolidated=False)

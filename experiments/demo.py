@@ -104,7 +104,7 @@ def make_run(
         fixed = ["--config", str(config_path(run.name)), "--data.store", str(store)]
         seeded = ["--seed_everything", str(seed), *options]
         run_stage("fit", [*fixed, *seeded, "--run", str(run), *silent])
-    elif "seconds" not in provenance.read(run):
+    elif "seconds" not in provenance.read_provenance(run):
         run_stage("fit", ["--run", str(run), "--resume", *silent])
     run_stage("predict", ["--run", str(run), *silent])
     score_run(run)

@@ -20,7 +20,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextmanager
-def locked(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
+def hold_lock(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock; its folder must exist.
 
     Where the file system has no locks, the file alone stands for one, with a sign of life every
@@ -49,7 +49,7 @@ def locked(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         return
     if not _is_at(file, path):  # its owner removed it between the opening and the lock
         os.close(file)
-        with locked(path, what, wait=wait):
+        with hold_lock(path, what, wait=wait):
             yield
         return
     try:

@@ -29,7 +29,7 @@ def score_optimum(world: World, model: Path, folder: Path, progress: bool = Fals
     Raises:
         MissingDataError: the world lacks dates of the predictions.
     """
-    known = provenance.read(model)
+    known = provenance.read_provenance(model)
     _, truth = open_predictions(model)
     best = world.optimum(known["target"], progress=progress)
     wanted = truth["time"].to_numpy()

@@ -293,7 +293,7 @@ def read_rates(path: Path | None = None) -> Rates:
         raise FileError(path, f"holds no measured rates ({error})", remedy) from error
 
 
-def probed(rates: Rates, models: Sequence[str], progress: bool = True) -> Rates:
+def measure_rates(rates: Rates, models: Sequence[str], progress: bool = True) -> Rates:
     """Return the rates with models measured on this machine, each in a process of its own.
 
     Raises:
@@ -677,7 +677,7 @@ def cell_of(
     climates = 0
     if resolve(task.target, list(data.channels)) not in data.climate:
         judged = [(climatology.time[n], climatology.valid_time[n]) for n in index["test"]]
-        climates = data.members * sum(len(climatology.judged(*dates)) for dates in judged)
+        climates = data.members * sum(len(climatology.climate_dates(*dates)) for dates in judged)
     seconds = {
         "train": factor * train,
         "predict and score": dates["test"] * (factor * predict + points * rates.score),

@@ -90,7 +90,7 @@ def write(run: Path, content: dict[str, Any]) -> None:
     write_whole(run / FILE, json.dumps(merged, indent=1, sort_keys=True) + "\n")
 
 
-def read(run: Path) -> dict[str, Any]:
+def read_provenance(run: Path) -> dict[str, Any]:
     """A run's provenance; that of one of its targets and lead times holds the run's as well.
 
     Raises:

@@ -24,7 +24,7 @@ def with_name(forecast: xr.Dataset, path: Path | str) -> xr.Dataset:
     path = Path(path)
     for folder in (path, path.parent):
         if (folder / provenance.FILE).exists():
-            name = str(provenance.read(folder).get("name", folder.resolve()))
+            name = str(provenance.read_provenance(folder).get("name", folder.resolve()))
             return forecast.assign_attrs({NAME: name})
     return forecast.assign_attrs({NAME: forecast.attrs.get(NAME, str(path.resolve()))})
 

@@ -40,7 +40,7 @@ from ens10.experiments.checkpoints import (
     shapes,
 )
 from ens10.experiments.lightning_warnings import few_words
-from ens10.experiments.locks import locked
+from ens10.experiments.locks import hold_lock
 from ens10.experiments.options import StageParser, check_protocol, with_strategy
 from ens10.experiments.predictions import PredictionWriter
 from ens10.experiments.reading import PREDICTIONS, parts_of
@@ -136,7 +136,7 @@ def _new_run(run: Path) -> Iterator[None]:
         remedy = "Choose another --run, or resume it with --resume"
         raise FileError(run, "holds files already", remedy)
     try:
-        with locked(run / LOCK, "ens10 fit"):
+        with hold_lock(run / LOCK, "ens10 fit"):
             clear_leftovers(run, *_FIRST)
             try:
                 yield
@@ -173,13 +173,13 @@ def _old_run(run: Path, stage: Stage) -> Iterator[None]:
     if not (run / CONFIG).is_file():
         raise FileError(run, f"no run (it has no {CONFIG})", "Make one with `ens10 fit`")
     if stage == "fit":
-        with locked(run / LOCK, "ens10 fit"):
+        with hold_lock(run / LOCK, "ens10 fit"):
             clear_leftovers(run, *_FIRST)  # `ens10 score` may be writing its own
             for folder in (run / LOG_FOLDER, run / CHECKPOINTS):
                 clear_leftovers(folder)
             yield
     elif stage == "predict":
-        with locked(run / PREDICT_LOCK, "ens10 predict"):
+        with hold_lock(run / PREDICT_LOCK, "ens10 predict"):
             for folder in parts_of(run):
                 clear_leftovers(folder, PREDICTIONS)
             yield
@@ -320,7 +320,7 @@ class RunCLI(LightningCLI):
         trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         fitted = sum(method.fitted_parameters for method, _ in outermost_methods(self.model))
         spent = {"seconds": seconds, "cpu_seconds": time.process_time() - self.computed}
-        before = provenance.read(self.run_folder) if self._options.resume else {}
+        before = provenance.read_provenance(self.run_folder) if self._options.resume else {}
         facts = {name: round(before.get(name, 0) + value, 1) for name, value in spent.items()}
         memory = max(before.get("memory_mb", 0), provenance.peak_memory_mb())
         provenance.write(

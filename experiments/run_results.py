@@ -143,7 +143,7 @@ def read_run(folder: Path | str) -> FinishedRun:
     if not path.is_dir():
         raise FileError(path, "no such folder", "Give the folder of a run")
     states = _states(path)
-    known = provenance.read(path) if (path / PROVENANCE).exists() else {}
+    known = provenance.read_provenance(path) if (path / PROVENANCE).exists() else {}
     kind: Any = known.get("kind") or "model"
     if kind not in get_args(Kind):
         raise UnknownNameError(f"kind in {path / PROVENANCE}", kind, get_args(Kind))

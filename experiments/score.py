@@ -13,7 +13,7 @@ import xarray as xr
 from ens10.durable import clear_leftovers, whole_path
 from ens10.errors import FileError, UnknownNameError
 from ens10.experiments import provenance
-from ens10.experiments.locks import locked
+from ens10.experiments.locks import hold_lock
 from ens10.experiments.raw_ensemble import open_climate, open_raw, with_name
 from ens10.experiments.reading import open_forecast, open_truth, reading, store_of
 from ens10.experiments.run_results import load_states, save_states
@@ -130,7 +130,7 @@ def score_forecast(
     before = store_of(path).stat() if path.exists() else None
     forecast, beside = open_forecast(path)
     folder = path if (path / provenance.FILE).exists() else path.parent
-    known = provenance.read(folder) if (folder / provenance.FILE).exists() else {}
+    known = provenance.read_provenance(folder) if (folder / provenance.FILE).exists() else {}
     target = known.get("target")
     observed = beside if truth is None else open_truth(truth, variable or target)
     if observed is None:
@@ -138,7 +138,7 @@ def score_forecast(
     if scores is None and not _tells_fair(known):
         scores = [score for score in available_scores(forecast) if score != "crps_fair"]
     options = options or ScoringOptions(weights=known.get("weights", "cell"))
-    options = options.updated({k: v for k, v in settings.items() if v is not None})
+    options = options.with_settings({k: v for k, v in settings.items() if v is not None})
     with reading(path):
         checked = (
             None if points is None else cross_check(forecast, observed, points, join=options.join)
@@ -235,7 +235,7 @@ def write_states(
     if by:
         tables[GROUPS] = _group_table(summarise(states, reference, by=by, maps=False), by)
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / LOCK, "ens10 score", wait=True), ExitStack() as files:
+    with hold_lock(folder / LOCK, "ens10 score", wait=True), ExitStack() as files:
         clear_leftovers(folder, STATES, TABLE, GROUPS)
         # all are written before the first gets its name
         paths = {n: files.enter_context(whole_path(folder / n)) for n in (STATES, *tables)}

@@ -16,7 +16,7 @@ from ens10.experiments.writers import (
     NOT_CLEAR,
     Column,
     csv_of,
-    escaped,
+    escape_markup,
     latex_of,
     markdown_of,
     number,
@@ -288,7 +288,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """The table in GitHub's Markdown with its notes; the same scores give the same bytes."""
-    told = " ".join(escaped(note, MARKDOWN) for note in notes(rows))
+    told = " ".join(escape_markup(note, MARKDOWN) for note in notes(rows))
     return f"{markdown_of(columns(rows))}\n{told}\n"
 
 

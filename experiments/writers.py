@@ -75,7 +75,7 @@ def markdown_of(made: Sequence[Column], *, escape: bool = True) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def filled(page: str, name: str, text: str) -> str:
+def fill_section(page: str, name: str, text: str) -> str:
     """A page with other text between its marks `<!-- NAME -->` and `<!-- end -->`.
 
     Raises:
@@ -120,11 +120,11 @@ def csv_of(
 
 def _frame(made: Sequence[Column], special: Mapping[str, str]) -> pd.DataFrame:
     """The cells as text, special characters escaped; columns may share a heading."""
-    cells = [[escaped(text, special) for text in c.cells] for c in made]
-    headings = [escaped(c.heading, special) for c in made]
+    cells = [[escape_markup(text, special) for text in c.cells] for c in made]
+    headings = [escape_markup(c.heading, special) for c in made]
     return pd.DataFrame(list(zip(*cells, strict=True)), columns=headings)
 
 
-def escaped(text: str, special: Mapping[str, str]) -> str:
+def escape_markup(text: str, special: Mapping[str, str]) -> str:
     """Return text in one line, with the special characters of its markup escaped."""
     return "".join(special.get(c, c) for c in " ".join(text.split()))

@@ -30,8 +30,8 @@ from ens10.metrics._labels import (
     checked_core,
     fitted_coords,
     joined_message,
-    labelled,
-    rechunked,
+    rechunk,
+    set_labels,
 )
 
 Dim = int | str
@@ -263,7 +263,7 @@ def _on_xarray(
         array = ready[name]
         if array.chunks is not None:
             _say_if_cut(score, name, [len(array.variable.chunksizes[d]) for d in dims])
-            ready[name] = rechunked(array, dict.fromkeys(dims, -1))
+            ready[name] = rechunk(array, dict.fromkeys(dims, -1))
     units = check_alike(
         ready, [name for name in ready if name not in unlike] if score.units else ()
     )
@@ -282,7 +282,7 @@ def _on_xarray(
         output_dtypes=[dtype],
     )
     labelled_result = fitted_coords(result)
-    return labelled(
+    return set_labels(
         labelled_result, score.name, score.long_name, units if score.units else "1", attrs
     )
 

@@ -106,7 +106,7 @@ def crps_normal(mu: Array, sigma: Array, y: Array, *, check: bool = True) -> Arr
     if check:
         check_sigma(sigma)
     d = y - mu
-    z = standardised(d, s)
+    z = standardise(d, s)
     # C is homogeneous of degree 1 in (d, s): it is d dC/dd + s dC/ds, also at s = 0.
     with np.errstate(over="ignore", under="ignore"):
         by_s = (2 * INV_SQRT_PI * SQRT_HALF) * np.exp(-0.5 * z * z) - INV_SQRT_PI
@@ -114,7 +114,7 @@ def crps_normal(mu: Array, sigma: Array, y: Array, *, check: bool = True) -> Arr
     return plain
 
 
-def standardised(d: Array, s: Array) -> Array:
+def standardise(d: Array, s: Array) -> Array:
     """Return d / s; where s is 0, its limit: +-`FAR`, or 0 if d is 0 too."""
     z: Array = np.asarray(np.sign(d) * FAR, dtype=d.dtype)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -58,10 +58,10 @@ def check_alike(arrays: Mapping[str, Any], united: Iterable[str]) -> str | None:
     Raises:
         ArgumentError: lengths, coordinates or units that differ.
     """
-    labelled = {k: v for k, v in arrays.items() if isinstance(v, xr.DataArray)}
+    set_labels = {k: v for k, v in arrays.items() if isinstance(v, xr.DataArray)}
     sizes_seen: dict[str, tuple[str, Any]] = {}
     sizes: dict[str, tuple[str, int]] = {}
-    for name, array in labelled.items():
+    for name, array in set_labels.items():
         for dim, size in array.sizes.items():  # all there is to see without coordinates
             first, length = sizes.setdefault(str(dim), (name, size))
             if size != length and not (dim in array.indexes and str(dim) in sizes_seen):
@@ -75,14 +75,16 @@ def check_alike(arrays: Mapping[str, Any], united: Iterable[str]) -> str | None:
                 raise ArgumentError(
                     name, f"its {dim} differs from that of {first} {reason}", "Align both first"
                 )
-    units = {k: labelled[k].attrs["units"] for k in united if "units" in _attrs(labelled.get(k))}
+    units = {
+        k: set_labels[k].attrs["units"] for k in united if "units" in _attrs(set_labels.get(k))
+    }
     if len(set(units.values())) > 1:
         listed = ", ".join(f"{name} in {unit}" for name, unit in units.items())
         raise ArgumentError(next(iter(units)), f"units differ: {listed}", "Bring all to one unit")
     return next(iter(units.values()), None)
 
 
-def rechunked(array: xr.DataArray, chunks: Mapping[Any, Any]) -> xr.DataArray:
+def rechunk(array: xr.DataArray, chunks: Mapping[Any, Any]) -> xr.DataArray:
     """Rechunk a lazy array along some dimensions, and leave its coordinates as they are.
 
     `DataArray.chunk` makes the other coordinates lazy, in chunks that need not fit those of scores.
@@ -108,7 +110,7 @@ def _attrs(array: Any) -> dict[str, Any]:
     return getattr(array, "attrs", {})
 
 
-def labelled(
+def set_labels(
     result: xr.DataArray, name: str, long_name: str, units: str | None, attrs: dict[str, Any]
 ) -> xr.DataArray:
     """Set the name, long_name, attributes and (if known) unit of a result."""

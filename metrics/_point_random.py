@@ -25,7 +25,7 @@ _GOLDEN, _ONE, _TWO = (
 )
 
 
-def mixed(keys: Keys) -> Keys:
+def scramble(keys: Keys) -> Keys:
     """Scramble 64-bit numbers by a bijection, so that neighbours become uncorrelated."""
     z = (keys ^ (keys >> np.uint64(30))) * _ONE
     z = (z ^ (z >> np.uint64(27))) * _TWO
@@ -60,7 +60,7 @@ def dimension_keys(arrays: Mapping[str, xr.DataArray], seed: int) -> list[xr.Dat
     """
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool):
         raise ArgumentError("seed", f"expected a whole number, got {seed!r}")
-    start = mixed(np.array([int(seed) % 2**64], dtype=np.uint64) + _GOLDEN)
+    start = scramble(np.array([int(seed) % 2**64], dtype=np.uint64) + _GOLDEN)
     keys = [xr.DataArray(start[0])]
     dims = dict.fromkeys(dim for array in arrays.values() for dim in array.dims)
     for dim in dims:
@@ -68,7 +68,7 @@ def dimension_keys(arrays: Mapping[str, xr.DataArray], seed: int) -> list[xr.Dat
         indexes = [a.indexes[dim] for a in holder if dim in a.indexes]
         labels = indexes[0].to_numpy() if indexes else np.arange(holder[0].sizes[dim])
         salt = np.array([_hash(str(dim))], dtype=np.uint64) + start
-        key = xr.DataArray(mixed(mixed(_bits(labels) + salt)), dims=[dim])
+        key = xr.DataArray(scramble(scramble(_bits(labels) + salt)), dims=[dim])
         lengths = [a.variable.chunksizes[dim] for a in holder if a.chunks is not None]
         keys.append(key.chunk({dim: lengths[0]}) if lengths else key)
     return keys

@@ -72,7 +72,7 @@ def _mean_array(score: Any, axes: tuple[int, ...], weights: Any, omit: bool, kin
 
 
 def _mean_xarray(score: xr.DataArray, dim: Over, weights: Any, omit: bool) -> xr.DataArray:
-    names = list(score.dims) if dim == "all" else listed(dim)
+    names = list(score.dims) if dim == "all" else list_dimensions(dim)
     check_once(names)
     for name in names:
         if name not in score.dims:
@@ -115,10 +115,10 @@ def _mean_torch(score: Any, dim: Over, weights: Any, omit: bool) -> Any:
 def _axes(score: Any, dim: Over) -> tuple[int, ...]:
     if dim == "all":
         return tuple(range(score.ndim))
-    return checked_axes("scores", score, listed(dim))
+    return checked_axes("scores", score, list_dimensions(dim))
 
 
-def listed(dim: Over) -> list[Dim]:
+def list_dimensions(dim: Over) -> list[Dim]:
     """Return one or several dimensions as a list; an empty list for None."""
     return [] if dim is None else [dim] if isinstance(dim, int | str | np.integer) else list(dim)
 

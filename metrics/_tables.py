@@ -10,7 +10,7 @@ from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, checked_axes, core_first, loop_shape
 from ens10.metrics._dispatch import backend_of, dask_array, on_host
 from ens10.metrics._labels import check_alike, checked_core
-from ens10.metrics._reduce import Over, check_once, listed
+from ens10.metrics._reduce import Over, check_once, list_dimensions
 
 Core = Mapping[str, Mapping[str, Dim]]  # array -> its core dimensions: our name -> the caller's
 
@@ -72,7 +72,7 @@ def names_of(arrays: Mapping[str, xr.DataArray], dim: Over, original: Any) -> li
         raise ArgumentError("dim", "a table is a sum over dimensions", 'Pass them, or dim="all"')
     if dim == "all":
         return dims
-    requested = listed(dim)
+    requested = list_dimensions(dim)
     check_once(requested)
     if not isinstance(original, xr.DataArray):
         some = max(arrays.values(), key=lambda array: array.ndim)

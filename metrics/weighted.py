@@ -18,7 +18,7 @@ from ens10.metrics.multivariate._variables import size_of
 __all__ = ["owcrps_ensemble", "twcrps_ensemble", "twcrps_normal"]
 
 
-def ordered(lower: Any, upper: Any, check: bool = True) -> Any:
+def checked_thresholds(lower: Any, upper: Any, check: bool = True) -> Any:
     """Check that lower thresholds are not above the upper ones, and return the upper ones.
 
     Args:
@@ -122,7 +122,7 @@ def twcrps_ensemble(
         refuse_thresholds("chaining", lower, upper)
         members, y = chaining(members), chaining(y)
     else:
-        thresholds["upper"] = ordered(lower, upper, check)
+        thresholds["upper"] = checked_thresholds(lower, upper, check)
     check_members(members, member_dim, estimator, alpha)
     score = apply(
         TWCRPS,
@@ -242,7 +242,7 @@ def owcrps_ensemble(
     options: dict[str, Any] = {"share": share, "skip": nan == "skip-members"}
     attrs = {"estimator": estimator}
     if weight is None:
-        arrays |= {"lower": lower, "upper": ordered(lower, upper, check)}
+        arrays |= {"lower": lower, "upper": checked_thresholds(lower, upper, check)}
         score = apply(BETWEEN, arrays, core, options=options, attrs=attrs)
     else:
         refuse_thresholds("weight", lower, upper)
@@ -368,7 +368,7 @@ def twcrps_normal(
         ArgumentError: a negative sigma or thresholds in the wrong order (on lazy arrays when
             computed), or arrays that do not match.
     """
-    upper = ordered(lower, upper, check)
+    upper = checked_thresholds(lower, upper, check)
     return FORMULA(*(mu, sigma, lower, upper, y), check=check, dim=dim, weights=weights, nan=nan)
 
 

@@ -77,7 +77,7 @@ class ResidualNormalHead(Head):
     def forward(self, outputs: Tensor, batch: Batch) -> Normal:
         """Return a normal with mu and sigma (N, H, W) from outputs (N, 2, H, W)."""
         raw = RawEnsemble.of(batch, self.floor)
-        return Normal(*raw.moved(outputs, self.max_log_scale), positive=True)
+        return Normal(*raw.location_and_scale(outputs, self.max_log_scale), positive=True)
 
 
 class TargetHeads(Head):
@@ -151,7 +151,7 @@ class RawEnsemble(NamedTuple):
         missing = ~(mean.isfinite() & std.isfinite())
         return cls(mean, torch.where(missing, 1, std).clamp(min=floor), missing)
 
-    def moved(self, outputs: Tensor, most: float) -> tuple[Tensor, Tensor]:
+    def location_and_scale(self, outputs: Tensor, most: float) -> tuple[Tensor, Tensor]:
         """Return location mean + spread * o0 and scale spread * exp(o1), o1 clamped to +-`most`.
 
         Args:
@@ -165,9 +165,9 @@ class RawEnsemble(NamedTuple):
         shift, log_scale = outputs.to(self.mean.dtype).unbind(1)
         mu = self.mean + self.spread * shift
         sigma = self.spread * log_scale.clamp(-most, most).exp()
-        return self.masked(mu), self.masked(sigma)
+        return self.mask_missing(mu), self.mask_missing(sigma)
 
-    def masked(self, values: Tensor) -> Tensor:
+    def mask_missing(self, values: Tensor) -> Tensor:
         """Return values (N, H, W) or (N, K, H, W), NaN and without gradient where missing."""
         where = self.missing if values.ndim == self.missing.ndim else self.missing.unsqueeze(1)
         return values.masked_fill(where, torch.nan)
@@ -232,7 +232,7 @@ class MethodHead(Head):
                 "Take EMOS, or SeasonalEMOS with family normal",
             )
         start = RawEnsemble.of_moments(base.mu, base.sigma, self.floor)
-        return Normal(*start.moved(outputs, self.max_log_scale), positive=True)
+        return Normal(*start.location_and_scale(outputs, self.max_log_scale), positive=True)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         self.method = TargetMethods.of_state(self.method, state_dict, f"{prefix}method.")
@@ -309,7 +309,12 @@ class FamilyHead(Head):
         scale = log_scale.clamp(-self.max_log_scale, self.max_log_scale).exp()
         mu, sigma = raw.mean + raw.spread * shift, self._unit * raw.spread * scale
         return location_scale(
-            self.family, raw.masked(mu), raw.masked(sigma), self.lower, self.upper, self.df
+            self.family,
+            raw.mask_missing(mu),
+            raw.mask_missing(sigma),
+            self.lower,
+            self.upper,
+            self.df,
         )
 
 
@@ -370,7 +375,7 @@ class BernsteinHead(Head):
         risen = torch.cat([torch.zeros_like(shift), rises.cumsum(1)], dim=1)
         centred = risen - risen.mean(1, keepdim=True)
         coefficients = raw.mean.unsqueeze(1) + raw.spread.unsqueeze(1) * (shift + centred)
-        return Bernstein(raw.masked(coefficients))
+        return Bernstein(raw.mask_missing(coefficients))
 
 
 def normal_coefficients(degree: int) -> np.ndarray:
@@ -444,7 +449,7 @@ class SplineHead(Head):
         bend = outputs[:, 2 + 2 * K :].clamp(-self.max_log_slope, self.max_log_slope).exp()
         ends = torch.ones_like(outputs[:, :1])
         slopes = torch.cat([ends, 2 * low * high / (low + high) * bend, ends], dim=1)
-        return SplineFlow(*(raw.masked(part) for part in (mu, sigma, x, y, slopes)))
+        return SplineFlow(*(raw.mask_missing(part) for part in (mu, sigma, x, y, slopes)))
 
     def _knots(self, outputs: Tensor) -> Tensor:
         """Return K + 1 knots from -B to B."""

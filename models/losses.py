@@ -378,7 +378,7 @@ class _SquaredNorms(torch.autograd.Function):
 
 
 def _require_whole_rows(target: Tensor, loss: str) -> None:
-    """Reject columns that are split between processes, on all processes alike."""
+    """Refuse columns that are split between processes, on all processes alike."""
     columns = current().shape(target)[1]
     if columns != target.shape[-1]:
         raise ArgumentError(

@@ -11,7 +11,7 @@ from ens10.models.networks.base import Network
 
 
 def require_match(network: Network, head: Head) -> None:
-    """Reject a head whose inputs do not match the network's outputs.
+    """Refuse a head whose inputs do not match the network's outputs.
 
     Raises:
         ArgumentError: channel numbers differ, or only one of the two works on members.
@@ -37,7 +37,7 @@ def require_match(network: Network, head: Head) -> None:
 
 
 def require_pointwise(model: nn.Module) -> None:
-    """Reject networks and losses that use neighbouring points, which stations do not have.
+    """Refuse networks and losses that use neighbouring points, which stations do not have.
 
     Raises:
         ArgumentError: a network that is not `pointwise`, or a loss with `needs_grid`.
@@ -68,7 +68,7 @@ def forecast_of(
 
 
 def _check_targets(batch: Batch, head: Head) -> None:
-    """Reject another number of targets than the head is for."""
+    """Refuse another number of targets than the head is for."""
     raw = batch.get("raw_mean")
     targets = raw.shape[1] if raw is not None and raw.ndim > 3 else 1
     heads = len(head.heads) if isinstance(head, TargetHeads) else 1
@@ -82,7 +82,7 @@ def _check_targets(batch: Batch, head: Head) -> None:
 
 
 def _check_features(features: Tensor, network: Network) -> None:
-    """Reject features that the network cannot take."""
+    """Refuse features that the network cannot take."""
     layout, kind = ("(N, C, H, W)", "fields")
     if network.takes_members:
         layout, kind = ("(N, M, C, H, W)", "members")

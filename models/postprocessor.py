@@ -93,7 +93,7 @@ class _ForecastModule(pl.LightningModule):
         """Return the forecast for a batch, or that of each of several targets."""
 
     def setup(self, stage: str) -> None:  # noqa: ARG002  (the name in LightningModule)
-        """Reject half precision: the nearest numbers to 280 K are up to 2 K apart.
+        """Refuse half precision: the nearest numbers to 280 K are up to 2 K apart.
 
         Raises:
             ArgumentError: the trainer's precision is `16-true` or `bf16-true`, or the data are
@@ -166,7 +166,7 @@ class _ForecastModule(pl.LightningModule):
         return tuple(getattr(data, "channels", ()))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Reject to save NaN or infinite weights, so that the previous checkpoint is kept.
+        """Refuse to save NaN or infinite weights, so that the previous checkpoint is kept.
 
         A finite loss can have a gradient that is not finite, and the weights after an epoch's last
         step have not entered a loss yet. This costs one synchronisation per checkpoint.
@@ -371,7 +371,7 @@ class StatisticalPostProcessor(_ForecastModule):
         return forecast
 
     def setup(self, stage: str) -> None:
-        """Reject fitting in several processes, each of which would see only some dates.
+        """Refuse fitting in several processes, each of which would see only some dates.
 
         Called before the strategy looks for parameters, which do not exist.
 

@@ -236,7 +236,7 @@ def _make_parents(root: Path, folder: Path) -> None:
 
 
 @contextmanager
-def locked(partial: Path, store: Path) -> Iterator[None]:
+def lock_store(partial: Path, store: Path) -> Iterator[None]:
     """Lock a store that is being written against other processes; create it if needed.
 
     The kernel releases the lock when the process ends, however it ends.

@@ -101,8 +101,8 @@ class Chunk:
             spread: shape (points,).
             members: number of first fields to use.
         """
-        held = (self._kinds, self._begins, self._gaps, self._numbers)
-        _moments(self._codes, self._floats, *held, members, self.points, mean, spread)
+        packed = (self._kinds, self._begins, self._gaps, self._numbers)
+        _moments(self._codes, self._floats, *packed, members, self.points, mean, spread)
 
 
 _NUMBERS = ("scale", "reference", "decimal")
@@ -147,9 +147,9 @@ def _moments(  # type: ignore[no-untyped-def]
         total[:size] = 0.0
         square[:size] = 0.0
         for m in range(members):
-            held = values[m, :size]
-            _unpack(codes, floats, kinds[m], begins[m], gaps[m], numbers[m], start, held)
-            _add(held, total[:size])
+            block = values[m, :size]
+            _unpack(codes, floats, kinds[m], begins[m], gaps[m], numbers[m], start, block)
+            _add(block, total[:size])
         for i in range(size):
             total[i] /= members
         for m in range(members):

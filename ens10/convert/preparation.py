@@ -19,11 +19,11 @@ import numpy as np
 import xarray as xr
 
 from ens10.convert.empty_store import create, form_of
-from ens10.convert.files import DiskFullError, Folder, locked, place
+from ens10.convert.files import DiskFullError, Folder, lock_store, place
 from ens10.convert.plan import Plan, Source, differences, plain, size_of, source_identity
 from ens10.convert.sources import Inputs, paired_with
 from ens10.convert.work_units import Planned, axes_of, planned_sums, planned_units
-from ens10.convert.workers import cluster_library, grouped, work_on, workers_for
+from ens10.convert.workers import cluster_library, group_units, work_on, workers_for
 from ens10.durable import sync_files
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.progress import bar
@@ -142,7 +142,7 @@ def prepare(
     if scheduler is not None:
         cluster_library()  # refused before anything is written
     partial = store.with_name(store.name + ".partial")
-    with locked(partial, store):
+    with lock_store(partial, store):
         if not force and _is_there(store, plan, force):  # another run has just ended
             partial.rmdir()
             return store
@@ -167,10 +167,10 @@ def _is_there(store: Path, plan: Plan, force: bool) -> bool:
         return False
     remedy = "Choose another folder, or give --force"
     try:
-        held = read_plan(store)
+        stored_plan = read_plan(store)
     except FileError as error:
         raise FileError(store, "exists already", remedy) from error
-    changes = differences({key: held.get(key) for key in plan}, plan)
+    changes = differences({key: stored_plan.get(key) for key in plan}, plan)
     if changes:
         raise FileError(store, f"exists already, with other options ({'; '.join(changes)})", remedy)
     sweep(store)
@@ -263,12 +263,12 @@ class Engine:
         path = self.folder.path
         if not any(path.iterdir()):
             return False
-        held = _plan_of(self.folder)
-        if held is not None:
-            changes = differences({key: held.get(key) for key in self.plan}, self.plan)
+        stored_plan = _plan_of(self.folder)
+        if stored_plan is not None:
+            changes = differences({key: stored_plan.get(key) for key in self.plan}, self.plan)
             if not changes:
-                self.plan["axes"] = held["axes"]
-                self.plan["options"]["places"] = held["options"].get("places", False)
+                self.plan["axes"] = stored_plan["axes"]
+                self.plan["options"]["places"] = stored_plan["options"].get("places", False)
                 return True
             if not self.force:
                 raise FileError(
@@ -317,7 +317,7 @@ class Engine:
         self._check_space(sum(self._left.values()))
         total = sum(unit.size for unit in units)
         begun = total - sum(self._left.values())
-        jobs = grouped((unit.size, unit.make()) for unit in units if unit.name not in done)
+        jobs = group_units((unit.size, unit.make()) for unit in units if unit.name not in done)
         with bar(what, total, self.progress, done=begun, in_bytes=True) as advance:
 
             def finished(name: str) -> None:
@@ -420,7 +420,7 @@ def sweep(store: Path) -> None:
     partial = store.with_name(store.name + ".partial")
     if not partial.is_dir():
         return
-    with suppress(FileError), locked(partial, store):  # unless another process is at work there
+    with suppress(FileError), lock_store(partial, store):  # unless another process is at work there
         # `store` has its final name; a kill while the rest is removed leaves any part of the rest
         if {path.name for path in partial.iterdir()} <= {"plan.json", "units", ".tmp"}:
             clear(partial)

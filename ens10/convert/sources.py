@@ -50,12 +50,12 @@ class DatasetFields:
     where: str
 
     @contextmanager
-    def opened(self) -> Iterator[Callable[[int], Sequence[Field]]]:
+    def open(self) -> Iterator[Callable[[int], Sequence[Field]]]:
         """Read the whole unit at once, since one chunk may hold several fields."""
-        held = self.dataset.compute(scheduler="synchronous")
+        in_memory = self.dataset.compute(scheduler="synchronous")
         values = {
             name: field.to_numpy().astype(np.float32, copy=False)
-            for name, field in held.data_vars.items()
+            for name, field in in_memory.data_vars.items()
         }
 
         def read(part: int) -> Sequence[Field]:
@@ -79,7 +79,7 @@ class DatasetFields:
 class Fields(Protocol):
     """The fields of one date and step."""
 
-    def opened(self) -> AbstractContextManager[Callable[[int], Sequence[Field]]]:
+    def open(self) -> AbstractContextManager[Callable[[int], Sequence[Field]]]:
         """Open the files, and yield a function from a part's index to its members."""
 
     def origin(self, part: int) -> str:
@@ -272,10 +272,10 @@ class Inputs:
 
 def _open_truth(inputs: Inputs, names: Names, missing: Missing) -> xr.Dataset:
     """Open the truth, from its own source or from the forecasts' variables."""
-    held = inputs.src if inputs.truth is None else inputs.truth
-    if isinstance(held, xr.Dataset):
-        return tidy(held, names, "truth", optional_dimensions=True)
-    return open_source(held, names, missing, optional_dimensions=True)
+    truth_source = inputs.src if inputs.truth is None else inputs.truth
+    if isinstance(truth_source, xr.Dataset):
+        return tidy(truth_source, names, "truth", optional_dimensions=True)
+    return open_source(truth_source, names, missing, optional_dimensions=True)
 
 
 def paired_with(
@@ -312,7 +312,7 @@ class PackedFields:
     files: dict[Path, int]
 
     @contextmanager
-    def opened(self) -> Iterator[Callable[[int], Sequence[Field]]]:
+    def open(self) -> Iterator[Callable[[int], Sequence[Field]]]:
         """Open each file once."""
         with ExitStack() as files:
             opened: dict[Path, BinaryIO] = {}
@@ -382,9 +382,9 @@ class GribForecasts:
     def at(self, times: Any) -> "GribForecasts":
         """Return the forecasts of some start dates."""
         places = self.template.indexes["time"].get_indexer(times.to_numpy()).tolist()
-        kept = self.template.isel(time=places)
+        template = self.template.isel(time=places)
         return GribForecasts(
-            self._fields, kept, self._numbers, [self._times[place] for place in places]
+            self._fields, template, self._numbers, [self._times[place] for place in places]
         )
 
 
@@ -421,4 +421,6 @@ def matches(fields: GribFields, dataset: xr.Dataset) -> bool:
         return False  # recognised under another name, and converted perhaps
     own = fields.coordinates()
     values = {name: value[1] if isinstance(value, tuple) else value for name, value in own.items()}
-    return all(np.array_equal(dataset[name].to_numpy(), held) for name, held in values.items())
+    return all(
+        np.array_equal(dataset[name].to_numpy(), expected) for name, expected in values.items()
+    )

@@ -21,12 +21,12 @@ import xarray as xr
 from crc32c import crc32c
 
 from ens10.convert.empty_store import create, form_of
-from ens10.convert.files import Folder, locked, place
+from ens10.convert.files import Folder, lock_store, place
 from ens10.convert.plan import find_source
 from ens10.convert.preparation import clear
 from ens10.convert.sources import Forecasts, Inputs, paired_with
 from ens10.convert.work_units import Planned, planned_sums, planned_units
-from ens10.convert.workers import grouped, work_on
+from ens10.convert.workers import group_units, work_on
 from ens10.errors import ArgumentError, DamagedFileError, FileError, MissingDataError, listing
 from ens10.grib import Message, decode, scan
 from ens10.progress import bar, track
@@ -233,10 +233,10 @@ def samples(manifest: Manifest, source: Path, count: int, random: Random) -> lis
     names = [name for name, _ in manifest.plan["source"].get("files", [])]
     chosen = []
     for row in (random.choice(rows) for _ in range(count if rows else 0)):
-        held = [(n, o) for n, o in enumerate(row[_ORIGIN].split()) if o != "-"]
-        if not held:
+        present = [(n, o) for n, o in enumerate(row[_ORIGIN].split()) if o != "-"]
+        if not present:
             continue
-        member, origin = random.choice(held)
+        member, origin = random.choice(present)
         number, _, span = origin.partition(":")
         offset, _, length = span.partition("+")
         array, _, place = row[0].rpartition("/c/")
@@ -246,7 +246,7 @@ def samples(manifest: Manifest, source: Path, count: int, random: Random) -> lis
     return sorted(set(chosen), key=lambda one: (str(one.file), one.offset, one.path))
 
 
-def decoded(sample: Sample) -> npt.NDArray[np.float32]:
+def decode_by_eccodes(sample: Sample) -> npt.NDArray[np.float32]:
     """Decode a message by ecCodes, in the store's layout.
 
     Raises:
@@ -287,7 +287,7 @@ def _check_sample(
     for one in track(chosen, "decode", len(chosen), progress):
         if one.path in wrong or f"{one.array}/zarr.json" in wrong:
             continue
-        want = decoded(one)
+        want = decode_by_eccodes(one)
         reader = open_reader(store, one.array)
         got = np.empty((1, *want.shape), np.float32)
         reader.read_into(one.place, got, [one.member])
@@ -399,7 +399,7 @@ def _workshop(store: Path) -> Iterator[Folder]:
     path = store.with_name(store.name + ".partial")
     if path.exists() and any(path.iterdir()):
         raise FileError(path, "a store that was begun is in the way", "Finish or remove it first")
-    with locked(path, store):
+    with lock_store(path, store):
         folder = Folder(path.absolute(), "repair")
         folder.scratch.mkdir(parents=True)
         try:
@@ -422,12 +422,12 @@ def _sources(
         raise MissingDataError(store, ["the source of the forecasts"], "Pass it with --source")
     names, own = Names(**options["names"]), options.get("truth_names")
     selection = Selection.from_plain(options["selection"])
-    held = find_source(store, plan["truth"], truth)
-    if plan["truth"] is not None and held is None:
-        held = find_source(src, plan["truth"], None) or _within(src, plan["truth"])
-    if plan["truth"] is not None and held is None:
+    truth_source = find_source(store, plan["truth"], truth)
+    if plan["truth"] is not None and truth_source is None:
+        truth_source = find_source(src, plan["truth"], None) or _within(src, plan["truth"])
+    if plan["truth"] is not None and truth_source is None:
         raise MissingDataError(store, ["the source of the truth"], "Pass it with --truth")
-    inputs = Inputs(src, held, names, Names(**own) if own else None, options.get("regrid"))
+    inputs = Inputs(src, truth_source, names, Names(**own) if own else None, options.get("regrid"))
     return paired_with(inputs, selection, options["missing"])
 
 
@@ -439,7 +439,7 @@ def _within(src: Path, about: dict[str, Any]) -> Path | None:
 def _work(folder: Folder, makers: Sequence[Planned], workers: int, progress: bool) -> None:
     sizes = {todo.name: todo.size for todo in makers}
     with bar("repair", sum(sizes.values()), progress, in_bytes=True) as advance:
-        jobs = grouped((todo.size, todo.make()) for todo in makers)
+        jobs = group_units((todo.size, todo.make()) for todo in makers)
         work_on(folder, jobs, workers, None, lambda name: advance(sizes[name]))
 
 

@@ -49,15 +49,15 @@ class ForecastUnit:
         shape = (len(form.ensembles), 2, form.channels, form.rows * form.columns)
         moments = np.empty(shape, np.float32)
         beside: list[Future[None]] = []
-        with self.fields.opened() as read:
+        with self.fields.open() as read:
             for n, part in enumerate(self.parts):
                 key = part.path if form.places else ""
                 data = encode(read(n), form.rows, form.columns, key)
                 chunk = Chunk(data, form.members, form.rows, form.columns)
                 ranges = chunk.ranges()
-                for member, held in enumerate(() if form.any_values else ranges):
+                for member, limits in enumerate(() if form.any_values else ranges):
                     where = partial(self.fields.place, n, member)
-                    _check(part.variable, held.minimum, held.maximum, where)
+                    _check(part.variable, limits.minimum, limits.maximum, where)
                 about = [*_whole(ranges), self.fields.origin(n)]
                 writer.put(part.path, data, about, form.packing)
                 if part.channel is not None:
@@ -82,7 +82,7 @@ def _beside() -> ThreadPoolExecutor:
 
 
 def _check(name: str, low: float, high: float, where: Callable[[], str]) -> None:
-    """Reject impossible values; the message's place is computed only then."""
+    """Refuse impossible values; the message's place is computed only then."""
     try:
         check_range(name, low, high, "")
     except FileError:
@@ -126,8 +126,8 @@ class TruthUnit:
 
     def write(self, writer: Writer) -> None:
         """Read each field once, and write its chunks."""
-        held = self.dataset.compute(scheduler="synchronous")
-        for name, field in held.data_vars.items():
+        in_memory = self.dataset.compute(scheduler="synchronous")
+        for name, field in in_memory.data_vars.items():
             values = np.ascontiguousarray(field.to_numpy(), dtype="<f4")
             for place in np.ndindex(values.shape[:-2]):
                 found = Chunk.of_floats(values[place])

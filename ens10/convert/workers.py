@@ -72,7 +72,7 @@ def workers_for(size: int, workers: int | None) -> int:
     return workers
 
 
-def grouped(units: Iterable[tuple[int, Unit]]) -> Iterator[Group]:
+def group_units(units: Iterable[tuple[int, Unit]]) -> Iterator[Group]:
     """Group units to a few megabytes, large ones by themselves, in their order.
 
     Args:

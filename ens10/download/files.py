@@ -155,13 +155,13 @@ class Transfer:
     Attributes:
         remote: reads them.
         patience: with dropped connections.
-        moved: told of every change in the number of bytes that are here.
+        on_bytes: called with every change in the number of bytes that are here.
         stop: set by another thread to end all transfers soon.
     """
 
     remote: Remote
     patience: Patience
-    moved: Callable[[int], None] = lambda _: None
+    on_bytes: Callable[[int], None] = lambda _: None
     stop: threading.Event = field(default_factory=threading.Event)
 
     def fetch(self, url: str, target: Path, info: Info) -> Entry:
@@ -180,7 +180,7 @@ class Transfer:
         """
         with part_of(target).open("ab+") as file, _alone(file, target):
             clear_leftovers(target.parent, note_of(target).name)
-            partial = Partial(file, note_of(target), public(url), info, self.moved)
+            partial = Partial(file, note_of(target), public(url), info, self.on_bytes)
             try:
                 self._fill(url, partial)
             except FileError:
@@ -422,12 +422,12 @@ def _fetch(folder: Path, coming: Sequence[Found], record: Record, manner: Manner
     """Fetches files in parallel; what went wrong, by name."""
     total = sum(one.info.size or 0 for one in coming)
     with (
-        bar("download", total, manner.progress, in_bytes=True) as moved,
+        bar("download", total, manner.progress, in_bytes=True) as on_bytes,
         ThreadPoolExecutor(manner.jobs) as pool,
     ):
 
         def one_file(one: Found) -> str | None:
-            transfer = Transfer(one.remote, manner.patience, moved, manner.stop)
+            transfer = Transfer(one.remote, manner.patience, on_bytes, manner.stop)
             try:
                 record.add(one.name, transfer.fetch(one.url, folder / one.name, one.info))
             except (RefusedError, TransientError, Ens10Error) as error:

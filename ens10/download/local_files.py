@@ -196,13 +196,13 @@ class Partial:
         note: the file beside it that says what it is part of.
         url: of the remote file.
         info: of the remote file.
-        moved: told of every change in the number of bytes that are here.
+        on_bytes: called with every change in the number of bytes that are here.
     """
 
     def __init__(
-        self, file: IO[bytes], note: Path, url: str, info: Info, moved: Callable[[int], None]
+        self, file: IO[bytes], note: Path, url: str, info: Info, on_bytes: Callable[[int], None]
     ) -> None:
-        self._file, self._note, self._moved = file, note, moved
+        self._file, self._note, self._on_bytes = file, note, on_bytes
         self.url, self.info = url, info
         self.position, self._digest, self._ended = 0, sha256(), False
         self._resume()
@@ -243,7 +243,7 @@ class Partial:
         self._file.write(block)
         self._digest.update(block)
         self.position += len(block)
-        self._moved(len(block))
+        self._on_bytes(len(block))
 
     def end(self) -> None:
         """Takes note that the server sends no more."""
@@ -263,11 +263,11 @@ class Partial:
         while block := self._file.read(BLOCK):
             self._digest.update(block)
         self.position = size
-        self._moved(size)
+        self._on_bytes(size)
 
     def _restart(self) -> None:
         self._file.truncate(0)
-        self._moved(-self.position)
+        self._on_bytes(-self.position)
         self.position, self._digest = 0, sha256()
         write_whole(self._note, _words(self.url, self.info))
 

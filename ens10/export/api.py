@@ -140,7 +140,7 @@ def _select(dataset: xr.Dataset, chosen: Selection) -> xr.Dataset:
 
 
 def _check_space(to: Path, dataset: xr.Dataset, grib: bool) -> None:
-    """Reject a file too large for the disk; GRIB needs half of float32 for most fields."""
+    """Refuse a file too large for the disk; GRIB needs half of float32 for most fields."""
     if not to.parent.is_dir():
         raise FileError(to.parent, "no such folder", "Make it first")
     size = sum(field.nbytes for field in dataset.data_vars.values())

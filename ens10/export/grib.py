@@ -46,7 +46,7 @@ class Cell:
 
 
 def check_for_grib(dataset: xr.Dataset, kind: str) -> None:
-    """Reject data that GRIB edition 1 cannot describe.
+    """Refuse data that GRIB edition 1 cannot describe.
 
     Raises:
         ArgumentError: statistics, predictions, stations, steps that are no hours, levels in parts

@@ -158,7 +158,7 @@ def data_section(simple: Simple) -> bytes:
         [
             (size + padding).to_bytes(3, "big"),
             bytes([spare]),
-            signed(simple.binary),
+            sign_and_magnitude(simple.binary),
             reference.to_bytes(4, "big"),
             bytes([simple.bits]),
             data,
@@ -185,7 +185,7 @@ def bitmap_section(present: npt.NDArray[np.bool_]) -> bytes:
     return size.to_bytes(3, "big") + bytes([spare, 0, 0]) + data + bytes(padding)
 
 
-def signed(value: int) -> bytes:
+def sign_and_magnitude(value: int) -> bytes:
     """Return a number in GRIB's two bytes of sign and magnitude."""
     return (abs(value) | (_SIGN if value < 0 else 0)).to_bytes(2, "big")
 
@@ -302,7 +302,7 @@ def _assemble(product: bytes, grid: bytes, simple: Simple) -> bytes:
     """Return the message of a packed field."""
     about = bytearray(product)
     about[_FLAGS] = 128 | (_HAS_BITMAP if simple.present is not None else 0)
-    about[_DECIMAL : _DECIMAL + 2] = signed(simple.decimal)
+    about[_DECIMAL : _DECIMAL + 2] = sign_and_magnitude(simple.decimal)
     bitmap = b"" if simple.present is None else bitmap_section(simple.present)
     body = bytes(about) + grid + bitmap + data_section(simple) + b"7777"
     size = _INDICATOR + len(body)

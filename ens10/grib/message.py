@@ -176,7 +176,7 @@ class MessageList(Sequence[Message]):
         self.paths, self.records, self.meanings = list(paths), records, list(meanings)
 
     @classmethod
-    def joined(cls, lists: Iterable["MessageList"]) -> Self:
+    def concatenate(cls, lists: Iterable["MessageList"]) -> Self:
         """Concatenate several lists."""
         paths: list[Path] = []
         ids: dict[Meaning, int] = {}

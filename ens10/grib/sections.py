@@ -343,7 +343,7 @@ def _check_scale(
     at_decimal: int,
     decimal: bytes,
 ) -> None:
-    """Reject scale factors beyond double precision; the octets' highest bit is their sign."""
+    """Refuse scale factors beyond double precision; the octets' highest bit is their sign."""
     power = int.from_bytes(binary, "big") & 0x7FFF
     if power > _MOST_BINARY:
         message.wrong(of_binary, at_binary, f"the binary scale factor is {power} or its negative")
@@ -353,7 +353,7 @@ def _check_scale(
 
 
 def _check_size(message: Framed, points: int) -> None:
-    """Reject more points than a constant or compressed field of this size may have."""
+    """Refuse more points than a constant or compressed field of this size may have."""
     size = message.end - message.offset
     if points > max(MOST_POINTS, _POINTS_OF_A_BYTE * size):
         section = 2 if message.edition == 1 else 3

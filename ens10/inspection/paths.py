@@ -79,7 +79,7 @@ def _file_rows(path: Path, files: Sequence[Path], values: bool, progress: bool) 
                 raise FileError(file, *_what_it_is(file))
         except Ens10Error as error:
             rows.append(Row(file.name, status=str(error)))
-    messages = MessageList.joined(lists)
+    messages = MessageList.concatenate(lists)
     if not (len(messages) or rows):
         raise FileError(
             path, "the folder holds no GRIB or netCDF files", "Choose a folder of such files"

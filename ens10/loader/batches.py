@@ -396,7 +396,7 @@ def with_lead(extras: Sequence[Extra]) -> tuple[Extra, ...]:
 
 
 def _check_leads(normaliser: Normaliser, samples: Samples) -> None:
-    """Reject statistics of another number of lead times."""
+    """Refuse statistics of another number of lead times."""
     held = 1 if normaliser.mean.ndim == 3 else len(normaliser.mean)
     if held != (count := len(samples.leads)):
         reason = f"{count} lead times do not fit the statistics of the training, which have {held}"

@@ -486,7 +486,7 @@ class DateContent:
             place = last
 
     def _check_grid(self) -> None:
-        """Reject statistics of another grid.
+        """Refuse statistics of another grid.
 
         Raises:
             ArgumentError: they do not fit.

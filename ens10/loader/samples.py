@@ -114,7 +114,7 @@ class Samples(ABC):
         return len(self.time)
 
     def require_truth(self) -> None:
-        """Reject forecasts without truth, from which nothing can be learned or scored.
+        """Refuse forecasts without truth, from which nothing can be learned or scored.
 
         Raises:
             MissingDataError: there is no truth.
@@ -295,7 +295,7 @@ class SeveralSamples(Samples):
         return lead, i - int(self._ends[lead]) + len(self._parts[lead][0])
 
     def require_truth(self) -> None:
-        """Reject forecasts without truth."""
+        """Refuse forecasts without truth."""
         for samples in self._all:
             samples.require_truth()
 

@@ -36,7 +36,7 @@ class Packed16(ArrayBytesCodec):
         return {"name": NAME, "configuration": {}}
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:  # noqa: ARG002
-        """Reject arrays that are not fields of float32.
+        """Refuse arrays that are not fields of float32.
 
         Raises:
             ValueError: another type, or fewer than two dimensions.

@@ -144,7 +144,7 @@ def model_climate(
     starts, valid = (about[name].to_numpy().astype("M8[s]") for name in ("time", "valid_time"))
     climate = Climatology(starts, valid, rules, window)
     judged = starts if dates is None else np.atleast_1d(np.asarray(dates)).astype("M8[s]")
-    ahead = [climate.judged(start, _valid(start, about, starts, valid)) for start in judged]
+    ahead = [climate.climate_dates(start, _valid(start, about, starts, valid)) for start in judged]
     data = _lazy(members, ahead, each)
     counts = [len(chosen) * about.sizes["number"] for chosen in ahead]
     return xr.DataArray(

@@ -215,7 +215,7 @@ class Climatology:
         near = np.isin(self.month_days, self.around(month_day))
         return np.flatnonzero(near & eligible)
 
-    def judged(self, start: np.datetime64, valid: np.datetime64) -> npt.NDArray[np.int64]:
+    def climate_dates(self, start: np.datetime64, valid: np.datetime64) -> npt.NDArray[np.int64]:
         """Return positions of the dates that form the climate of one start date.
 
         Args:

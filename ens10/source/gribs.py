@@ -311,8 +311,8 @@ def without_gaps(
             _describe_gaps(_gaps(cubes, axes), fields, len(axes.numbers)),
             _remedy(cubes, bool(whole.any())),
         )
-    kept = {name: replace(cube, table=cube.table[whole]) for name, cube in cubes.items()}
-    return kept, replace(axes, times=axes.times[whole])
+    complete = {name: replace(cube, table=cube.table[whole]) for name, cube in cubes.items()}
+    return complete, replace(axes, times=axes.times[whole])
 
 
 def _remedy(cubes: dict[str, Cube], some_whole: bool) -> str:
@@ -392,7 +392,7 @@ class GribFields:
         if not files:
             raise ArgumentError("files", "none are given", "Choose at least one GRIB file")
         lists = (file if isinstance(file, MessageList) else scan(file) for file in files)
-        messages = (selection or Selection()).of_messages(MessageList.joined(lists))
+        messages = (selection or Selection()).of_messages(MessageList.concatenate(lists))
         axes = axes_of(messages)
         cubes, found = cubes_of(messages, axes), axes.times
         if missing != "nan":

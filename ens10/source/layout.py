@@ -26,7 +26,7 @@ from ens10.source.times import (
     with_valid_time,
 )
 from ens10.source.units import in_catalogue_units
-from ens10.stations import COORDINATES, SINGLE_LEVELS, has_stations, recognised
+from ens10.stations import COORDINATES, SINGLE_LEVELS, has_stations, recognise_stations
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
 _HORIZONTAL = ("latitude", "longitude")
@@ -62,7 +62,7 @@ def tidy(
     option = TRUTH_OPTION if optional_dimensions else NAMES_OPTION
     renamed = _rename(dataset, names, source, optional_dimensions)
     renamed = with_starts_of_hindcasts(renamed, source)
-    renamed = recognised(renamed, source, located=not optional_dimensions)
+    renamed = recognise_stations(renamed, source, located=not optional_dimensions)
     renamed = _rename_known(renamed, names)
     whole = _with_all_dims(_fields(renamed, names, source, option), names, source, option)
     _check_axes(whole, source)
@@ -89,17 +89,17 @@ def _rename(dataset: xr.Dataset, names: Names, source: Path | str, lenient: bool
     for ours in names.dimensions.values():
         if ours not in _KNOWN:
             raise UnknownNameError("names: dimension", ours, _KNOWN)
-    held = _all_names(dataset)
+    present = _all_names(dataset)
     needed = {**names.variables, **names.truth, **({} if lenient else names.dimensions)}
-    lacking = [name for name in needed if name not in held]
+    lacking = [name for name in needed if name not in present]
     if lacking:
-        raise MissingDataError(source, lacking, f"The file holds {', '.join(sorted(held))}")
+        raise MissingDataError(source, lacking, f"The file holds {', '.join(sorted(present))}")
     if names.variables:
         unwanted = set(dataset.data_vars) - set(names.variables) - set(names.dimensions)
     else:
         unwanted = set(names.truth)
-    kept = _without(dataset, unwanted)
-    left = _all_names(kept)
+    reduced = _without(dataset, unwanted)
+    left = _all_names(reduced)
     table = {
         old: new for old, new in {**names.variables, **names.dimensions}.items() if old in left
     }
@@ -112,7 +112,7 @@ def _rename(dataset: xr.Dataset, names: Names, source: Path | str, lenient: bool
             f"{' and '.join(theirs)} of {source} would both be {twice[0]}",
             "Map one of them alone",
         )
-    return kept.rename({old: new for old, new in table.items() if old != new})
+    return reduced.rename({old: new for old, new in table.items() if old != new})
 
 
 def _without(dataset: xr.Dataset, unwanted: Iterable[Hashable]) -> xr.Dataset:
@@ -120,10 +120,10 @@ def _without(dataset: xr.Dataset, unwanted: Iterable[Hashable]) -> xr.Dataset:
 
     Truth in the file of the forecasts may have a time axis of its own, which both call `time`.
     """
-    kept = dataset.drop_vars(unwanted)
-    left = {dim for field in kept.data_vars.values() for dim in field.dims}
+    reduced = dataset.drop_vars(unwanted)
+    left = {dim for field in reduced.data_vars.values() for dim in field.dims}
     alone = {dim for name in unwanted for dim in dataset[name].dims} - left
-    return kept.drop_dims(alone & set(kept.dims))
+    return reduced.drop_dims(alone & set(reduced.dims))
 
 
 def _all_names(dataset: xr.Dataset) -> set[str]:
@@ -231,11 +231,11 @@ def _orient(dataset: xr.Dataset) -> xr.Dataset:
         turned = dataset.isel(latitude=slice(None, None, -1))  # which files read faster than a list
         rising = dataset.indexes["latitude"].is_monotonic_increasing
         dataset = turned if rising else dataset.sortby("latitude", ascending=False)
-    held = dataset["longitude"].to_numpy()
-    order, longitude = eastward(held)
+    stored = dataset["longitude"].to_numpy()
+    order, longitude = eastward(stored)
     if not np.array_equal(order, np.arange(order.size)):
         dataset = dataset.isel(longitude=order)
-    if np.array_equal(longitude, held):
+    if np.array_equal(longitude, stored):
         return dataset
     return dataset.assign_coords(longitude=("longitude", longitude, dataset["longitude"].attrs))
 
@@ -249,11 +249,11 @@ def eastward(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArr
     Returns:
         Indices, shape (W,), and rising longitudes, shape (W,); see `tidy` for where they begin.
     """
-    held = np.asarray(longitude)
-    east = held.astype(np.float64).round(6) % 360.0
+    stored = np.asarray(longitude)
+    east = stored.astype(np.float64).round(6) % 360.0
     if np.unique(east).size < east.size:  # both 0 and 360 degrees
-        order = np.argsort(held, kind="stable")
-        return order, held[order]
+        order = np.argsort(stored, kind="stable")
+        return order, stored[order]
     order = np.argsort(east)
     gaps = np.diff(east[order], append=east[order[0]] + 360.0)
     aim = east[order]
@@ -261,8 +261,8 @@ def eastward(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArr
         first = (int(gaps.argmax()) + 1) % gaps.size
         aim[first:] -= 360.0 if first else 0.0
         order, aim = np.roll(order, -first), np.roll(aim, -first)
-    turns = np.round((aim - held[order]) / 360.0)
-    return order, held[order] + (360.0 * turns).astype(held.dtype)
+    turns = np.round((aim - stored[order]) / 360.0)
+    return order, stored[order] + (360.0 * turns).astype(stored.dtype)
 
 
 def as_truth(dataset: xr.Dataset) -> xr.Dataset:

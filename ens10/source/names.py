@@ -137,14 +137,14 @@ def recognised_dimensions(dataset: xr.Dataset) -> dict[str, str]:
 
     Each of our names is used at most once, and not if the dataset has it already.
     """
-    held = {str(name) for name in (*dataset.dims, *dataset.coords)}
+    present = {str(name) for name in (*dataset.dims, *dataset.coords)}
     table: dict[str, str] = {}
     for theirs, ours in _DIMENSIONS.items():
         flat = theirs not in dataset.variables or dataset[theirs].ndim <= 1
-        if theirs in held and flat and ours not in held | set(table.values()):
+        if theirs in present and flat and ours not in present | set(table.values()):
             table[theirs] = ours
     # The new CDS puts analyses on `valid_time`. A start `time` beside it makes it a forecast.
-    if "valid_time" in dataset.dims and not {"time", "step"} & held:
+    if "valid_time" in dataset.dims and not {"time", "step"} & present:
         table["valid_time"] = "time"
     return table
 

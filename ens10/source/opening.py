@@ -41,7 +41,7 @@ _STREAMING = (2**32 - 1, 2**64 - 1)  # number of records of a file that was not 
 
 
 def check_length(path: Path) -> None:
-    """Reject a truncated netCDF file; files of other formats pass.
+    """Refuse a truncated netCDF file; files of other formats pass.
 
     Raises:
         DamagedFileError: bytes lack at the end, or the header itself is cut short.
@@ -163,7 +163,7 @@ _STACKED = ("time", "step", "level", "number")
 _TOLERANCE_DEGREES = 1e-3
 
 
-def combined(
+def combine(
     parts: Sequence[xr.Dataset], sources: Sequence[Path], missing: Missing, whole: Path
 ) -> xr.Dataset:
     """Combine the parts to one dataset.
@@ -188,9 +188,9 @@ def combined(
         for name, field in part.data_vars.items():
             holders[str(name)].append((source, _own_levels(field)))
     fields = []
-    for name, held in holders.items():
-        _refuse_twice(name, held)
-        fields.append(_concatenate(name, [field for _, field in held], missing, whole))
+    for name, parts_with_field in holders.items():
+        _refuse_twice(name, parts_with_field)
+        fields.append(_concatenate(name, [field for _, field in parts_with_field], missing, whole))
     return _merge_variables(fields, missing, whole)
 
 
@@ -222,21 +222,21 @@ def _own_levels(field: xr.DataArray) -> xr.DataArray:
     levels = field.attrs.get("levels_hpa")
     if levels is None or "level" not in field.dims:
         return field
-    kept = field.sel(level=np.atleast_1d(levels))
-    return kept.drop_attrs(deep=False).assign_attrs(
+    selected = field.sel(level=np.atleast_1d(levels))
+    return selected.drop_attrs(deep=False).assign_attrs(
         {key: value for key, value in field.attrs.items() if key != "levels_hpa"}
     )
 
 
-def _refuse_twice(name: str, held: Sequence[tuple[Path, xr.DataArray]]) -> None:
-    """Reject a variable that two parts hold for the same time, step, level and member."""
+def _refuse_twice(name: str, parts: Sequence[tuple[Path, xr.DataArray]]) -> None:
+    """Refuse a variable that two parts hold for the same time, step, level and member."""
     by_time: dict[Any, list[int]] = defaultdict(list)
-    for n, (_, field) in enumerate(held):
+    for n, (_, field) in enumerate(parts):
         for time in field["time"].to_numpy() if "time" in field.dims else (None,):
             by_time[time].append(n)
     pairs = {(a, b) for places in by_time.values() for a in places for b in places if a < b}
     for a, b in sorted(pairs):
-        first, second = held[a][1], held[b][1]
+        first, second = parts[a][1], parts[b][1]
         shared = {
             dim: np.intersect1d(first[dim].to_numpy(), second[dim].to_numpy())
             for dim in _STACKED
@@ -245,8 +245,8 @@ def _refuse_twice(name: str, held: Sequence[tuple[Path, xr.DataArray]]) -> None:
         if all(values.size for values in shared.values()):
             cell = {dim: values[0] for dim, values in shared.items()}
             raise FileError(
-                held[b][0],
-                f"holds {name}{_describe(cell)} a second time, after {held[a][0]}, "
+                parts[b][0],
+                f"holds {name}{_describe(cell)} a second time, after {parts[a][0]}, "
                 f"{_compare_values(first.sel(cell), second.sel(cell))}",
                 "Remove one of the two",
             )
@@ -300,8 +300,8 @@ def _merge_variables(fields: Sequence[xr.DataArray], missing: Missing, whole: Pa
     levels = _union(field["level"].to_numpy() for field in fields if "level" in field.dims)
     spread = [_on_levels(field, levels) for field in fields]
     for dim in ("time", "step", "number"):
-        held = [set(f[dim].to_numpy().tolist()) for f in spread if dim in f.dims]
-        if missing == "error" and any(values != held[0] for values in held):
+        coordinates = [set(f[dim].to_numpy().tolist()) for f in spread if dim in f.dims]
+        if missing == "error" and any(values != coordinates[0] for values in coordinates):
             have = "; ".join(f"{f.name}: {f.sizes[dim]}" for f in spread if dim in f.dims)
             raise FileError(
                 whole,
@@ -324,7 +324,7 @@ def _merge_variables(fields: Sequence[xr.DataArray], missing: Missing, whole: Pa
 
 
 def _union(values: Iterable[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    levels = [level for held in values for level in held.tolist()]
+    levels = [level for present in values for level in present.tolist()]
     return np.unique(np.array(levels)) if levels else np.array([])
 
 
@@ -417,11 +417,11 @@ def _one(
     optional_dimensions: bool,
 ) -> xr.Dataset:
     """Combine the parts; a mapped name must be in at least one of them."""
-    held = {str(name) for _, part in parts for name in (*part.variables, *part.dims)}
+    present = {str(name) for _, part in parts for name in (*part.variables, *part.dims)}
     needed = {**names.variables, **names.truth, **({} if optional_dimensions else names.dimensions)}
-    lacking = [name for name in needed if name not in held]
+    lacking = [name for name in needed if name not in present]
     if lacking:
-        raise MissingDataError(path, lacking, f"The files hold {', '.join(sorted(held))}")
+        raise MissingDataError(path, lacking, f"The files hold {', '.join(sorted(present))}")
     tidied, sources = [], []
     for source, part in parts:
         own = _names_of(part, names)
@@ -432,19 +432,19 @@ def _one(
         implied = with_valid_time(bare, names)["valid_time"].equals(part["valid_time"])
         tidied.append(bare if implied else part)
         sources.append(source)
-    whole = with_valid_time(combined(tidied, sources, missing, path), names)
+    whole = with_valid_time(combine(tidied, sources, missing, path), names)
     whole.encoding["source"] = str(path)
     return whole
 
 
 def _names_of(part: xr.Dataset, names: Names) -> Names:
     """Return the mapping without names that the part does not hold."""
-    held = {str(name) for name in (*part.variables, *part.dims)}
+    present = {str(name) for name in (*part.variables, *part.dims)}
     return replace(
         names,
-        variables={old: new for old, new in names.variables.items() if old in held},
-        truth={old: new for old, new in names.truth.items() if old in held},
-        dimensions={old: new for old, new in names.dimensions.items() if old in held},
+        variables={old: new for old, new in names.variables.items() if old in present},
+        truth={old: new for old, new in names.truth.items() if old in present},
+        dimensions={old: new for old, new in names.dimensions.items() if old in present},
     )
 
 
@@ -458,7 +458,7 @@ def _zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
             chunks: dict[str, int] | None = {} if by_chunk else None
-            dataset = times.opened(
+            dataset = times.open_with_times(
                 lambda times: xr.open_zarr(
                     for_xarray(path), decode_times=times, decode_timedelta=True, chunks=chunks
                 ),
@@ -521,7 +521,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def check_whole(file: Path) -> None:
-    """Reject a download that is not complete.
+    """Refuse a download that is not complete.
 
     Raises:
         FileError: the file grows, or was left behind, beside a note of what it is part of.
@@ -543,7 +543,7 @@ def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
     """Open one file by its own chunks, or by date if a variable would be one chunk."""
 
     def opened(chunks: dict[Any, int], without: list[Any]) -> xr.Dataset:
-        return times.opened(
+        return times.open_with_times(
             lambda times: xr.open_dataset(
                 file,
                 engine="netcdf4",

@@ -10,7 +10,7 @@ import xarray as xr
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.source.layout import as_truth
 from ens10.source.names import TRUTH_OPTION
-from ens10.source.regridding import Regrid, regridded
+from ens10.source.regridding import Regrid, regrid_truth
 from ens10.source.units import in_catalogue_units
 from ens10.stations import coordinates, has_stations, places_of
 
@@ -34,31 +34,33 @@ def wanted_fields(
         FileError: a field has no dates.
     """
     names = _names(forecasts, truth, source, variables)
-    kept = truth[names]
+    truth_fields = truth[names]
     dateless = [str(name) for name in names if "time" not in truth[name].dims]
     if dateless:
         raise FileError(
             source, f"{', '.join(dateless)} has no dates", "Pass truth with a time coordinate"
         )
     for name in names:
-        if name in forecasts and ("level" in forecasts[name].dims) != ("level" in kept[name].dims):
+        if name in forecasts and ("level" in forecasts[name].dims) != (
+            "level" in truth_fields[name].dims
+        ):
             which = "the forecasts" if "level" in forecasts[name].dims else "the truth"
             raise ArgumentError(
                 "truth",
                 f"{name} has levels in {which} alone ({source})",
                 f"Write its level as a coordinate in hPa, or map others with {TRUTH_OPTION} FILE",
             )
-    return _on_common_levels(forecasts, kept, source)
+    return _on_common_levels(forecasts, truth_fields, source)
 
 
 def _names(
     forecasts: xr.Dataset, truth: xr.Dataset, source: str, variables: Sequence[str] | None
 ) -> list[Hashable]:
-    held = ", ".join(map(str, truth.data_vars))
+    fields = ", ".join(map(str, truth.data_vars))
     if variables is not None:
         lacking = [name for name in variables if name not in truth.data_vars]
         if lacking:
-            raise MissingDataError(source, lacking, f"The truth holds {held}")
+            raise MissingDataError(source, lacking, f"The truth holds {fields}")
         return list(variables)
     names = [name for name in truth.data_vars if name in forecasts.data_vars]
     names = [name for name in names if not _is_of_the_surface(truth[name], forecasts[name])]
@@ -66,7 +68,7 @@ def _names(
         raise MissingDataError(
             source,
             [f"truth of any of {', '.join(map(str, forecasts.data_vars))}"],
-            f"It holds {held}; map their names with {TRUTH_OPTION} FILE",
+            f"It holds {fields}; map their names with {TRUTH_OPTION} FILE",
         )
     return names
 
@@ -80,24 +82,24 @@ def _is_of_the_surface(truth: xr.DataArray, forecast: xr.DataArray) -> bool:
 def _on_common_levels(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> xr.Dataset:
     if "level" not in truth.dims or "level" not in forecasts.dims:
         return truth
-    held, wanted = truth["level"].to_numpy(), forecasts["level"].to_numpy()
-    apart = np.abs(wanted[:, None].astype(np.float64) - held[None, :])
+    truth_levels, wanted = truth["level"].to_numpy(), forecasts["level"].to_numpy()
+    apart = np.abs(wanted[:, None].astype(np.float64) - truth_levels[None, :])
     both = apart.min(axis=1) <= _TOLERANCE_HPA
     if not both.any():
         raise ArgumentError(
             "truth",
-            f"its levels ({_format_levels(held)} hPa, {source}) are none of the forecasts' "
+            f"its levels ({_format_levels(truth_levels)} hPa, {source}) are none of the forecasts' "
             f"({_format_levels(wanted)} hPa)",
             f"Pass truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
         )
     places = apart.argmin(axis=1)[both]
-    kept = truth
-    if not np.array_equal(places, np.arange(held.size)):
-        kept = truth.isel(level=places).assign_coords(level=forecasts["level"][both])
-    own = {name: _own_levels(truth, forecasts, name, source) for name in kept.data_vars}
-    return kept.assign(
+    aligned = truth
+    if not np.array_equal(places, np.arange(truth_levels.size)):
+        aligned = truth.isel(level=places).assign_coords(level=forecasts["level"][both])
+    own = {name: _own_levels(truth, forecasts, name, source) for name in aligned.data_vars}
+    return aligned.assign(
         {
-            name: kept[name].assign_attrs(levels_hpa=levels) if levels else kept[name]
+            name: aligned[name].assign_attrs(levels_hpa=levels) if levels else aligned[name]
             for name, levels in own.items()
         }
     )
@@ -112,13 +114,15 @@ def _own_levels(
     ]
     if not any("levels_hpa" in side.attrs for side in sides):
         return []
-    held = [np.atleast_1d(side.attrs.get("levels_hpa", side["level"].to_numpy())) for side in sides]
-    common = [level for level in held[0].tolist() if level in held[-1].tolist()]
+    levels_of = [
+        np.atleast_1d(side.attrs.get("levels_hpa", side["level"].to_numpy())) for side in sides
+    ]
+    common = [level for level in levels_of[0].tolist() if level in levels_of[-1].tolist()]
     if not common:
         raise ArgumentError(
             "truth",
-            f"its levels of {name} ({_format_levels(held[0])} hPa, {source}) are none of the "
-            f"forecasts' ({_format_levels(held[-1])} hPa)",
+            f"its levels of {name} ({_format_levels(levels_of[0])} hPa, {source}) are none of the "
+            f"forecasts' ({_format_levels(levels_of[-1])} hPa)",
             f"Pass truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
         )
     return common
@@ -154,7 +158,7 @@ def pair_truth(
         variables: of the truth, to keep; if None, those that the forecasts hold too. Levels are
             those that both have.
         regrid: "bilinear" or "conservative" to interpolate the truth to the forecasts' grid (see
-            `ens10.source.regridding.regridded`); None for truth at the forecasts' points.
+            `ens10.source.regridding.regrid_truth`); None for truth at the forecasts' points.
 
     Returns:
         Dataset over (time, step[, level], latitude, longitude), with the steps that have truth and,
@@ -178,7 +182,7 @@ def pair_truth(
     times = _times(forecasts, truth, found, steps, missing)
     taken = _take(truth, position[np.ix_(times, steps)]).isel(picks)
     if regrid:
-        taken = regridded(taken, forecasts, regrid)
+        taken = regrid_truth(taken, forecasts, regrid)
     there = forecasts.isel(time=times, step=steps)
     names = ("latitude", "longitude", "time", "step", "valid_time", *coordinates(there))
     return _convert_to_catalogue(taken, source).assign_coords({name: there[name] for name in names})
@@ -198,16 +202,16 @@ def _grid_picks(
         return {"longitude": _as_slice(places_of(forecasts, truth, "truth"))}
     picks: dict[str, slice | npt.NDArray[np.int64]] = {}
     for dim, period in (("latitude", None), ("longitude", 360.0)):
-        wanted, held = forecasts[dim].to_numpy(), truth[dim].to_numpy()
-        apart = wanted[:, None].astype(np.float64) - held[None, :]
+        wanted, points = forecasts[dim].to_numpy(), truth[dim].to_numpy()
+        apart = wanted[:, None].astype(np.float64) - points[None, :]
         if period:
             apart = (apart + period / 2) % period - period / 2
         apart = np.abs(apart)
         if apart.min(axis=1).max() > _TOLERANCE_DEGREES:
             raise ArgumentError(
                 "truth",
-                f"its {dim}s ({held[0]:g} to {held[-1]:g}, {held.size}) do not contain those of "
-                f"the forecasts ({wanted[0]:g} to {wanted[-1]:g}, {wanted.size})",
+                f"its {dim}s ({points[0]:g} to {points[-1]:g}, {points.size}) do not contain those "
+                f"of the forecasts ({wanted[0]:g} to {wanted[-1]:g}, {wanted.size})",
                 "Interpolate it with --regrid bilinear or conservative (`regrid=` in Python), or "
                 "pass truth on the same grid or on one that contains its points",
             )
@@ -229,16 +233,16 @@ def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64
     Truth over (time, step) counts as one sequence, row by row. Where it holds the forecast's own
     start and step, that field is taken rather than another one of the same valid time.
     """
-    wanted, held = _seconds(forecasts["valid_time"]), _seconds(_dates(truth)).ravel()
-    order = np.argsort(held, kind="stable")
-    place = np.searchsorted(held, wanted, side="right", sorter=order) - 1
+    wanted, available = _seconds(forecasts["valid_time"]), _seconds(_dates(truth)).ravel()
+    order = np.argsort(available, kind="stable")
+    place = np.searchsorted(available, wanted, side="right", sorter=order) - 1
     position = order[place.clip(0)]
-    position = np.where((place >= 0) & (held[position] == wanted), position, -1)
+    position = np.where((place >= 0) & (available[position] == wanted), position, -1)
     if "step" in truth.dims:
         rows = truth.indexes["time"].get_indexer(forecasts.indexes["time"])[:, None]
         columns = truth.indexes["step"].get_indexer(forecasts.indexes["step"])[None, :]
         own = np.where((rows >= 0) & (columns >= 0), rows * truth.sizes["step"] + columns, -1)
-        same = (own >= 0) & (held[own.clip(0)] == wanted)
+        same = (own >= 0) & (available[own.clip(0)] == wanted)
         position = np.where(same, own, position)
     return position
 
@@ -279,11 +283,11 @@ def _times(
         "--missing nan"
     )
     if not found.any():
-        held = _dates(truth).to_numpy()
+        truth_dates = _dates(truth).to_numpy()
         remedy = (
-            f"The truth's own dates, {str(held.min())[:13]} to {str(held.max())[:13]}, are none of "
-            "them: give it a time dimension of valid dates, or the forecasts' start and lead "
-            "dimensions both"
+            f"The truth's own dates, {str(truth_dates.min())[:13]} to "
+            f"{str(truth_dates.max())[:13]}, are none of them: give it a time dimension of valid "
+            "dates, or the forecasts' start and lead dimensions both"
         )
     raise MissingDataError(
         "truth",

@@ -21,7 +21,7 @@ _TOLERANCE = 1e-6  # degrees, or share of a cell: below it two points are one
 _LEAST_SHARE = 0.5  # of a cell that must have values
 
 
-def regridded(truth: xr.Dataset, forecasts: xr.Dataset, method: Regrid) -> xr.Dataset:
+def regrid_truth(truth: xr.Dataset, forecasts: xr.Dataset, method: Regrid) -> xr.Dataset:
     """Return the truth on the grid of the forecasts.
 
     Bilinear: linear in latitude and longitude between the four nearest points. Poleward of the
@@ -115,15 +115,15 @@ class Weights:
             rows = _overlap(np.sin(np.deg2rad(_row_edges(to_latitude))),
                             np.sin(np.deg2rad(_row_edges(latitude))))  # fmt: skip
             columns = _overlap_round(to_longitude, longitude)
-        for dim, share, wanted, held in (
+        for dim, share, wanted, nodes in (
             ("latitude", rows, to_latitude, latitude),
             ("longitude", columns, to_longitude, longitude),
         ):
             if share.sum(axis=1).min() < _LEAST_SHARE:
                 raise ArgumentError(
                     "truth",
-                    f"its {dim}s ({held[0]:g} to {held[-1]:g}, {held.size}) do not cover those of "
-                    f"the forecasts ({wanted[0]:g} to {wanted[-1]:g}, {wanted.size})",
+                    f"its {dim}s ({nodes[0]:g} to {nodes[-1]:g}, {nodes.size}) do not cover those "
+                    f"of the forecasts ({wanted[0]:g} to {wanted[-1]:g}, {wanted.size})",
                     "Pass truth of a larger region, or forecasts of a smaller one",
                 )
         self._rows: Any = csr_array(rows)  # type: ignore[no-untyped-call]
@@ -228,10 +228,10 @@ def _column_edges(longitude: Floats) -> Floats:
     return shifted
 
 
-def _overlap(edges: Floats, held: Floats) -> Floats:
+def _overlap(edges: Floats, other: Floats) -> Floats:
     """Return the share of each target cell that lies in each source cell."""
     low, high = np.minimum(edges[1:], edges[:-1]), np.maximum(edges[1:], edges[:-1])
-    lows, highs = np.minimum(held[1:], held[:-1]), np.maximum(held[1:], held[:-1])
+    lows, highs = np.minimum(other[1:], other[:-1]), np.maximum(other[1:], other[:-1])
     common = np.minimum(high[:, None], highs) - np.maximum(low[:, None], lows)
     shares: Floats = np.clip(common, 0, None) / (high - low)[:, None]
     return np.where(shares > 1e-12, shares, 0.0)
@@ -239,6 +239,6 @@ def _overlap(edges: Floats, held: Floats) -> Floats:
 
 def _overlap_round(points: Floats, nodes: Floats) -> Floats:
     """Return the share of each target column that lies in each source column, along the circle."""
-    edges, held = _column_edges(points), _column_edges(nodes)
-    turns = (360 * np.round((held[0] - edges[0]) / 360) + 360 * turn for turn in (-1, 0, 1))
-    return np.asarray(sum(_overlap(edges + turn, held) for turn in turns))
+    edges, node_edges = _column_edges(points), _column_edges(nodes)
+    turns = (360 * np.round((node_edges[0] - edges[0]) / 360) + 360 * turn for turn in (-1, 0, 1))
+    return np.asarray(sum(_overlap(edges + turn, node_edges) for turn in turns))

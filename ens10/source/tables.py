@@ -71,8 +71,8 @@ def table_dataset(
     lacking = [f"the column {name}" for name in ("station", "time") if name not in frame]
     if lacking:
         option = TRUTH_OPTION if truth else NAMES_OPTION
-        held = f"The table has {listing([str(name) for name in frame.columns])}"
-        remedy = f"{held}: map them with `dimensions: {{theirs: ours}}` in {option} FILE"
+        columns_text = f"The table has {listing([str(name) for name in frame.columns])}"
+        remedy = f"{columns_text}: map them with `dimensions: {{theirs: ours}}` in {option} FILE"
         raise MissingDataError(path, lacking, remedy)
     index = [name for name in _INDEX if name in frame]
     places = {name: _of_stations(frame, name, path) for name in _PLACES if name in frame}
@@ -126,10 +126,10 @@ def _read(path: Path, names: Names) -> "pd.DataFrame":
 
 def _meaning(columns: Iterable[Any], names: Names) -> dict[str, str]:
     """Return our names of columns of index and place, theirs to ours; each of ours at most once."""
-    held = [str(name) for name in columns]
+    present = [str(name) for name in columns]
     mapped = {theirs: _ALIASES.get(ours, ours) for theirs, ours in names.dimensions.items()}
-    table = {theirs: ours for theirs, ours in mapped.items() if theirs in held}
-    for theirs in held:
+    table = {theirs: ours for theirs, ours in mapped.items() if theirs in present}
+    for theirs in present:
         ours = theirs if theirs in (*_INDEX, *_PLACES) else _ALIASES.get(theirs, "")
         if ours and theirs not in table and ours not in table.values():
             table[theirs] = ours

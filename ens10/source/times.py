@@ -40,7 +40,7 @@ def reference_date(units: object) -> np.datetime64 | None:
         return None
 
 
-def opened(open_with: Callable[[Decoding], xr.Dataset], source: Path | str) -> xr.Dataset:
+def open_with_times(open_with: Callable[[Decoding], xr.Dataset], source: Path | str) -> xr.Dataset:
     """Decode all times of a dataset except those in months; `with_month_times` decodes these.
 
     Args:
@@ -53,8 +53,10 @@ def opened(open_with: Callable[[Decoding], xr.Dataset], source: Path | str) -> x
     try:
         dataset = open_with(True)
         units = {name: field.encoding.get("units") for name, field in dataset.variables.items()}
-        held = {name for name, field in dataset.variables.items() if field.dtype == object}
-        months = [name for name in held if reference_date(units[name]) is not None]
+        decoded_objects = {
+            name for name, field in dataset.variables.items() if field.dtype == object
+        }
+        months = [name for name in decoded_objects if reference_date(units[name]) is not None]
         if not months:
             return dataset
     except ValueError as error:
@@ -102,8 +104,8 @@ def with_month_times(dataset: xr.Dataset) -> xr.Dataset:
         months = field.to_numpy().astype(np.float64)
         there = np.isfinite(months)
         when = after_months(np.array(start), np.where(there, months, 0.0)).astype("datetime64[ns]")
-        kept = {key: v for key, v in field.attrs.items() if key not in ("units", "calendar")}
-        dates[name] = (field.dims, np.where(there, when, np.datetime64("NaT")), kept)
+        attributes = {key: v for key, v in field.attrs.items() if key not in ("units", "calendar")}
+        dates[name] = (field.dims, np.where(there, when, np.datetime64("NaT")), attributes)
     coordinates = {name: value for name, value in dates.items() if name in dataset.coords}
     others = {name: value for name, value in dates.items() if name not in coordinates}
     return dataset.assign_coords(coordinates).assign(others) if dates else dataset
@@ -161,10 +163,12 @@ def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
     dims = [d for d in ("time", "step") if d in dataset.dims]
     if "valid_time" in dataset.coords:
         valid = dataset["valid_time"].to_numpy()
-        held = dataset["valid_time"].dims
-        indices = [slice(None) if d in held else None for d in dims]
-        if set(held) <= set(dims) and np.issubdtype(valid.dtype, np.datetime64):
-            valid = valid.transpose([held.index(d) for d in dims if d in held])[tuple(indices)]
+        valid_dims = dataset["valid_time"].dims
+        indices = [slice(None) if d in valid_dims else None for d in dims]
+        if set(valid_dims) <= set(dims) and np.issubdtype(valid.dtype, np.datetime64):
+            valid = valid.transpose([valid_dims.index(d) for d in dims if d in valid_dims])[
+                tuple(indices)
+            ]
         else:
             raise ArgumentError(
                 "valid_time",

@@ -40,7 +40,7 @@ _GUESSES = (
 
 
 def check_range(name: str, minimum: float, maximum: float, where: str) -> None:
-    """Reject values that a variable cannot have in its units.
+    """Refuse values that a variable cannot have in its units.
 
     Args:
         name: the variable, by this package's name; variables that the catalogue lacks pass.
@@ -186,8 +186,8 @@ def unit_of(text: str) -> str:
         unit = _SPELLINGS.get(word.lower(), word)
         for base, times in _JOULE.items() if unit == "J" else ((unit, 1),):
             exponents[base] = exponents.get(base, 0) + times * power
-    kept = sorted((base, n) for base, n in exponents.items() if n and base)
-    return " ".join(base if n == 1 else f"{base}{n}" for base, n in kept)
+    factors = sorted((base, n) for base, n in exponents.items() if n and base)
+    return " ".join(base if n == 1 else f"{base}{n}" for base, n in factors)
 
 
 def in_catalogue_units(
@@ -228,8 +228,8 @@ def in_catalogue_units(
         )
     factor, offset = conversion
     converted = (field.astype(np.float64) * factor + offset).astype(np.float32)
-    kept = {k: v for k, v in field.attrs.items() if k not in ("standard_name", "long_name")}
-    return converted.assign_attrs(kept | variable.attributes | {"converted_from": str(text)})
+    attributes = {k: v for k, v in field.attrs.items() if k not in ("standard_name", "long_name")}
+    return converted.assign_attrs(attributes | variable.attributes | {"converted_from": str(text)})
 
 
 def _is_geopotential_height(field: xr.DataArray) -> bool:

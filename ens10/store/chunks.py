@@ -367,7 +367,7 @@ class ChunkReader:
         return MemoryBytes(chunk)
 
     def _check(self, place: Place, out: Any, fields: Sequence[int], rows: int) -> None:
-        """Reject a buffer, position or fields that do not fit the array."""
+        """Refuse a buffer, position or fields that do not fit the array."""
         shape = (len(fields), rows, self.columns)
         if out.shape != shape or out.dtype != np.float32 or not out[:1].flags.c_contiguous:
             reason = f"expected float32 of shape {shape}, each field contiguous"
@@ -420,7 +420,7 @@ class _ZarrReader:
 
 
 def _compare_metadata(content: bytes, folder: Path, name: str, record: Record | None) -> None:
-    """Reject metadata of an array that differ from the manifest."""
+    """Refuse metadata of an array that differ from the manifest."""
     if record is None:
         return
     try:

@@ -153,7 +153,7 @@ def has_manifest(root: Path) -> bool:
 
 
 def _check_arrays(root: Path) -> None:
-    """Reject invalid metadata, for which Zarr prints tracebacks, and huge coordinates.
+    """Refuse invalid metadata, for which Zarr prints tracebacks, and huge coordinates.
 
     Raises:
         FileError: the metadata of an array are damaged, or an axis is longer than any forecast's.

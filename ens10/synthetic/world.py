@@ -218,7 +218,7 @@ class World:
             raise ArgumentError("dates", reason, "Write MMDD, 0104 for 4 January") from error
 
     def _refuse_shared_dates(self) -> None:
-        """Reject lead times that two start dates reach on the same valid date."""
+        """Refuse lead times that two start dates reach on the same valid date."""
         starts = [start for day in self.month_days for start in self._starts(day)]
         valid = [start + dt.timedelta(hours=step) for start in starts for step in self._truth_steps]
         if len(set(valid)) < len(valid):

@@ -83,7 +83,7 @@ def _view(group: Group, card: Sequence[Line], diagnoses: Diagnoses) -> View:
         "against": group.against,
         "dates": group.rows[0].dates,
         "in_short": summary.in_short(group, card),
-        "compared": summary.compared(group.runs),
+        "compared": summary.describe_comparison(group.runs),
         "card": card_table(card, group.reference),
         "crps": _crps_chart(group),
         "scores": columns(group.rows),

@@ -28,7 +28,7 @@ from ens10.metrics.figures.maps import (
     nice_limit,
     set_ticks,
     station_places,
-    unwrapped,
+    unwrap_columns,
 )
 from ens10.metrics.figures.style import BLUE, GREY, INK, ORANGE, STYLE
 from ens10.stations import STATION
@@ -342,7 +342,7 @@ def map_picture(field: xr.DataArray, scale: Scale, words: str) -> Markup:
         east, lat, x, y = station_places(field)
     else:
         field = _coarser(field.transpose("latitude", "longitude"))
-        order, east = unwrapped(field["longitude"])
+        order, east = unwrap_columns(field["longitude"])
         x, y = cell_edges(east), cell_edges(field["latitude"], 90.0)
     south, north = sorted((y[0], y[-1]))
     # a degree of longitude is shorter away from the equator; a global map is left as it is

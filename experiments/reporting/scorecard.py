@@ -92,15 +92,15 @@ def score_card(group: Group) -> list[Line]:
         lines.append(
             Line(
                 run.name,
-                compared(run, against)[0] if against else None,
-                compared(run, best)[0] if best else None,
-                tuple(compared(run, against, seasons=True)) if against else (),
+                compare_runs(run, against)[0] if against else None,
+                compare_runs(run, best)[0] if best else None,
+                tuple(compare_runs(run, against, seasons=True)) if against else (),
             )
         )
     return lines
 
 
-def compared(run: FinishedRun, other: FinishedRun, *, seasons: bool = False) -> list[Compared]:
+def compare_runs(run: FinishedRun, other: FinishedRun, *, seasons: bool = False) -> list[Compared]:
     """A run against another, on all dates or in each season that has enough of them."""
     mine, its = (one.states[list(_CRPS)] for one in (run, other))
     dates = mine.sizes["time"]

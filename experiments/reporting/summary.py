@@ -35,7 +35,7 @@ def result_sentence(rows: Sequence[Row], reference: str) -> str:
     return f"{text}. Scored on {best.dates} test dates."
 
 
-def compared(runs: Sequence[FinishedRun]) -> dict[str, str]:
+def describe_comparison(runs: Sequence[FinishedRun]) -> dict[str, str]:
     """Target, lead, dates, grid, weights and protocol; what is not known is shown as –."""
     first = runs[0].states
     told = {"Target": _target(runs), "Lead time": _agreed(runs, step_of)}

@@ -65,14 +65,14 @@ class Cell(ABC):
         """The file of what its process prints."""
         return self.scratch / "logs" / f"{Path(self.place).name}.txt"
 
-    def changed(self) -> list[str] | None:
+    def changes(self) -> list[str] | None:
         """Return what has changed since the kept result was made; None if none is kept."""
         kept = self.results.key(self.place)
         return None if kept is None else differences(kept, self.key)
 
     def status(self) -> Status:
         """Return "older" for a result of other configuration, data or result versions."""
-        changed = self.changed()
+        changed = self.changes()
         if changed is None:
             return "missing"
         return "older" if changed else "complete"

@@ -20,7 +20,7 @@ from typing import Any
 
 from ens10.durable import clear_leftovers, whole_path
 from ens10.errors import FileError
-from ens10.experiments.locks import locked
+from ens10.experiments.locks import hold_lock
 from ens10.experiments.provenance import FILE as PROVENANCE
 from ens10.experiments.runner.key import Key
 from ens10.untrusted import is_inner, parse_json
@@ -92,7 +92,7 @@ class Results:
     def add_all(self, cells: Mapping[str, tuple[Files, Key]]) -> None:
         """Keep several cells at once, files and key of each by its place; see `add`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder / _LOCK, "a study", wait=True):
+        with hold_lock(self.folder / _LOCK, "a study", wait=True):
             clear_leftovers(self.folder, ARCHIVE)
             held = self._read(self._names())
             kept = {n: data for n, data in held.items() if _place(n, cells) is None}
@@ -104,7 +104,7 @@ class Results:
                 self._write(kept)
 
     @contextmanager
-    def unpacked(self, places: Collection[str] | None = None) -> Iterator[Path]:
+    def temporary_folder(self, places: Collection[str] | None = None) -> Iterator[Path]:
         """Yield a temporary folder that holds a folder for each cell.
 
         Args:

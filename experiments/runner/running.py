@@ -175,7 +175,7 @@ class Work:
         if status == "complete":
             return self._report(cell, "complete")
         if status == "older" and self.older:
-            changed = listing(cell.changed() or [])
+            changed = listing(cell.changes() or [])
             return self._report(cell, f"complete, but made before a change of {changed}")
         with claim(cell.claim) as ours:
             if not ours:

@@ -104,7 +104,7 @@ class ModelCell(Cell):
         return place_of(self.task, self.seed, self.model)
 
     @property
-    def begun(self) -> Path:
+    def start_key(self) -> Path:
         """The file of the key with which the run was begun."""
         return self.scratch / "keys" / f"{self.model}.json"
 
@@ -128,10 +128,10 @@ class ModelCell(Cell):
 
     def changed_since_begun(self) -> list[str] | None:
         """Return what has changed since the run was begun; None if it was not."""
-        if not self.begun.is_file():
+        if not self.start_key.is_file():
             return None
         try:
-            before: Any = parse_json(self.begun.read_bytes())
+            before: Any = parse_json(self.start_key.read_bytes())
         except ValueError:
             before = None
         return differences(before if isinstance(before, dict) else {}, self.key)
@@ -150,13 +150,13 @@ class ModelCell(Cell):
             run_stage("fit", [*config, *options, "--run", str(self.run), "--quiet"])
             return
         self._correct_store()
-        if "seconds" not in provenance.read(self.run):
+        if "seconds" not in provenance.read_provenance(self.run):
             run_stage("fit", ["--run", str(self.run), "--resume", "--quiet"])
 
     def note_begun(self) -> None:
         """Write the key with which the run begins."""
-        self.begun.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.begun, json.dumps(self.key, indent=1, sort_keys=True) + "\n")
+        self.start_key.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.start_key, json.dumps(self.key, indent=1, sort_keys=True) + "\n")
 
     def _correct_store(self) -> None:
         """Write the present path of the data into the configuration of a run that was begun."""
@@ -246,7 +246,7 @@ def score_extremes(cell: ModelCell) -> None:
     Raises:
         Ens10Error: no members, or too few years or dates for a climate.
     """
-    known = provenance.read(cell.run)
+    known = provenance.read_provenance(cell.run)
     forecast, truth = open_predictions(cell.run)
     rules = provenance.rules_of(known)
     states = score_states(

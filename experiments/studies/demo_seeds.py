@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for folder in (options.folder, options.out):
         refuse_file(folder)
     outcome = Outcome() if options.tables else _run(options)
-    with Results(options.out).unpacked() as kept:
+    with Results(options.out).temporary_folder() as kept:
         print(write_tables(options.out, kept, range(options.seeds)))
     return int(outcome.failed)
 

@@ -296,7 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.tables:
         counts = {"workers": options.workers, "threads": options.threads}
         failed = run_cells(cells, **counts, older=options.keep_older).failed
-    with Results(options.out).unpacked() as kept:
+    with Results(options.out).temporary_folder() as kept:
         lines = read_lines(kept, cells)
     if not lines:
         raise MissingDataError(options.out, [cell.name for cell in cells], "See above")

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for folder in (options.work, options.out):
         refuse_file(folder)
     outcome = Outcome() if options.tables else _run(options)
-    with Results(options.out).unpacked() as kept:
+    with Results(options.out).temporary_folder() as kept:
         print(write_summary(options.out, kept, options.models, range(options.seeds)))
     return int(outcome.failed)
 

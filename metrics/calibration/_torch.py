@@ -60,7 +60,7 @@ def _more_than_one(count: Any) -> Any:
     return count - 1 if isinstance(count, float) else torch.where(count > 1, count - 1, torch.nan)
 
 
-def inflated(members: Tensor, y: Tensor, skip: bool) -> Tensor:
+def inflated_variance(members: Tensor, y: Tensor, skip: bool) -> Tensor:
     """Return the variance times (M + 1) / M; NaN where y is NaN."""
     count: Any = members.shape[0]
     if skip:  # in the members' dtype: torch divides whole numbers in float32

@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._dispatch import Array, common_dtype
-from ens10.metrics._kernels_numpy import check_sigma, standardised
+from ens10.metrics._kernels_numpy import check_sigma, standardise
 from ens10.metrics._labels import check_alike
 from ens10.metrics._point_random import draws
 from ens10.metrics.calibration.histograms import members_below
@@ -56,7 +56,7 @@ def pit_normal(mu: Any, sigma: Any, y: Any) -> Any:
 
 def _pit_normal(mu: Any, sigma: Any, y: Any) -> Array:
     check_sigma(np.asarray(sigma))
-    probability: Array = ndtr(standardised(*np.broadcast_arrays(y - mu, sigma)))
+    probability: Array = ndtr(standardise(*np.broadcast_arrays(y - mu, sigma)))
     return probability
 
 

@@ -491,5 +491,9 @@ _ENSEMBLE_VARIANCE = Score(
     units=False,
 )
 _INFLATED = Score(
-    "variance", "inflated variance", _inflated_variance, on_tensors(_TORCH, "inflated"), units=False
+    "variance",
+    "inflated variance",
+    _inflated_variance,
+    on_tensors(_TORCH, "inflated_variance"),
+    units=False,
 )

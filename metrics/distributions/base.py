@@ -329,7 +329,7 @@ class Distribution:
         return tuple(k for k, p in cls.parameters.items() if k in names or p.default is None)
 
     @classmethod
-    def united_variables(cls, names: Any) -> tuple[str, ...]:
+    def target_unit_variables(cls, names: Any) -> tuple[str, ...]:
         """Return those variables to read that have the target's unit."""
         return tuple(k for k in cls.stored_variables(names) if cls.parameters[k].unit == "target")
 

@@ -18,7 +18,7 @@ from ens10.metrics.distributions.gamma import (
     at_origin,
     half_beta,
     half_beta_slope,
-    reduced,
+    ratio_to_scale,
     vast,
 )
 from ens10.metrics.distributions.gamma_functions import (
@@ -36,7 +36,7 @@ _FEW = 0.01  # a shape below which the integral of (1 - F)^2 is of smaller order
 
 def _points(scale: Any, shift: Any, y: Any) -> tuple[Any, Any, Any]:
     """Return y and 0 as values of G over the scale, and their exact difference."""
-    d = reduced(y, scale)
+    d = ratio_to_scale(y, scale)
     c = np.minimum(shift / scale, 1e300)
     return c + d, c, d
 

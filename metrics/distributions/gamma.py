@@ -45,7 +45,7 @@ def at_origin(shape: Any) -> Any:
     return np.where(small, near, shape - half_beta(shape))
 
 
-def reduced(y: Any, scale: Any) -> Any:
+def ratio_to_scale(y: Any, scale: Any) -> Any:
     """Return y / scale, clipped below at 0 and above at `MOST`."""
     return np.minimum(np.maximum(y, 0.0) / scale, MOST)
 
@@ -57,7 +57,7 @@ def _value(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
     of the size of the deviation; below 1, where the median is near 0, x (2 P - 1) - 2 shape P' and
     the score at 0.
     """
-    x = reduced(y, scale)
+    x = ratio_to_scale(y, scale)
     below, above = lower_and_upper(shape, x)
     many = (x - shape) * (below - above) + 2 * shape * step(shape, x) - half_beta(shape)
     few = x * (below - above) - 2 * shape * special.gammainc(np.minimum(shape, 1.0) + 1, x)
@@ -73,7 +73,7 @@ def vast(shape: Any, scale: Any, y: Any) -> Any:
 
 
 def _partials(_ops: Any, shape: Any, scale: Any, y: Any) -> tuple[Any, ...]:
-    x = reduced(y, scale)
+    x = ratio_to_scale(y, scale)
     below, above = lower_and_upper(shape, x)
     change, half = step(shape, x), half_beta(shape)
     following = below - above - 2 * change
@@ -92,7 +92,7 @@ def _partials(_ops: Any, shape: Any, scale: Any, y: Any) -> tuple[Any, ...]:
 
 
 def _cdf(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
-    return lower_and_upper(shape, reduced(y, scale))[0]
+    return lower_and_upper(shape, ratio_to_scale(y, scale))[0]
 
 
 def _log_score(ops: Any, shape: Any, scale: Any, y: Any) -> Any:

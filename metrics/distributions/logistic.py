@@ -13,20 +13,20 @@ from ens10.metrics.distributions import censored, truncated
 from ens10.metrics.distributions import standard_logistic as shape
 from ens10.metrics.distributions.base import LOCATION, SCALE, Bounded, ClosedForm
 from ens10.metrics.distributions.formula import Kernel
-from ens10.metrics.distributions.normal import standardised
+from ens10.metrics.distributions.normal import standardise
 from ens10.metrics.distributions.shapes import Window, narrow, times
 
 _SMALL = 0.05
 
 
 def _value(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    z = ops.abs(standardised(ops, mu, sigma, y))
+    z = ops.abs(standardise(ops, mu, sigma, y))
     # z - 2 log F(z) - 1, with log F(z) = -log(1 + e^-z), is even in z
     return ops.abs(y - mu) + sigma * (2 * ops.softplus(-z) - 1)
 
 
 def _partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
-    z = standardised(ops, mu, sigma, y)
+    z = standardise(ops, mu, sigma, y)
     by_y = ops.tanh(0.5 * z)
     size = ops.abs(z)
     # the last product is 0 where the distance over sigma is infinite
@@ -35,7 +35,7 @@ def _partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
 
 
 def _cdf(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    return ops.expit(standardised(ops, mu, sigma, y))
+    return ops.expit(standardise(ops, mu, sigma, y))
 
 
 def _log_score(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:

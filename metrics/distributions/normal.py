@@ -67,7 +67,7 @@ def crps_normal(
     return mean_over(score, dim, weights, nan)
 
 
-def standardised(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
+def standardise(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
     """Return (y - mu) / sigma; where sigma is 0, its limit, or 0 if the distance is 0 too."""
     far = 1e3 * ops.sign(y - mu)
     divisor = ops.where(sigma == 0, ops.full_like(sigma, 1.0), sigma)
@@ -75,7 +75,7 @@ def standardised(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
 
 
 def _cdf(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    return ops.ndtr(standardised(ops, mu, sigma, y))
+    return ops.ndtr(standardise(ops, mu, sigma, y))
 
 
 def _log_score(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:

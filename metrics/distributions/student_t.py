@@ -19,7 +19,7 @@ from ens10.metrics.distributions.gamma_functions import (
     half_step_slope,
     mean_half_step_slope,
 )
-from ens10.metrics.distributions.normal import standardised
+from ens10.metrics.distributions.normal import standardise
 from ens10.metrics.distributions.standard_logistic import rest_over
 
 _LEAST = 0.5  # degrees of freedom, at and below which the CRPS is infinite
@@ -92,7 +92,7 @@ def _below(df: Any, z: Any) -> Any:
 
 
 def _standard(mu: Any, sigma: Any, y: Any) -> Any:
-    z = np.where(y == mu, 0.0 * sigma, standardised(NUMPY, mu, sigma, y))
+    z = np.where(y == mu, 0.0 * sigma, standardise(NUMPY, mu, sigma, y))
     return np.clip(z, -_MOST_Z, _MOST_Z)
 
 
@@ -142,7 +142,7 @@ def _by_df(df: Any, z: Any) -> Any:
 
 
 def _cdf(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    z = standardised(NUMPY, mu, sigma, y)
+    z = standardise(NUMPY, mu, sigma, y)
     return np.where(sigma == 0, 0.5 + 0.5 * np.sign(y - mu), _below(df, z)) + 0 / df
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError
-from ens10.metrics._labels import rechunked
+from ens10.metrics._labels import rechunk
 from ens10.metrics.events.diagrams import (
     brier_of_sums,
     check_band,
@@ -43,7 +43,7 @@ def corp_decomposition(sums: xr.Dataset) -> xr.Dataset:
     """
     check_pooled(sums)
     total, events, w = whole(sums["weight"]), sums["event"], sums["weight"]
-    fit = recalibrated(sums).fillna(0.0)  # only where there is no weight
+    fit = recalibrate(sums).fillna(0.0)  # only where there is no weight
     brier = brier_of_sums(sums)
     after = whole(events * (1 - fit) ** 2 + (w - events) * fit**2) / total
     base = whole(events) / total
@@ -108,7 +108,7 @@ def corp_diagram(
     )
     variables = {
         "forecast": sums["bin"].reset_coords(drop=True).where(w > 0).transpose(*w.dims),
-        "recalibrated": recalibrated(sums).where(w > 0),
+        "recalibrated": recalibrate(sums).where(w > 0),
         "band_lower": lower.where(w > 0),
         "band_upper": upper.where(w > 0),
         "count": sums["count"],
@@ -118,7 +118,7 @@ def corp_diagram(
     return table(variables, attrs)
 
 
-def recalibrated(sums: xr.Dataset) -> xr.DataArray:
+def recalibrate(sums: xr.Dataset) -> xr.DataArray:
     """Return the isotonic regression of events on forecast probabilities."""
     fit: xr.DataArray = xr.apply_ufunc(
         isotonic,
@@ -132,7 +132,7 @@ def recalibrated(sums: xr.Dataset) -> xr.DataArray:
 
 
 def _whole_bins(array: xr.DataArray) -> xr.DataArray:
-    return array if array.chunks is None else rechunked(array, {"bin": -1})
+    return array if array.chunks is None else rechunk(array, {"bin": -1})
 
 
 def isotonic(total: Array, weight: Array) -> Array:

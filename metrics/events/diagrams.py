@@ -10,7 +10,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics._labels import rechunked
+from ens10.metrics._labels import rechunk
 from ens10.metrics.events.sums import PARTS
 
 
@@ -223,7 +223,7 @@ def checked_seed(seed: int | None) -> int:
 def _on_bins(kernel: Any, *arrays: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     """Wrap a kernel that returns two bounds for each bin, for arrays with or without bins."""
     ready = [
-        rechunked(a, {"bin": -1}) if a.chunks is not None and "bin" in a.dims else a for a in arrays
+        rechunk(a, {"bin": -1}) if a.chunks is not None and "bin" in a.dims else a for a in arrays
     ]
     lower, upper = xr.apply_ufunc(
         kernel,

@@ -12,7 +12,7 @@ import xarray as xr
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, RechunkWarning
 from ens10.metrics._dispatch import common_dtype
-from ens10.metrics._labels import check_alike, joined_message, rechunked
+from ens10.metrics._labels import check_alike, joined_message, rechunk
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.events._kernels import check_probability, event_indicator, exceedance
@@ -301,7 +301,7 @@ def _one_block(name: str, array: xr.DataArray, core: Sequence[str]) -> xr.DataAr
     blocks = [len(array.variable.chunksizes[d]) for d in core]
     if max(blocks) > 1:
         warnings.warn(joined_message("fss", name, blocks), RechunkWarning, stacklevel=3)
-    return rechunked(array, dict.fromkeys(core, -1))
+    return rechunk(array, dict.fromkeys(core, -1))
 
 
 def _weights(weights: Any, x: xr.DataArray, named: Mapping[str, Dim]) -> xr.DataArray:

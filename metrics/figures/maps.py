@@ -40,7 +40,7 @@ def cell_edges(centres: npt.ArrayLike, limit: float = np.inf) -> Floats:
     return cut
 
 
-def unwrapped(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], Floats]:
+def unwrap_columns(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], Floats]:
     """Return the order of the columns from west to east, and their longitudes in that order.
 
     A regional grid begins after the widest gap, wherever the meridians of 0 and 180 lie; a
@@ -74,7 +74,7 @@ def station_places(field: xr.DataArray) -> tuple[Floats, Floats, Floats, Floats]
         Longitudes (N,), without a gap at 0 or 180 degrees, and latitudes (N,); lowest and highest
         longitude and latitude of the map, (2,) each.
     """
-    order, sorted_east = unwrapped(field["lon"])
+    order, sorted_east = unwrap_columns(field["lon"])
     east = np.empty(order.size)
     east[order] = sorted_east
     north = field["lat"].to_numpy().astype(np.float64)
@@ -183,7 +183,7 @@ def _drawn(
     if points:
         east, north, x, y = station_places(first)
     else:
-        order, east = unwrapped(first["longitude"])
+        order, east = unwrap_columns(first["longitude"])
         x, y = cell_edges(east), cell_edges(first["latitude"], 90.0)
     # a degree of longitude is shorter away from the equator; a global map is left as it is
     stretch = 1.0 if np.ptp(x) > 180 else 1.0 / np.cos(np.deg2rad((y[0] + y[-1]) / 2))

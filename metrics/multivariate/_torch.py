@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from ens10.metrics.multivariate._variables import flattened
+from ens10.metrics.multivariate._variables import flatten
 
 Tensor = torch.Tensor
 
@@ -73,7 +73,7 @@ def energy_score(
     if scale is not None:
         weights = torch.as_tensor(scale).to(x)
         x = x * weights.reshape(*weights.shape, *(1,) * (x.ndim - 1 - variables))
-    return energy_of(flattened(x, 1, variables), factor).reshape(x.shape[1 + variables :])
+    return energy_of(flatten(x, 1, variables), factor).reshape(x.shape[1 + variables :])
 
 
 class _VariogramScore(torch.autograd.Function):
@@ -160,8 +160,8 @@ def variogram_score(
         Scores over the point axes.
     """
     shape = torch.broadcast_shapes(members.shape[1:], y.shape)  # type: ignore[no-untyped-call]
-    x = flattened(members.expand(members.shape[0], *shape), 1, variables)
-    observations = flattened(y.expand(shape), 0, variables)
+    x = flatten(members.expand(members.shape[0], *shape), 1, variables)
+    observations = flatten(y.expand(shape), 0, variables)
     weights = torch.as_tensor(pairs).to(x)
     with_gradient = torch.is_grad_enabled() and (x.requires_grad or observations.requires_grad)
     if x.device.type == "cpu" and not with_gradient:

@@ -11,7 +11,7 @@ from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, checked_axes
 from ens10.metrics._dispatch import refuse_datasets
 from ens10.metrics._labels import check_alike, checked_core
-from ens10.metrics._reduce import listed
+from ens10.metrics._reduce import list_dimensions
 
 Axes = dict[str, tuple[Dim, ...]]
 
@@ -38,7 +38,7 @@ def variable_axes(
             Dataset in the place of an array.
     """
     refuse_datasets({"members": members, "y": y})
-    dims = tuple(listed(variable_dim))
+    dims = tuple(list_dimensions(variable_dim))
     if not dims or member_dim in dims:
         raise ArgumentError(
             "variable_dim", f"expected one or several axes beside {member_dim!r}, got {dims}"
@@ -127,7 +127,7 @@ def _in_order(weights: xr.DataArray, members: Any, dims: Sequence[Dim]) -> Any:
     return weights.expand_dims(absent).transpose(*dims).to_numpy()
 
 
-def flattened(array: Any, leading: int, variables: int) -> Any:
+def flatten(array: Any, leading: int, variables: int) -> Any:
     """Reshape to (leading axes, all variables in one axis, all points in one axis)."""
     shape = tuple(array.shape)
     outer = shape[leading + variables :]

@@ -8,7 +8,7 @@ import numpy as np
 from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.crps import spread_factor
-from ens10.metrics.multivariate._variables import flattened, root_weights, size_of, variable_axes
+from ens10.metrics.multivariate._variables import flatten, root_weights, size_of, variable_axes
 
 MANY = 64  # from so many variables on, the inner loop is over variables instead of points
 
@@ -90,7 +90,7 @@ def _on_numpy(members: Any, y: Any, *, factor: float, variables: int, scale: Any
     if scale is not None:
         outer = (1,) * (x.ndim - 1 - variables)
         x = x * scale.astype(x.dtype).reshape(*scale.shape, *outer)
-    score = energy_of(flattened(x, 1, variables), factor)
+    score = energy_of(flatten(x, 1, variables), factor)
     return score.reshape(x.shape[1 + variables :])
 
 

@@ -10,7 +10,7 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.crps import spread_factor
-from ens10.metrics.multivariate._variables import flattened, size_of, variable_axes
+from ens10.metrics.multivariate._variables import flatten, size_of, variable_axes
 
 Estimator = Literal["plain", "fair"]
 
@@ -123,8 +123,8 @@ def _on_numpy(members: Any, y: Any, *, variables: int, order: float, fair: bool,
     from ens10.metrics.multivariate._loops import variogram_scores
 
     shape = np.broadcast_shapes(members.shape[1:], y.shape)
-    x = flattened(np.broadcast_to(members, (members.shape[0], *shape)), 1, variables)
-    observed = flattened(np.broadcast_to(y, shape), 0, variables)
+    x = flatten(np.broadcast_to(members, (members.shape[0], *shape)), 1, variables)
+    observed = flatten(np.broadcast_to(y, shape), 0, variables)
     score = variogram_scores(x, observed, np.ascontiguousarray(pairs, np.float64), order, fair)
     return score.reshape(shape[variables:]).astype(members.dtype)
 

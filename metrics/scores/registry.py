@@ -104,7 +104,7 @@ def metric_of(name: str) -> NamedMetric:
     return NamedMetric(f"{base}_{value:g}", METRICS[base], value)
 
 
-def undefined(score: str, kind: str, members: int | None) -> str:
+def why_undefined(score: str, kind: str, members: int | None) -> str:
     """Return the reason why a score is undefined for a forecast, or "" if it is defined."""
     offered = distribution_class(kind).offers
     entry = METRICS.get(score)
@@ -123,10 +123,10 @@ def undefined(score: str, kind: str, members: int | None) -> str:
 def available(kind: str, members: int | None) -> tuple[str, ...]:
     """Return the names of the scores that are computed for a forecast by default."""
     usual = [name for name, score in METRICS.items() if score.usual]
-    return tuple(s for s in (*usual, HISTOGRAM) if not undefined(s, kind, members))
+    return tuple(s for s in (*usual, HISTOGRAM) if not why_undefined(s, kind, members))
 
 
-def selected(
+def select_scores(
     scores: Sequence[str] | None, kind: str, members: int | None
 ) -> tuple[list[NamedMetric], tuple[str, ...]]:
     """Return the scores and the tables by their names; the default ones for None.
@@ -140,7 +140,7 @@ def selected(
     for name in names:
         one = None if name in TABLES else metric_of(name)
         base = name if one is None else one.score.name
-        if reason := undefined(base, kind, members):
+        if reason := why_undefined(base, kind, members):
             raise ArgumentError("scores", reason)
         if one is not None:
             metrics.append(one)

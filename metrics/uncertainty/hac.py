@@ -12,7 +12,7 @@ from scipy.special import ndtr, stdtr
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, RechunkWarning
 from ens10.metrics._dispatch import refuse_datasets
-from ens10.metrics._labels import fitted_coords, joined_message, rechunked
+from ens10.metrics._labels import fitted_coords, joined_message, rechunk
 from ens10.metrics._reduce import Nan
 from ens10.metrics._tables import as_labelled
 
@@ -158,7 +158,7 @@ def _series(difference: Any, time_dim: Dim | None) -> xr.DataArray:
             joined_message("diebold_mariano", "difference", [blocks]), RechunkWarning, stacklevel=3
         )
     others = {d: "auto" for d in series.dims if d != "time"} if blocks > 1 else {}
-    return fitted_coords(rechunked(series, {"time": -1, **others}))
+    return fitted_coords(rechunk(series, {"time": -1, **others}))
 
 
 def _lags(n: int, horizon: int | None, lags: int | None, kernel: str) -> int:

@@ -1,7 +1,7 @@
 """Verification of forecasts against truth: alignment, block-wise scoring, states and summaries."""
 
 from ens10.metrics.scores.registry import METRICS, register_score
-from ens10.metrics.verification.alignment import LeftOutWarning, checked_forecast, matched
+from ens10.metrics.verification.alignment import LeftOutWarning, checked_forecast, match_truth
 from ens10.metrics.verification.climatology import monthly_climatology
 from ens10.metrics.verification.options import EFIOptions, ScoringOptions
 from ens10.metrics.verification.scoring import (
@@ -21,7 +21,7 @@ __all__ = [
     "ScoringOptions",
     "available_scores",
     "checked_forecast",
-    "matched",
+    "match_truth",
     "monthly_climatology",
     "paired_states",
     "register_score",

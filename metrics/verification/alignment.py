@@ -64,7 +64,7 @@ def _check_levels(levels: npt.NDArray[Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Matched:
+class MatchedForecast:
     """A forecast, and the positions of its valid times in the truth.
 
     Attributes:
@@ -77,7 +77,7 @@ class Matched:
     truth: xr.DataArray
     places: npt.NDArray[np.int64]
 
-    def observed(self, dates: slice) -> npt.NDArray[Any]:
+    def observations(self, dates: slice) -> npt.NDArray[Any]:
         """Return the truth of dates, (dates, steps, levels, H, W); missing axes of length 1."""
         places = self.places[dates]
         n, steps = places.shape[:2]
@@ -93,9 +93,9 @@ class Matched:
                 values[rows, at] = self.truth.isel(when).to_numpy().reshape(-1, *shape[2:])
         return values
 
-    def part(self, dates: slice) -> "Matched":
+    def part(self, dates: slice) -> "MatchedForecast":
         """Return the same for some of the dates."""
-        return Matched(self.forecast.isel(time=dates), self.truth, self.places[dates])
+        return MatchedForecast(self.forecast.isel(time=dates), self.truth, self.places[dates])
 
 
 def _as_slice(places: npt.NDArray[np.int64]) -> Any:
@@ -105,9 +105,9 @@ def _as_slice(places: npt.NDArray[np.int64]) -> Any:
     return slice(first, first + places.size) if beside else places
 
 
-def matched(
+def match_truth(
     forecast: xr.Dataset, truth: xr.DataArray, join: Join = "exact", name: str = "forecast"
-) -> Matched:
+) -> MatchedForecast:
     """Match a forecast with the truth at its valid times, without reading values.
 
     Times are matched exactly: the forecast's `valid_time` (its `time` if it has none) with the
@@ -144,7 +144,7 @@ def matched(
     if missing:
         left_out(len(missing), there.size, "without truth", missing)
         checked, places = checked.isel(time=there), places[there]
-    return Matched(checked, observed, places)
+    return MatchedForecast(checked, observed, places)
 
 
 def left_out(number: int, of: int, why: str, dates: list[str]) -> None:
@@ -174,7 +174,7 @@ def _levels(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
 
 def _check_units(forecast: xr.Dataset, truth: xr.DataArray, name: str) -> None:
     kind = kind_of(forecast)
-    united = {k: forecast[k] for k in kind.united_variables(forecast)} | {"truth": truth}
+    united = {k: forecast[k] for k in kind.target_unit_variables(forecast)} | {"truth": truth}
     units = {k: v.attrs["units"] for k, v in united.items() if "units" in v.attrs}
     if len(set(units.values())) > 1:
         listed = ", ".join(f"{k} in {unit}" for k, unit in units.items())

@@ -21,7 +21,7 @@ from ens10.metrics.distributions.registry import distribution_class, kind_of
 from ens10.metrics.scores.pairs import Pair
 from ens10.metrics.scores.registry import HERSBACH, HISTOGRAM, statistic_of
 from ens10.metrics.states import PARTS, NanPolicy
-from ens10.metrics.verification.alignment import APART, GRID, Matched
+from ens10.metrics.verification.alignment import APART, GRID, MatchedForecast
 from ens10.metrics.verification.climatology import Climatology
 from ens10.metrics.verification.efi_weights import EFIWeights, LoadedEFIWeights
 from ens10.metrics.verification.options import ScoringOptions
@@ -233,7 +233,7 @@ class BlockSums:
 
 
 def load(
-    block: Sequence[Matched],
+    block: Sequence[MatchedForecast],
     raw: EFIWeights | None = None,
     climatology: Climatology | None = None,
 ) -> LoadedBlock:
@@ -254,7 +254,7 @@ def load(
     return LoadedBlock(
         tuple(kind_of(one.forecast).kind for one in block),
         tuple(arrays),
-        first.observed(dates),
+        first.observations(dates),
         _labels(first),
         tuple(
             one.forecast["quantile"].to_numpy().astype(np.float64)
@@ -268,13 +268,13 @@ def load(
 
 
 def load_block(
-    block: tuple[Sequence[Matched], EFIWeights | None, Climatology | None],
+    block: tuple[Sequence[MatchedForecast], EFIWeights | None, Climatology | None],
 ) -> LoadedBlock:
     """`load` with one argument."""
     return load(*block)
 
 
-def _labels(one: Matched) -> npt.NDArray[np.int64]:
+def _labels(one: MatchedForecast) -> npt.NDArray[np.int64]:
     seconds = one.forecast["time"].to_numpy().astype("datetime64[s]").astype(np.int64)
     steps, levels = (_whole(one.forecast.coords.get(d)) for d in ("step", "level"))
     grid = np.meshgrid(seconds, steps, levels, indexing="ij")
@@ -408,7 +408,7 @@ def _concatenate(
 class CollectedSums:
     """The sums of one forecast, added block by block."""
 
-    def __init__(self, one: Matched, plan: ScoringPlan, n: int) -> None:
+    def __init__(self, one: MatchedForecast, plan: ScoringPlan, n: int) -> None:
         self.forecast, self.truth, self.means = one.forecast, one.truth, plan.means[n]
         self.parts: list[BlockSums] = []
         self.counts: dict[str, npt.NDArray[np.int64]] = {}
@@ -463,7 +463,7 @@ class CollectedSums:
 
     def _attributes(self, name: str) -> dict[str, str]:
         kind, statistic = kind_of(self.forecast), statistic_of(name)[0]
-        united = [self.forecast[name] for name in kind.united_variables(self.forecast)]
+        united = [self.forecast[name] for name in kind.target_unit_variables(self.forecast)]
         like = (united or [self.truth])[0]
         units = like.attrs.get("units")
         attrs = {"truth": units, "truth2": f"({units})2" if units else None, "1": "1"}
@@ -504,7 +504,7 @@ def _writable(coordinate: xr.DataArray) -> xr.Variable:
 
 
 def scored_blocks(
-    forecasts: Sequence[Matched],
+    forecasts: Sequence[MatchedForecast],
     plan: ScoringPlan,
     index: Any,
     climatology: Climatology | None,

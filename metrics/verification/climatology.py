@@ -11,7 +11,13 @@ import xarray as xr
 from ens10.climate import Sums
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.metrics._dispatch import Array
-from ens10.metrics.verification.alignment import APART, GRID, Matched, check_same_grid, moments
+from ens10.metrics.verification.alignment import (
+    APART,
+    GRID,
+    MatchedForecast,
+    check_same_grid,
+    moments,
+)
 from ens10.stations import as_row
 
 _PERIODS = ("time", "month", "dayofyear")  # at most one of them is a dimension of a climatology
@@ -54,7 +60,7 @@ class Climatology:
         return loaded
 
 
-def aligned_climatology(one: Matched, climatology: Any) -> Climatology:
+def aligned_climatology(one: MatchedForecast, climatology: Any) -> Climatology:
     """Validate a climatology and align it with a forecast.
 
     Args:

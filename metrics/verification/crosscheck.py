@@ -10,7 +10,7 @@ import xarray as xr
 from ens10.errors import ArgumentError
 from ens10.metrics.distributions.registry import distribution_class, kind_of
 from ens10.metrics.scores.pairs import Pair
-from ens10.metrics.verification.alignment import Join, matched
+from ens10.metrics.verification.alignment import Join, match_truth
 from ens10.metrics.verification.block_scoring import load
 
 _DATES = 8  # most dates that are read
@@ -78,7 +78,7 @@ def cross_check(
             "properscoring is not installed",
             "Install it with: pip install properscoring==0.1",
         ) from error
-    whole = matched(forecast, truth, join)
+    whole = match_truth(forecast, truth, join)
     rng = np.random.default_rng(seed)
     n = whole.forecast.sizes["time"]
     dates = np.sort(rng.permutation(n)[: min(n, points, _DATES)])

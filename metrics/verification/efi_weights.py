@@ -17,7 +17,7 @@ from ens10.metrics.verification.alignment import (
     APART,
     GRID,
     Join,
-    Matched,
+    MatchedForecast,
     check_same_grid,
     checked_forecast,
     left_out,
@@ -155,8 +155,8 @@ def _not_the_raw_ensemble(raw: Origin) -> ArgumentError:
 
 
 def aligned_efi_weights(
-    forecasts: list[Matched], scores: Sequence[str] | None, efi: EFIOptions, join: Join
-) -> tuple[list[Matched], EFIWeights | None]:
+    forecasts: list[MatchedForecast], scores: Sequence[str] | None, efi: EFIOptions, join: Join
+) -> tuple[list[MatchedForecast], EFIWeights | None]:
     """Validate and align the raw ensemble that supplies the EFI weights.
 
     Args:
@@ -231,8 +231,8 @@ def _fields(
 
 
 def _common_dates(
-    forecasts: list[Matched], fields: dict[str, xr.DataArray], join: Join
-) -> list[Matched]:
+    forecasts: list[MatchedForecast], fields: dict[str, xr.DataArray], join: Join
+) -> list[MatchedForecast]:
     dates = forecasts[0].forecast["time"].to_numpy()
     there = np.ones(dates.size, bool)
     for name, field in fields.items():
@@ -251,7 +251,9 @@ def _common_dates(
         raise ArgumentError("raw", "it has no date of the forecast")
     missing = [str(t)[:19] for t in dates[~there]]
     left_out(len(missing), there.size, "not in the raw ensemble and its climate", missing)
-    return [Matched(f.forecast.isel(time=there), f.truth, f.places[there]) for f in forecasts]
+    return [
+        MatchedForecast(f.forecast.isel(time=there), f.truth, f.places[there]) for f in forecasts
+    ]
 
 
 def _as_field(

@@ -49,7 +49,7 @@ class ScoringOptions:
 
     Examples:
         >>> from ens10.metrics.verification.options import ScoringOptions
-        >>> options = ScoringOptions(by=["latitude_band"]).updated({"efi_method": "ecmwf"})
+        >>> options = ScoringOptions(by=["latitude_band"]).with_settings({"efi_method": "ecmwf"})
         >>> options.by, options.efi.method, options.nan
         (['latitude_band'], 'ecmwf', 'omit')
 
@@ -98,7 +98,7 @@ class ScoringOptions:
             if value not in get_args(choices):
                 raise UnknownNameError(name, value, get_args(choices))
 
-    def updated(self, settings: Mapping[str, Any]) -> "ScoringOptions":
+    def with_settings(self, settings: Mapping[str, Any]) -> "ScoringOptions":
         """Return these options with some settings replaced.
 
         Args:

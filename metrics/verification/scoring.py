@@ -15,18 +15,18 @@ from ens10.metrics.scores.registry import (
     available,
     extras,
     metric_of,
-    selected,
-    undefined,
+    select_scores,
+    why_undefined,
 )
 from ens10.metrics.states import NanPolicy
 from ens10.metrics.uncertainty import Method, check_paired_dates
 from ens10.metrics.verification.alignment import (
     Join,
-    Matched,
+    MatchedForecast,
     check_same_grid,
     checked_forecast,
     left_out,
-    matched,
+    match_truth,
 )
 from ens10.metrics.verification.block_scoring import TRUTH, ScoringPlan, scored_blocks
 from ens10.metrics.verification.climatology import Climatology, aligned_climatology
@@ -82,7 +82,7 @@ def verify(
     Raises:
         ArgumentError, UnknownNameError, MissingDataError: those of `score_states`, `summarise`.
     """
-    options = (options or ScoringOptions()).updated(settings)
+    options = (options or ScoringOptions()).with_settings(settings)
     states, other = paired_states(forecast, truth, scores, reference=reference, options=options)
     return summarise(
         states,
@@ -137,7 +137,7 @@ def score_states(
             which no scheduler answers.
         MissingDataError: variables, dates or grid points that are missing.
     """
-    options = (options or ScoringOptions()).updated(settings)
+    options = (options or ScoringOptions()).with_settings(settings)
     groups = [name for name in options.by if name not in ZONES]
     if groups:
         raise UnknownNameError("by", groups[0], ZONES)
@@ -160,18 +160,18 @@ def paired_states(
         raise ArgumentError("bins", f"expected one or more, got {options.bins}")
     names = [scores]
     if reference is None:
-        forecasts = [matched(forecast, truth, options.join)]
+        forecasts = [match_truth(forecast, truth, options.join)]
     else:
         forecast, reference = _same_dates(forecast, reference, options.join)
         forecasts = [
-            matched(forecast, truth, options.join),
-            matched(reference, truth, options.join, "reference"),
+            match_truth(forecast, truth, options.join),
+            match_truth(reference, truth, options.join, "reference"),
         ]
         names.append(_compared(scores, forecasts[1].forecast))
     forecasts, index = aligned_efi_weights(forecasts, scores, options.efi, options.join)
     first = forecasts[0].forecast
     metrics = [
-        selected(each, kind_of(one.forecast).kind, one.forecast.sizes.get("number"))
+        select_scores(each, kind_of(one.forecast).kind, one.forecast.sizes.get("number"))
         for each, one in zip(names, forecasts, strict=True)
     ]
     plan = ScoringPlan(
@@ -202,7 +202,7 @@ def paired_states(
 
 
 def _climatology(
-    scores: Sequence[str] | None, one: Matched, options: ScoringOptions
+    scores: Sequence[str] | None, one: MatchedForecast, options: ScoringOptions
 ) -> Climatology | None:
     needed = "climatology" in extras(scores)
     if not needed:
@@ -261,6 +261,6 @@ def _compared(scores: Sequence[str] | None, reference: xr.Dataset) -> list[str]:
     compared = []
     for name in usual if scores is None else scores:
         base = name if name in METRICS else name.rpartition("_")[0]
-        if base in METRICS and METRICS[base].skill and not undefined(base, kind, members):
+        if base in METRICS and METRICS[base].skill and not why_undefined(base, kind, members):
             compared.append(metric_of(name).name)
     return compared

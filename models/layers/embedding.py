@@ -104,7 +104,7 @@ class PointEmbedding(nn.Module):
 
 
 def require_grid(features: Tensor, grid: tuple[int, int], layer: str) -> None:
-    """Reject features on another grid than that of the learned maps.
+    """Refuse features on another grid than that of the learned maps.
 
     Raises:
         ArgumentError: naming both grids.

@@ -76,7 +76,7 @@ def level_grid(grid: Grid, level: int) -> Grid:
 
 
 def check_levels(fields: Tensor, levels: int, least: int, who: str, remedy: str) -> None:
-    """Reject a grid that is too small for the levels of a network.
+    """Refuse a grid that is too small for the levels of a network.
 
     Args:
         fields: (..., H, W).

@@ -58,10 +58,10 @@ class MemberEncoder(nn.Module):
         # linear: applied to members and mean separately, so that deviations are never stored
         shared = self.mean(mean) - self.deviation(mean)
         codes = each_member(self.code, each_member(self.deviation, members) + shared[:, None])
-        return torch.cat([pooled(codes, pool) for pool in self.pools], dim=1)
+        return torch.cat([pool_members(codes, pool) for pool in self.pools], dim=1)
 
 
-def pooled(codes: Tensor, pool: Pool) -> Tensor:
+def pool_members(codes: Tensor, pool: Pool) -> Tensor:
     """Return mean, standard deviation (n - 1) or maximum over the members.
 
     Args:

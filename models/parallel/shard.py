@@ -92,7 +92,7 @@ class Shard(Domain):
         return self.exchange.total(parts)
 
     def _require_steps(self, fields: Tensor, stride: int) -> None:
-        """Reject a stride that does not divide the first rows of all parts, on all processes."""
+        """Refuse a stride that does not divide the first rows of all parts, on all processes."""
         for cut, length, name in zip(
             (self.rows, self.columns), fields.shape[-2:], ("lat", "lon"), strict=True
         ):
@@ -106,7 +106,7 @@ class Shard(Domain):
                 )
 
     def _require_room(self, fields: Tensor, sides: Sides) -> None:
-        """Reject a halo wider than the neighbouring parts, on all processes alike."""
+        """Refuse a halo wider than the neighbouring parts, on all processes alike."""
         height, width = fields.shape[-2:]
         checks = (
             (self.rows, height, sides[:2], "rows"),

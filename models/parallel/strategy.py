@@ -241,7 +241,7 @@ class SpatialStrategy(WatchedStrategy):
         super().load_model_state_dict({**checkpoint, "state_dict": own_part}, strict)
 
     def process_dataloader(self, dataloader: object) -> object:
-        """Reject data loaders whose lengths differ between processes.
+        """Refuse data loaders whose lengths differ between processes.
 
         Raises:
             ArgumentError: on all processes alike.

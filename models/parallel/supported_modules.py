@@ -1,4 +1,4 @@
-"""Modules that can run on a part of the grid; models with other modules are rejected."""
+"""Modules that can run on a part of the grid; models with other modules are refused."""
 
 from collections.abc import Callable, Iterator
 from typing import cast
@@ -195,7 +195,7 @@ def register_supported(kind: Kind) -> Kind:
 
 
 def require_supported(model: nn.Module) -> None:
-    """Reject a model with a module that is not registered to work on a part of the grid.
+    """Refuse a model with a module that is not registered to work on a part of the grid.
 
     Its outputs at the borders of the parts, or its statistics, would be silently wrong.
 
@@ -225,7 +225,7 @@ register_known = register_supported  # former name
 
 
 def _require_halvings(model: nn.Module) -> None:
-    """Reject pooling where parts of the grid may begin at any row."""
+    """Refuse pooling where parts of the grid may begin at any row."""
     pools = [
         name for name, m in model.named_modules() if isinstance(m, nn.MaxPool2d | nn.AvgPool2d)
     ]

@@ -78,7 +78,7 @@ class StatisticalMethod(nn.Module):
 
 
 def require_one_target(batch: Batch) -> None:
-    """Reject a batch of several targets or lead times, for which a method has no coefficients.
+    """Refuse a batch of several targets or lead times, for which a method has no coefficients.
 
     Raises:
         ArgumentError: the batch has several of either.
@@ -130,7 +130,7 @@ def no_members(method: StatisticalMethod) -> ArgumentError:
 
 
 def require_same_grid(method: StatisticalMethod, fitted: Tensor, batch: Batch) -> None:
-    """Reject a batch on another grid than that of the coefficients.
+    """Refuse a batch on another grid than that of the coefficients.
 
     Raises:
         ArgumentError: naming both grids.

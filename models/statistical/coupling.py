@@ -146,7 +146,7 @@ def ranks(template: Tensor, dates: Tensor, seed: int) -> Tensor:
 
 
 def check_variant(variant: str) -> None:
-    """Reject an unknown variant.
+    """Refuse an unknown variant.
 
     Raises:
         UnknownNameError: another variant than "quantile" or "random".

@@ -35,7 +35,7 @@ class Terms(NamedTuple):
 
 
 def check_family(name: str) -> None:
-    """Reject a family without location and scale.
+    """Refuse a family without location and scale.
 
     Raises:
         UnknownNameError: another family; the message lists the known ones.

@@ -19,7 +19,7 @@ _DATES_PER_COEFFICIENT = 3  # with fewer a cycle cannot be distinguished from no
 
 
 def check_harmonics(harmonics: int) -> None:
-    """Reject a negative number of harmonics.
+    """Refuse a negative number of harmonics.
 
     Raises:
         ArgumentError: a negative number.

@@ -111,7 +111,7 @@ class SeasonalProblems:
 
 
 @dataclass
-class Pooled:
+class PooledProblem:
     """All points of a problem with the same coefficients.
 
     Args:
@@ -138,7 +138,7 @@ def pooled_fit(problem: SeasonalProblems, share: Floats) -> Floats:
     start = np.zeros((1, 4, problem.cycle.shape[1]))
     start[0, 2:, 0] = 0.5 * np.log(0.5)
     total = max(float(share.sum()), 1e-300)
-    fitted: Floats = minimise(start.reshape(1, -1), Pooled(problem, share / total))[0]
+    fitted: Floats = minimise(start.reshape(1, -1), PooledProblem(problem, share / total))[0]
     return fitted
 
 
@@ -159,7 +159,7 @@ _FEWEST_TRAINING_DATES = 8  # beside a block left out
 
 
 @dataclass
-class Standardised:
+class StandardisedData:
     """Data of P points, (P, N), and the constants of their standardisation, (P, 1).
 
     r = (truth - mean) / scale, u = (mean - centre) / width, v = var / variance.
@@ -288,7 +288,7 @@ class SeasonalFit:
     def _count(self, samples: int) -> int:
         return max(16, samples // len(self.dates))
 
-    def _standardise(self, data: Floats, dates: npt.NDArray[np.bool_] | None) -> Standardised:
+    def _standardise(self, data: Floats, dates: npt.NDArray[np.bool_] | None) -> StandardisedData:
         """Standardise by the valid dates among `dates`; other dates get weight 0."""
         mean, std, truth = data
         valid = np.isfinite(data).all(0)
@@ -315,9 +315,11 @@ class SeasonalFit:
             lower, upper = ((bound - mean) / scale for bound in self.bounds)
             bounds = lower, upper
         u, v = (mean - centre) / width, std**2 / variance
-        return Standardised(error / scale, u, v, w, count, scale, centre, width, variance, bounds)
+        return StandardisedData(
+            error / scale, u, v, w, count, scale, centre, width, variance, bounds
+        )
 
-    def _problem(self, s: Standardised, prior: Floats, ridge: Choice) -> SeasonalProblems:
+    def _problem(self, s: StandardisedData, prior: Floats, ridge: Choice) -> SeasonalProblems:
         """Return the regression problems of all points with this ridge."""
         of_cycle = np.full(self.cycle.shape[1], ridge.strength * ridge.ratio)
         of_cycle[0] = ridge.strength

@@ -212,7 +212,7 @@ def test_a_list_of_messages(tmp_path):
     for path, (edition, keys, _) in zip(paths, (LAYOUTS["ed1-1"], LAYOUTS["ed2-1"]), strict=True):
         path.write_bytes(b"".join(ensemble(edition, keys)))
     lists = [scan(path) for path in paths]
-    both = MessageList.joined(lists)
+    both = MessageList.concatenate(lists)
     assert list(both) == [*lists[0], *lists[1]]
     assert list(both[3:20:5]) == list(both)[3:20:5]
     assert both[-1] == lists[1][11]

@@ -10,7 +10,7 @@ import torch
 
 from ens10.errors import FileError, ResourceError
 from ens10.machine_errors import machine_error, writing_netcdf
-from ens10.signals import reported
+from ens10.signals import report_interruption
 
 
 def system(number, path="runs/a"):
@@ -39,7 +39,7 @@ TOLD = [
 
 @pytest.mark.parametrize(("error", "words"), TOLD)
 def test_one_line_says_what_happened_and_what_to_do(error, words, capsys):
-    assert reported(error) == 1
+    assert report_interruption(error) == 1
     said = capsys.readouterr().err
     assert said.startswith(f"ens10: {words}")
     assert said.count("\n") == 1
@@ -83,7 +83,7 @@ def test_a_fault_while_a_refusal_was_handled_is_not_hidden():
     with pytest.raises(KeyError) as raised:
         fault()
     assert machine_error(raised.value) is None
-    assert reported(raised.value) is None
+    assert report_interruption(raised.value) is None
 
 
 @pytest.mark.parametrize("error", [ValueError("memory"), KeyError("x"), system(errno.ENOENT)])

@@ -14,7 +14,7 @@ from ens10.errors import ArgumentError, FileError
 from ens10.grid import area_weights
 from ens10.source import open_source
 from ens10.source.pairing import pair_truth
-from ens10.source.regridding import Weights, regridded
+from ens10.source.regridding import Weights, regrid_truth
 
 GLOBAL = [(90, -90, 7, 12, 0.0), (80, -80, 9, 16, 7.5), (87.5, -87.5, 36, 24, -180.0)]
 
@@ -32,7 +32,7 @@ def field_on(lat, lon, values):
 def interpolated(source, target, method, values):
     lat, lon = target
     grid = xr.Dataset(coords={"latitude": lat, "longitude": lon})
-    return regridded(field_on(*source, values), grid, method).t2m.to_numpy()
+    return regrid_truth(field_on(*source, values), grid, method).t2m.to_numpy()
 
 
 @settings(max_examples=40, deadline=None)

@@ -101,10 +101,10 @@ def test_small_units_go_together_and_large_ones_alone():
     units = [(5, "a"), (6, "b"), (7, "c"), (100, "d"), (2, "e")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers, "TOGETHER", 12)
-        assert list(workers.grouped(units)) == [("a", "b"), ("c",), ("d",), ("e",)]
+        assert list(workers.group_units(units)) == [("a", "b"), ("c",), ("d",), ("e",)]
         patch.setattr(workers, "TOGETHER", 0)
-        assert list(workers.grouped(units)) == [(name,) for name in "abcde"]
-        assert list(workers.grouped([])) == []
+        assert list(workers.group_units(units)) == [(name,) for name in "abcde"]
+        assert list(workers.group_units([])) == []
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])

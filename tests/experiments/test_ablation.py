@@ -112,7 +112,7 @@ def test_a_coarse_training_gives_the_same_where_the_points_are_the_same(done):
     few = fine.sel(latitude=coarse["latitude"], longitude=coarse["longitude"])
     np.testing.assert_allclose(few, coarse, atol=0.05)
     assert float(abs(few - coarse.roll(longitude=1, roll_coords=False)).max()) > 1
-    known = provenance.read(used.run)
+    known = provenance.read_provenance(used.run)
     assert known["data"]["store"] == "store.zarr"
     assert known["trained_on"]["store"].startswith("thin2-")
     held = torch.load(used.run / "checkpoints" / "best.ckpt", weights_only=True)

@@ -22,7 +22,7 @@ from ens10.experiments.case_inputs import (
     most_extreme,
     part_of_grid,
     region_box,
-    standardised,
+    standardise_truth,
 )
 from ens10.grid import area_weights
 from ens10.metrics import crps_ensemble, crps_normal, efi
@@ -271,7 +271,7 @@ def test_an_annual_cycle_is_no_extreme():
     valid = np.datetime64("2000-01-01", "s") + np.arange(100) * np.timedelta64(7, "D")
     angle = 2 * np.pi * np.arange(100) * 7 / 365.2425
     noise = np.random.default_rng(0).normal(size=100)
-    z = standardised((300 + 30 * np.cos(angle + 1) + noise)[:, None], valid)[:, 0]
+    z = standardise_truth((300 + 30 * np.cos(angle + 1) + noise)[:, None], valid)[:, 0]
     assert np.corrcoef(z, noise)[0, 1] > 0.98
     assert z.std() == pytest.approx(1, abs=0.05)
-    assert np.isnan(standardised(np.full((9, 1), 273.15), valid[:9])).all()
+    assert np.isnan(standardise_truth(np.full((9, 1), 273.15), valid[:9])).all()

@@ -20,7 +20,7 @@ from ens10.experiments.report import png
 from ens10.experiments.run_results import read_run, read_runs
 from ens10.experiments.tables import score_table
 from ens10.metrics import summarise
-from ens10.metrics.figures.maps import cell_edges, degrees, unwrapped
+from ens10.metrics.figures.maps import cell_edges, degrees, unwrap_columns
 
 
 @pytest.fixture(scope="module")
@@ -101,14 +101,14 @@ def test_any_order_of_columns_is_drawn_from_west_to_east(start, n, spacing, rand
     track = start + spacing * np.arange(n)
     mixed = list(range(n))
     random.shuffle(mixed)
-    order, east = unwrapped(track[mixed] % 360)
+    order, east = unwrap_columns(track[mixed] % 360)
     np.testing.assert_allclose(np.diff(east), spacing)
     np.testing.assert_allclose((track[mixed] % 360)[order] % 360, east % 360)
     assert -180 <= east.mean() <= 180
 
 
 def test_a_global_grid_begins_in_the_west():
-    _, east = unwrapped(np.arange(0, 360, 0.5))
+    _, east = unwrap_columns(np.arange(0, 360, 0.5))
     assert (east[0], east[-1]) == (-180.0, 179.5)
 
 

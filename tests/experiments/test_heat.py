@@ -15,7 +15,7 @@ from ens10.experiments.runner import running
 from ens10.experiments.runner.results import Results
 from ens10.experiments.studies.heat import HeatData, TrueMapGate
 from ens10.experiments.studies.heat.__main__ import main
-from ens10.experiments.studies.heat.module import Sums, close, matched
+from ens10.experiments.studies.heat.module import Sums, close, match_regions
 from ens10.experiments.studies.heat.tables import CONFIGS, map_figure, markdown, read_results
 
 GRID = "[8,8]"
@@ -119,11 +119,13 @@ def test_maps_agree_up_to_the_names_of_experts():
         best = max(
             (np.array(names)[found] == regions).mean() for names in itertools.permutations(range(3))
         )
-        renamed, agreement = matched(found, regions)
+        renamed, agreement = match_regions(found, regions)
         assert agreement == pytest.approx(best)
         assert (renamed == regions).mean() == pytest.approx(best)
-    assert matched((regions + 1) % 3, regions)[1] == 1
-    assert matched(np.zeros((6, 6), int), regions)[1] == np.bincount(regions.ravel()).max() / 36
+    assert match_regions((regions + 1) % 3, regions)[1] == 1
+    assert (
+        match_regions(np.zeros((6, 6), int), regions)[1] == np.bincount(regions.ravel()).max() / 36
+    )
 
 
 def test_pairs_are_successive_fields_and_all_come_once():

@@ -21,9 +21,9 @@ def test_the_optimum_is_scored_on_the_dates_of_a_run(world, runs, tmp_path):
     # a reliable normal: its spread is its error, and its CRPS that of the noise alone
     assert float(pair["spread_error"]) == pytest.approx(1, abs=0.1)
     assert read_run(folder).kind == "optimum"
-    known = provenance.read(folder)
+    known = provenance.read_provenance(folder)
     assert known["target"] == "t2m"
-    assert known["dates"] == provenance.read(runs["raw"])["dates"]
+    assert known["dates"] == provenance.read_provenance(runs["raw"])["dates"]
     names = [run.name for run in read_runs([runs["raw"], runs["mlp"], folder])]
     assert names == ["raw", "mlp", "optimum"]
 

@@ -20,10 +20,10 @@ from ens10.experiments.plan import (
     inputs_of,
     measure,
     measure_apart,
+    measure_rates,
     of_store,
     plan_table,
     print_table,
-    probed,
     read_rates,
     sizes_of,
     sizes_on_disk,
@@ -32,7 +32,7 @@ from ens10.experiments.plan import (
 )
 from ens10.experiments.runner.tasks import Task
 from ens10.experiments.studies.reproduce.command import MODELS, Request
-from ens10.experiments.writers import filled
+from ens10.experiments.writers import fill_section
 from ens10.protocol import protocol_of
 from ens10.quantiles import parse_climate
 from ens10.synthetic import World
@@ -232,7 +232,7 @@ def test_the_command(store, tmp_path, rates, capsys):
 def test_a_probe_takes_the_place_of_what_was_kept(rates, monkeypatch):
     other = {**RATE, "train_seconds": 0.1, "device": "an accelerator"}
     monkeypatch.setattr(plan, "measure_apart", lambda model, grid: other)
-    found = probed(rates, ["mlp"], progress=False)
+    found = measure_rates(rates, ["mlp"], progress=False)
     assert found.models["mlp"] == other
     assert found.models["unet"] == RATE
     assert "(an accelerator)" in found.machine
@@ -266,11 +266,11 @@ def test_the_rates_that_come_with_the_package():
 
 def test_a_page_is_filled_between_its_marks():
     page = "before\n<!-- plan -->\nold\n<!-- end -->\nafter\n"
-    text = filled(page, "plan", "new")
+    text = fill_section(page, "plan", "new")
     assert text == "before\n<!-- plan -->\n\nnew\n\n<!-- end -->\nafter\n"
-    assert filled(text, "plan", "new") == text
+    assert fill_section(text, "plan", "new") == text
     with pytest.raises(MissingDataError, match="a place for the log"):
-        filled(page, "log", "")
+        fill_section(page, "log", "")
 
 
 @pytest.mark.parametrize("text", ["no JSON", "[]", "{}", '{"grid": [2, 3], "speed": 1}'])

@@ -174,7 +174,7 @@ def test_bytes_read_by_each_process_of_a_split_run(store, tmp_path, first):
     data.trainer.strategy.reduce = lambda mine, reduce_op: {"sum": mine + others}[reduce_op]
     BytesRead(tmp_path, data).on_train_end(data.trainer, None)
     noted = {"bytes_read": [5, own, 7]} if first else {}
-    assert provenance.read(tmp_path) == {"name": "run"} | noted
+    assert provenance.read_provenance(tmp_path) == {"name": "run"} | noted
     assert own == 12 * 3 * 2 * 16 * 4  # dates; mean, deviation and truth; rows, columns, float32
 
 

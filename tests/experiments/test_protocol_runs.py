@@ -45,7 +45,7 @@ def run(store, tmp_path_factory):
 def test_a_run_keeps_the_content_of_its_protocol(run, mine):
     rules = protocol_of(mine)
     config = yaml.safe_load((run / "config.yaml").read_text())
-    known = provenance.read(run)
+    known = provenance.read_provenance(run)
     assert protocol_of(config["data"]["protocol"]) == rules
     assert provenance.rules_of(known) == rules
     assert (known["protocol"], known["weights"], known["years"]["test"]) == ("mine", "cos", [2005])
@@ -62,7 +62,7 @@ def test_prediction_and_scores_go_by_it(run):
 def test_shares_of_the_dates_on_the_command_line(store, tmp_path, capsys):
     shares = ["--data.protocol.test", "0.3", "--data.protocol.val", "0.2"]
     run = finish(fit("raw", store, tmp_path / "raw", *shares))
-    known = provenance.read(run)
+    known = provenance.read_provenance(run)
     rules = provenance.rules_of(known)
     assert (rules.test, rules.val, rules.train) == (0.3, 0.2, None)
     truth = open_store(store, "truth")
@@ -87,7 +87,7 @@ def test_no_path_is_kept_even_of_a_file_that_says_nothing(store, tmp_path):
 def test_the_name_alone_is_kept_of_those_of_the_package(runs):
     config = yaml.safe_load((runs["raw"] / "config.yaml").read_text())
     assert config["data"]["protocol"] == "clean"
-    known = provenance.read(runs["raw"])
+    known = provenance.read_provenance(runs["raw"])
     assert known["rules"] == content_of(protocol_of("clean"))
     assert "crps_fair" in (runs["raw"] / "scores.csv").read_text()
 

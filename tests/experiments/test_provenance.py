@@ -59,9 +59,9 @@ def test_a_field_overwritten_in_place_is_seen_in_truth(store, tmp_path):
 def test_writing_completes_what_is_there(tmp_path):
     provenance.write(tmp_path / "run", {"a": 1, "b": [2]})
     provenance.write(tmp_path / "run", {"b": 3})
-    assert provenance.read(tmp_path / "run") == {"a": 1, "b": 3}
+    assert provenance.read_provenance(tmp_path / "run") == {"a": 1, "b": 3}
     with pytest.raises(FileError, match="no run"):
-        provenance.read(tmp_path)
+        provenance.read_provenance(tmp_path)
 
 
 def test_versions_name_what_a_result_depends_on():

@@ -73,13 +73,13 @@ def test_a_run_folder_is_complete(runs, name):
     ("name", "parameters"), [("raw", 0), ("emos_global", 4), ("emos_local", 4 * 8 * 16)]
 )
 def test_fitted_coefficients_are_counted_as_parameters(runs, name, parameters):
-    assert provenance.read(runs[name])["parameters"] == parameters
+    assert provenance.read_provenance(runs[name])["parameters"] == parameters
 
 
 def test_the_networks_parameters_are_counted(runs):
     held = checkpoint(runs["unet"])["state_dict"]
     trained = [v for k, v in held.items() if k.endswith(("weight", "bias"))]
-    assert provenance.read(runs["unet"])["parameters"] == sum(v.numel() for v in trained)
+    assert provenance.read_provenance(runs["unet"])["parameters"] == sum(v.numel() for v in trained)
 
 
 def test_the_configuration_of_a_run_makes_the_same_run(runs, store, tmp_path):
@@ -225,7 +225,7 @@ def test_the_checkpoint_tells_features_and_statistics(runs):
     assert held["channels"][:2] == ["sst:mean", "tcw:mean"]
     assert held["channels"][-1] == "sst:mask"
     assert held["mean"].shape == held["scale"].shape == (23, 8, 16)
-    assert provenance.read(runs["unet"])["channels"][:23] == held["channels"]
+    assert provenance.read_provenance(runs["unet"])["channels"][:23] == held["channels"]
 
 
 @pytest.fixture(scope="module")

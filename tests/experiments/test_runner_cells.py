@@ -105,7 +105,7 @@ def test_other_code_is_noticed(done, monkeypatch, capsys):
     monkeypatch.setattr(statistical, "RESULT_VERSION", statistical.RESULT_VERSION + 1)
     fresh = cells(work, out, "raw")[0]
     assert fresh.status() == "older"
-    assert fresh.changed() == ["ens10.models.statistical"]
+    assert fresh.changes() == ["ens10.models.statistical"]
     monkeypatch.setattr(running, "start_cell", not_at_all)
     assert command.main([*arguments, "--keep-older"]) == 0
     assert "complete, but made before a change" in capsys.readouterr().out
@@ -144,7 +144,7 @@ def test_an_optimum_of_other_dates_is_scored_again(done, tmp_path):
     right.isel(time=slice(1, None)).to_netcdf(scores, engine="netcdf4")
     keep_optimum([cell])
     xr.testing.assert_equal(xr.load_dataset(scores, engine="netcdf4"), right)
-    with cell.results.unpacked() as folder:
+    with cell.results.temporary_folder() as folder:
         kept = read_run(folder / "seed0" / "optimum")
     xr.testing.assert_equal(kept.states["crps_sum"], right["crps_sum"])
     archive = cell.results.path.stat().st_mtime_ns

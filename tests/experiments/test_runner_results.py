@@ -40,7 +40,7 @@ def test_an_older_cell_is_replaced_with_all_its_files(results):
     assert set(results.files("seed0/raw")) == {"scores.nc", "cell.json"}
     assert results.key("seed0/raw")["data"] == "2c"
     assert results.files("seed0/raw_2")["scores.nc"] == b"two"
-    with results.unpacked(["seed0/raw"]) as folder:
+    with results.temporary_folder(["seed0/raw"]) as folder:
         assert [path.name for path in folder.glob("*/*")] == ["raw"]
 
 

@@ -35,7 +35,7 @@ RESULTS, PAGE = ROOT / "experiments" / "results" / "traps", ROOT / "docs" / "tra
 
 @pytest.fixture(scope="module")
 def committed():
-    with Results(RESULTS).unpacked() as kept:
+    with Results(RESULTS).temporary_folder() as kept:
         return read_results(kept)
 
 
@@ -154,7 +154,7 @@ def test_a_small_world_from_end_to_end(tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     words = [str(tmp_path / "work"), "--out", str(out), "--seeds", "0"]
     assert traps.main(words) == 0
-    with Results(out).unpacked() as kept:
+    with Results(out).temporary_folder() as kept:
         results = read_results(kept)
     assert set(results[0]) == {"raw", *training.PROTOCOLS}
     check_selection(results[0])

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.metrics.verification import LeftOutWarning, checked_forecast, matched
+from ens10.metrics.verification import LeftOutWarning, checked_forecast, match_truth
 from ens10.metrics.verification.block_scoring import blocks_of
 
 N, H, W = 30, 6, 8
@@ -13,18 +13,18 @@ N, H, W = 30, 6, 8
 
 def values(one):
     """The truth of all dates, without the dimensions that it has not."""
-    return one.observed(slice(0, one.forecast.sizes["time"])).squeeze(axis=(1, 2))
+    return one.observations(slice(0, one.forecast.sizes["time"])).squeeze(axis=(1, 2))
 
 
 def test_dates_may_come_in_any_order_and_number(world):
     _, normal, truth = world
-    np.testing.assert_array_equal(values(matched(normal, truth)), truth.values)
+    np.testing.assert_array_equal(values(match_truth(normal, truth)), truth.values)
     mixed = truth.isel(time=np.random.default_rng(0).permutation(N))
-    np.testing.assert_array_equal(values(matched(normal, mixed)), truth.values)
+    np.testing.assert_array_equal(values(match_truth(normal, mixed)), truth.values)
     some = normal.isel(time=[20, 3, 4])
-    np.testing.assert_array_equal(values(matched(some, mixed)), truth.values[[20, 3, 4]])
-    np.testing.assert_array_equal(values(matched(some, mixed.chunk(time=4))), values(matched(some, mixed)))  # noqa: E501  # fmt: skip
-    part = matched(some, truth).part(slice(1, 3))
+    np.testing.assert_array_equal(values(match_truth(some, mixed)), truth.values[[20, 3, 4]])
+    np.testing.assert_array_equal(values(match_truth(some, mixed.chunk(time=4))), values(match_truth(some, mixed)))  # noqa: E501  # fmt: skip
+    part = match_truth(some, truth).part(slice(1, 3))
     np.testing.assert_array_equal(values(part), truth.values[[3, 4]])
 
 
@@ -32,11 +32,11 @@ def test_a_forecast_without_valid_time_is_dated_by_its_time_and_step(world):
     _, normal, truth = world
     bare = normal.drop_vars(("valid_time", "step"))
     with pytest.raises(MissingDataError, match="30 parts"):
-        matched(bare, truth)
+        match_truth(bare, truth)
     with_step = bare.expand_dims(step=[48.0])
-    np.testing.assert_array_equal(values(matched(with_step, truth)), truth.values)
+    np.testing.assert_array_equal(values(match_truth(with_step, truth)), truth.values)
     late = bare.assign_coords(time=truth["time"].values)
-    np.testing.assert_array_equal(values(matched(late, truth)), truth.values)
+    np.testing.assert_array_equal(values(match_truth(late, truth)), truth.values)
 
 
 def test_truth_on_starts_and_steps(world):
@@ -44,12 +44,12 @@ def test_truth_on_starts_and_steps(world):
     start, step = normal["time"].values, np.array([24, 48], dtype="timedelta64[h]")
     kept = xr.concat([truth * np.nan, truth], "step").transpose("time", "step", ...)
     kept = kept.assign_coords(time=start, step=step.astype("timedelta64[ns]"))
-    np.testing.assert_array_equal(values(matched(normal, kept)), truth.values)
+    np.testing.assert_array_equal(values(match_truth(normal, kept)), truth.values)
     mixed = truth.values.copy()
     # the truth of one date may lie at another step than that of its neighbour
     other = kept.isel(time=slice(None, None, 2))
     with pytest.warns(LeftOutWarning, match="15 of 30"):
-        got = matched(normal, other, "inner")
+        got = match_truth(normal, other, "inner")
     np.testing.assert_array_equal(values(got), mixed[::2])
 
 
@@ -64,15 +64,15 @@ def test_bad_forecasts_and_truths(world):
     with pytest.raises(ArgumentError, match="a step occurs twice"):
         checked_forecast(twice)
     with pytest.raises(ArgumentError, match="truth: dimensions"):
-        matched(normal, truth.expand_dims(number=2))
+        match_truth(normal, truth.expand_dims(number=2))
     with pytest.raises(ArgumentError, match="truth: dimensions"):
-        matched(normal, truth.expand_dims(level=2))
+        match_truth(normal, truth.expand_dims(level=2))
     with pytest.raises(ArgumentError, match="holds no dates"):
-        matched(normal.isel(time=slice(0)), truth)
+        match_truth(normal.isel(time=slice(0)), truth)
     with pytest.raises(MissingDataError, match="order and number"):
-        matched(normal, truth.isel(longitude=slice(None, None, -1)))
+        match_truth(normal, truth.isel(longitude=slice(None, None, -1)))
     with pytest.raises(MissingDataError, match='join="inner"'):
-        matched(normal, truth.isel(time=slice(5)))
+        match_truth(normal, truth.isel(time=slice(5)))
 
 
 def test_blocks_are_whole_chunks(world):

@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import RechunkWarning
-from ens10.metrics._point_random import _bits, dimension_keys, mixed, uniform
+from ens10.metrics._point_random import _bits, dimension_keys, scramble, uniform
 from ens10.metrics.calibration import observation_ranks, rank_histogram
 
 RNG = np.random.default_rng(0)
@@ -123,7 +123,7 @@ def test_random_numbers_are_uniform_and_independent():
     pairs = (u[:, 1:] * 8).astype(int) * 8 + (u[:, :-1] * 8).astype(int)
     assert chisquare(np.bincount(pairs.ravel(), minlength=64)).pvalue > 1e-3
     total = keys[0].values + keys[1].values[:, None] + keys[2].values
-    np.testing.assert_array_equal(u, ((mixed(total) >> 41) + 0.5) / 2**23)
+    np.testing.assert_array_equal(u, ((scramble(total) >> 41) + 0.5) / 2**23)
     same = uniform(keys[0].values, keys[1].values[:, None], keys[2].values, dtype=np.float32)
     np.testing.assert_array_equal(u, same)
     assert 0 < uniform(keys[0].values) < 1

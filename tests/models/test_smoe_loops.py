@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ens10.models.layers.smoe.compiled import classification
-from ens10.models.layers.smoe.gates import planes, preferred
+from ens10.models.layers.smoe.gates import largest_weights, planes
 from ens10.models.layers.smoe.routing import RoutingRule, classification_gradient, judge
 
 SPECIAL = (0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-45, -1e-45, 3e38)
@@ -25,7 +25,7 @@ def weights(*shape, dtype=torch.float32):
 def test_prefers_the_largest_and_of_equal_ones_the_first(E, k, grid):
     R = weights(2, E, *grid)
     wanted = R.argsort(dim=1, descending=True, stable=True)[:, :k]
-    assert torch.equal(planes(preferred(R, k)), wanted)
+    assert torch.equal(planes(largest_weights(R, k)), wanted)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_classification_gradient_is_the_formula(dtype, samples):
     R = torch.linspace(-1200, 1200, 5 * 61 * 23, dtype=dtype).view(5, 61, 23)
     R = torch.cat([R, R / 1000, R / 100]).flip(1)[None].repeat(samples, 1, 1, 1)
     R[0, 3, 4, 5] = torch.nan
-    chosen, random = preferred(R, 3), torch.Generator().manual_seed(2)
+    chosen, random = largest_weights(R, 3), torch.Generator().manual_seed(2)
     gradient = torch.randn(2, 3, 61, 23, generator=random, dtype=dtype)
     rule, scale = RoutingRule(margin=0.5), torch.tensor(4.0)
     rule.state.loss_scale = torch.tensor(2e3, dtype=dtype)

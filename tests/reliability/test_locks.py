@@ -13,7 +13,7 @@ from test_integrity import make_run
 
 from ens10.errors import FileError
 from ens10.experiments import locks, score
-from ens10.experiments.locks import locked
+from ens10.experiments.locks import hold_lock
 from ens10.experiments.score import read_states, score_run
 from ens10.export import api, export
 
@@ -31,7 +31,7 @@ def refused(capfd, *words):
 def test_two_fits_do_not_train_in_one_folder(store, tmp_path, whole, capfd):
     run = shutil.copytree(whole, tmp_path / "mlp")
     before = content(run)
-    with locked(run / "run.lock", "ens10 fit"):
+    with hold_lock(run / "run.lock", "ens10 fit"):
         resume(run, status=1)
         refused(capfd, f"in use by ens10 fit, process {os.getpid()} on")
         command("predict", "--run", run, "--quiet")  # the best so far
@@ -39,7 +39,7 @@ def test_two_fits_do_not_train_in_one_folder(store, tmp_path, whole, capfd):
     assert content(run) == before
     new = tmp_path / "new"
     new.mkdir()
-    with locked(new / "run.lock", "ens10 fit"):  # which has made nothing else yet
+    with hold_lock(new / "run.lock", "ens10 fit"):  # which has made nothing else yet
         fit(store, new, status=1)
         refused(capfd, "in use by ens10 fit")
         assert new.is_dir()
@@ -96,10 +96,10 @@ def test_a_users_own_temporary_file_is_neither_removed_nor_overlooked(store, tmp
 def test_a_lock_outlives_neither_its_process_nor_a_kill(tmp_path):
     path = tmp_path / "run.lock"
     path.write_text("ens10 fit, process 1 on elsewhere\n")  # left by a kill
-    with locked(path, "ens10 fit"):
+    with hold_lock(path, "ens10 fit"):
         assert f"process {os.getpid()} on" in path.read_text()
         with pytest.raises(FileError, match=f"in use by ens10 fit, process {os.getpid()}"):
-            locked(path, "ens10 fit").__enter__()
+            hold_lock(path, "ens10 fit").__enter__()
     assert not path.exists()
 
 
@@ -109,16 +109,16 @@ def test_without_locks_of_the_file_system_a_file_stands_for_one(tmp_path, monkey
 
     monkeypatch.setattr(locks.fcntl, "flock", none)
     path = tmp_path / "run.lock"
-    with locked(path, "ens10 fit"):
+    with hold_lock(path, "ens10 fit"):
         with pytest.raises(FileError, match="in use by"):
-            locked(path, "ens10 fit").__enter__()
+            hold_lock(path, "ens10 fit").__enter__()
         assert [p.name for p in tmp_path.iterdir()] == ["run.lock.claim"]
     assert not list(tmp_path.iterdir())
 
 
 def test_a_second_prediction_is_refused(tmp_path, whole, capfd):
     run = shutil.copytree(whole, tmp_path / "mlp")
-    with locked(run / "predict.lock", "ens10 predict"):
+    with hold_lock(run / "predict.lock", "ens10 predict"):
         before = content(run)
         command("predict", "--run", run, "--quiet", status=1)
         refused(capfd, f"in use by ens10 predict, process {os.getpid()} on")

@@ -43,7 +43,7 @@ def _ask(ablation: Ablation, options: Namespace) -> int:
     size = _size(ablation, options)
     outcome = Outcome() if options.tables else _run(ablation, options, size)
     out, seeds = options.out / ablation.name, range(options.seeds)
-    with Results(options.out).unpacked() as kept:
+    with Results(options.out).temporary_folder() as kept:
         same = options.store is not None
         lines = read_lines(ablation, kept, seeds, same_data=same, shown=outcome.shown)
     if not lines:

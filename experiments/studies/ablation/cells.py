@@ -62,7 +62,7 @@ def apply_training(cell: ModelCell, training: ModelCell, data: dict[str, Any]) -
         shutil.copyfile(training.run / _BEST, cell.run / _BEST)
     else:
         carry_over(training.run, trained["data"], cell.run / _BEST, cell.store)
-    known = provenance.read(training.run)
+    known = provenance.read_provenance(training.run)
     origin = {"store": cell.store.name, "checksum": provenance.checksum(cell.store)}
     changed = {**known, "name": cell.model, "data": origin, "trained_on": known["data"]}
     text = json.dumps(changed, indent=1, sort_keys=True) + "\n"

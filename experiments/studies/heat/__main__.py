@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name != "figure" and not options.tables:
         outcome = _run(options, name, passed)
     if name != "cell":
-        with Results(options.out).unpacked() as kept:
+        with Results(options.out).temporary_folder() as kept:
             results = read_results(kept)
         if name == "table":
             write_tables(results, options.out)

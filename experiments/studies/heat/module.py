@@ -66,7 +66,7 @@ class Sums:
         }
 
 
-def matched(found: Ints, regions: Ints) -> tuple[Ints, float]:
+def match_regions(found: Ints, regions: Ints) -> tuple[Ints, float]:
     """The found map in the true one's numbers, and the share of points where they agree.
 
     Experts have no names: each gets the region that makes the agreement largest over all
@@ -194,7 +194,7 @@ class HeatModule(pl.LightningModule):
     def scores(self) -> dict[str, Any]:
         """Of the test runs: those of `Sums`, and `agreement` (None without a map)."""
         regions, found = self._data.world.regions, self.routing()
-        agreement = None if found is None else matched(found, regions)[1]
+        agreement = None if found is None else match_regions(found, regions)[1]
         return {**self.sums.finish(regions), "agreement": agreement}
 
     def configure_optimizers(self) -> Any:

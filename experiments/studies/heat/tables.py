@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from ens10.errors import FileError, MissingDataError
 from ens10.experiments.runner.tables import write_files
-from ens10.experiments.studies.heat.module import matched
+from ens10.experiments.studies.heat.module import match_regions
 from ens10.experiments.studies.heat.training import RESULT
 from ens10.experiments.studies.heat.world import COEFFICIENTS, HeatWorld, Ints
 from ens10.experiments.writers import columns_of, csv_of, markdown_of
@@ -134,7 +134,7 @@ def map_figure(results: Sequence[dict[str, Any]], seed: int = 0) -> Figure:
         axes = figure.subplots(1, 1 + len(shown), squeeze=False)[0]
         _map(axes[0], regions, "hidden map\n")
         for place, name in zip(axes[1:], shown, strict=True):
-            renamed, agreement = matched(grids[name], regions)
+            renamed, agreement = match_regions(grids[name], regions)
             wrong = np.where(renamed == regions, regions, len(COEFFICIENTS))
             _map(place, wrong, f"{SHOWN[name]}\n{100 * agreement:.1f} % found")
         _legend(figure)

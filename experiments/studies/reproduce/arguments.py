@@ -98,11 +98,17 @@ def run(**values: Any) -> int:
 
 
 def _plan(options: SimpleNamespace, request: "Request") -> int:
-    from ens10.experiments.plan import plan_table, print_table, probed, read_rates, write_json
+    from ens10.experiments.plan import (
+        measure_rates,
+        plan_table,
+        print_table,
+        read_rates,
+        write_json,
+    )
 
     rates = read_rates(options.rates)
     if options.probe:
-        rates = probed(rates, request.rows)
+        rates = measure_rates(rates, request.rows)
     content = plan_table(request, rates)
     print_table(content, options.workers * options.threads)
     if options.plan is not True:

@@ -195,7 +195,7 @@ def reproduce(
     from ens10.experiments.studies.reproduce.tables import write_tables
 
     outcome = Outcome() if tables else _compute(request, workers, threads, older)
-    with Results(request.out).unpacked() as kept:
+    with Results(request.out).temporary_folder() as kept:
         print(write_tables(request, kept, outcome.missing, outcome.shown))
     return int(outcome.failed)
 

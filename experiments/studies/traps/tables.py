@@ -15,7 +15,15 @@ from ens10.durable import whole_file
 from ens10.errors import FileError, MissingDataError
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.studies.traps.cells import EFI_RULES, RAW, RESULT
-from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, csv_of, filled, markdown_of, number
+from ens10.experiments.writers import (
+    ABSENT,
+    NOT_CLEAR,
+    Column,
+    csv_of,
+    fill_section,
+    markdown_of,
+    number,
+)
 from ens10.metrics.figures.style import BLUE, INK, ORANGE, STYLE, new_figure
 from ens10.untrusted import parse_json
 
@@ -132,14 +140,14 @@ def tables(results: Results) -> dict[str, list[Column]]:
     }
 
 
-def shown(results: Results) -> list[str]:
+def shown_traps(results: Results) -> list[str]:
     """The traps that are trained with enough seeds to say anything: three, if there are as many."""
     least = min(_LEAST, len(results))
     return [n for n in TRAPS if mean_of(results, against(n, "fresh")).seeds >= least]
 
 
 def _trained(results: Results) -> list[Column]:
-    rows = shown(results)
+    rows = shown_traps(results)
     scores = {"What it reports (%)": "reported", "What it is worth (%)": "fresh"}
     told = [
         Column(heading, tuple(mean_of(results, against(n, score)).text("+.2f") for n in rows))
@@ -255,13 +263,13 @@ def fill(page: str, made: Mapping[str, Sequence[Column]]) -> str:
         MissingDataError: the page has no place for a table.
     """
     for name, columns in made.items():
-        page = filled(page, f"table {name}", markdown_of(columns).strip())
+        page = fill_section(page, f"table {name}", markdown_of(columns).strip())
     return page
 
 
 def traps_figure(results: Results) -> Figure:
     """A row for each trap: CRPS against that of the clean protocol, mean, interval and seeds."""
-    names = shown(results)
+    names = shown_traps(results)
     with mpl.rc_context(STYLE):
         figure = new_figure(_HEIGHT + _ROW * len(names))
         axes = figure.subplots()

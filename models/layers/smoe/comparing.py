@@ -10,9 +10,9 @@ from torch.autograd.function import once_differentiable
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.domain import current
 from ens10.models.layers.padding import Poles
-from ens10.models.layers.smoe.gates import Gate, planes, preferred
+from ens10.models.layers.smoe.gates import Gate, largest_weights, planes
 from ens10.models.layers.smoe.layer import SMoE2d
-from ens10.models.layers.smoe.loops import uncompiled
+from ens10.models.layers.smoe.loops import exclude_from_compile
 from ens10.models.layers.smoe.routing import all_finite, along_experts, not_finite, record_loss
 
 Rivals = Literal["all", "one"]
@@ -101,7 +101,7 @@ class ComparingSMoE2d(SMoE2d):
         self.rivals, self.balance = rivals, balance
         self.register_buffer("offsets", torch.zeros(num_experts))
 
-    @uncompiled
+    @exclude_from_compile
     def forward(self, features: Tensor, routing: Tensor | None = None) -> Tensor:
         """(N, in_channels, H, W) -> (N, F, H, W); see `SMoE2d.forward`."""
         if not self.training:
@@ -113,7 +113,7 @@ class ComparingSMoE2d(SMoE2d):
             return super().forward(features, routing)
         values = self.experts(features).unflatten(1, (self.num_experts, self.filters))
         outputs: Tensor = ComparedOutput.apply(  # type: ignore[no-untyped-call]
-            values, routing, preferred(routing, 1), self._own_area(), self
+            values, routing, largest_weights(routing, 1), self._own_area(), self
         )
         return outputs.flatten(1, 2)
 

@@ -58,7 +58,7 @@ class Grid:
         columns = field.shape[2] + 2 * (self.size // 2)
         return field.new_zeros(columns, self.size, field.shape[0]).numpy()
 
-    def rotated(self, weight: Tensor) -> Any:
+    def rotate_filters(self, weight: Tensor) -> Any:
         """Return filters (E, C, rows, columns), flat, for each rotation of the ring buffer."""
         flat = weight.detach().permute(0, 3, 2, 1)
         turns = [flat.roll(n, dims=2).flatten(1) for n in range(self.size)]
@@ -109,7 +109,7 @@ def forward(features: Tensor, weight: Tensor, chosen: Tensor, grid: Grid) -> Ten
     Returns:
         (N, k, H, W).
     """
-    features, filters = features.detach().contiguous(), grid.rotated(weight)
+    features, filters = features.detach().contiguous(), grid.rotate_filters(weight)
     N, _, H, W = features.shape
     out = features.new_empty(N, chosen.shape[-1], H, W)
 
@@ -144,7 +144,7 @@ def backward(
         grid: padding and memory layout.
         needs: True for each of the two gradients to compute.
     """
-    features, filters = features.detach().contiguous(), grid.rotated(weight)
+    features, filters = features.detach().contiguous(), grid.rotate_filters(weight)
     N, _, H, _ = features.shape
     real = features.numpy().dtype.type
     for_features = torch.zeros_like(features) if needs[0] else features

@@ -198,7 +198,7 @@ class FixedGate(Gate):
 
 
 def check_selected(selected: int, num_experts: int) -> None:
-    """Reject a number of selected experts outside 1 to `num_experts`.
+    """Refuse a number of selected experts outside 1 to `num_experts`.
 
     Raises:
         ArgumentError: fewer than 1 or more than `num_experts`.
@@ -341,7 +341,7 @@ _MOST = 2**16  # experts whose index fits into a key
 _BAND = 2**13  # points
 
 
-def preferred(routing: Tensor, k: int) -> Tensor:
+def largest_weights(routing: Tensor, k: int) -> Tensor:
     """Return the k experts of largest weight at each point.
 
     On the CPU in float32 experts of equal weight are taken in order (by a sorting network for many

@@ -15,12 +15,12 @@ from ens10.models.layers.smoe import compiled
 from ens10.models.layers.smoe.gates import (
     Gate,
     check_selected,
+    largest_weights,
     mean_one,
     named_area,
     planes,
-    preferred,
 )
-from ens10.models.layers.smoe.loops import uncompiled
+from ens10.models.layers.smoe.loops import exclude_from_compile
 from ens10.models.layers.smoe.routing import ErrorSignal, RoutedOutput, RoutingRule
 from ens10.models.layers.smoe.tracking import RoutingState
 
@@ -169,7 +169,7 @@ class SMoE2d(nn.Module):
         bound = gain * math.sqrt(3 / self.experts.weight[0].numel())
         nn.init.uniform_(self.experts.weight, -bound, bound)
 
-    @uncompiled
+    @exclude_from_compile
     def forward(self, features: Tensor, routing: Tensor | None = None) -> Tensor:
         """(N, in_channels, H, W) -> (N, k F, H', W'), H' = ceil(H / stride).
 
@@ -185,7 +185,7 @@ class SMoE2d(nn.Module):
         if routing is None:
             routing, chosen = self._route(features)
         else:
-            chosen = preferred(routing, self.selected)
+            chosen = largest_weights(routing, self.selected)
         self._check_map(routing, features)
         weights = None
         if self.weighted:
@@ -242,7 +242,7 @@ class SMoE2d(nn.Module):
         self.eval()
         with torch.no_grad():
             routing = self.route(self.experts.weight.new_zeros(1, self.in_channels, 1, 1))
-        self._frozen = (routing, preferred(routing, self.selected), self._stamps())
+        self._frozen = (routing, largest_weights(routing, self.selected), self._stamps())
 
     def train(self, mode: bool = True) -> "SMoE2d":
         """Set training mode as `Module.train` does; training discards frozen choices."""
@@ -264,11 +264,11 @@ class SMoE2d(nn.Module):
                 return routing, chosen
             self._frozen = None
         routing = self.route(features)
-        return routing, preferred(routing, self.selected)
+        return routing, largest_weights(routing, self.selected)
 
     def choices(self, features: Tensor) -> Tensor:
         """Return the chosen experts in rank order, (N, k, H', W') or (1, k, H', W')."""
-        return planes(preferred(self.route(features), self.selected))
+        return planes(largest_weights(self.route(features), self.selected))
 
     def _compiled(self, features: Tensor) -> bool:
         """Return True if the compiled form is to be used.

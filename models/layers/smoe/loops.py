@@ -412,7 +412,7 @@ def in_bands(work: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> Non
             done.result()
 
 
-def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+def exclude_from_compile(function: Callable[P, R]) -> Callable[P, R]:
     """Exclude a function from `torch.compile`; compiled code calls it as it is.
 
     For layers with their own compiled loops or a custom backward pass, which torch cannot trace; it
