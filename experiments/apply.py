@@ -28,6 +28,7 @@ from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.load import (
     Corrections,
     TrainedModel,
+    all_corrections,
     coordinates,
     load_models,
     variable_name,
@@ -133,7 +134,7 @@ def apply(
     data = _opened(forecast, names, missing)
     if len(models) > 1 and isinstance(data, xr.Dataset):
         data = _read_once(data)
-    together = Together([model.corrections(data, products) for model in models])
+    together = Together(all_corrections(models, data, products))
     if chosen == "grib" and together.samples.stations:
         raise ArgumentError("format", "GRIB holds grids, and these are stations", "Write netCDF")
     grib: dict[str, Any] = {}

@@ -152,8 +152,8 @@ def learning_curves(runs: Sequence[FinishedRun]) -> Figure | None:
         axes.plot([], [], color=GREY, linestyle=":", label="training")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("epoch")
-        crps = all(e.val_loss == e.val_crps for run in learned for e in run.log)
-        axes.set_ylabel(f"CRPS{in_units(learned[0].units)}" if crps else "loss")
+        names = {run.loss_name for run in learned}
+        axes.set_ylabel(names.pop() if len(names) == 1 else "loss")
         axes.grid()
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return figure

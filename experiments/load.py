@@ -6,6 +6,7 @@ No trainer, no truth, and nothing but tensors and plain values is read from the 
 import threading
 import warnings
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -44,6 +45,9 @@ _DAY = 86400
 _YEAR = 365.2425
 _ONE_AT_A_TIME = threading.RLock()  # dates come from several threads, the network uses them all
 _PRECISIONS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+
+
+Forecasts = tuple[Batch, tuple[Distribution, ...]]  # features of one date, forecast by target
 
 
 class BeyondTrainingWarning(UserWarning):
@@ -201,8 +205,16 @@ class TrainedModel:
         """
         return Corrections(self, self._opened(forecast), products or Products())
 
+    def same_network(self, other: "TrainedModel") -> bool:
+        """Return True if the other model is of the same run and lead time, for another target."""
+        return self._module is other._module and self.step == other.step
+
     def distribution(self, batch: Batch) -> Distribution:
         """The corrected forecast for a batch of this model's features, on its device."""
+        return self.distributions(batch)[self.place]
+
+    def distributions(self, batch: Batch) -> tuple[Distribution, ...]:
+        """The corrected forecasts of all targets of the run; see `distribution`."""
         autocast = torch.autocast(
             self._device.type, self._precision, enabled=self._precision is not None
         )
@@ -211,7 +223,7 @@ class TrainedModel:
             batch = cast("Batch", {**batch, "steps": steps})
         with _ONE_AT_A_TIME, torch.inference_mode(), autocast:
             forecast: Distribution | tuple[Distribution, ...] = self._module(batch)
-        return forecast[self.place] if isinstance(forecast, tuple) else forecast
+        return forecast if isinstance(forecast, tuple) else (forecast,)
 
     def batches(self, samples: Samples, *, members: bool) -> Batches:
         """The features of forecasts, as the training had them.
@@ -287,14 +299,22 @@ class TrainedModel:
                 raise
             reason = f"{self.name} takes {self.members} members, and the forecast has fewer"
             raise ArgumentError("members", reason, "Add the members that are missing") from error
-        units = str(samples.targets[self.place].attributes.get("units", ""))
-        if units != self.units:
-            reason = f"{self.target} of the forecast is in {units!r}, that of the training was in"
-            raise ArgumentError("units", f"{reason} {self.units!r}", "Convert the forecast")
+        self.check_units(samples)
         self._check_grid(samples)
         self._warn_of_seasons(samples)
         self._warn_of_windows(samples)
         return samples
+
+    def check_units(self, samples: Samples) -> None:
+        """Reject a target in other units than those of the training.
+
+        Raises:
+            ArgumentError: naming both.
+        """
+        units = str(samples.targets[self.place].attributes.get("units", ""))
+        if units != self.units:
+            reason = f"{self.target} of the forecast is in {units!r}, that of the training was in"
+            raise ArgumentError("units", f"{reason} {self.units!r}", "Convert the forecast")
 
     def _check_grid(self, samples: Samples) -> None:
         trained = self._known.get("stations", [])
@@ -391,6 +411,22 @@ class TrainedModels:
         return xr.Dataset(joined).transpose("time", "step", ...)
 
 
+def all_corrections(
+    models: Sequence[TrainedModel], forecast: xr.Dataset | Path | str, products: Products
+) -> "list[Corrections]":
+    """Open forecasts for correction by several models; those of one network share its forecasts.
+
+    Raises:
+        UnknownNameError: a channel that a model needs is missing.
+        ArgumentError: as for `TrainedModel.corrections`.
+    """
+    found: list[Corrections] = []
+    for model in models:
+        beside = next((one for one in found if one.model.same_network(model)), None)
+        found.append(beside.of_target(model) if beside else model.corrections(forecast, products))
+    return found
+
+
 def variable_name(target: str, name: str) -> str:
     """Return the name of a variable of one target among those of several."""
     known = name == target or name.startswith(f"{target}_")
@@ -415,27 +451,42 @@ class Corrections:
         self.batches = model.batches(samples, members=products.members == "ecc")
         self.batches.channels  # noqa: B018  # refuses features of another training
         self._kept: dict[int, Fields] = {}
+        self._last: dict[int, Forecasts] | None = None
+
+    def of_target(self, model: TrainedModel) -> "Corrections":
+        """The corrections of another target of the same run and lead time.
+
+        Both share the features and forecasts of the date that was computed last, so that the
+        network runs once for all targets.
+
+        Raises:
+            ArgumentError: the target has other units than in the training.
+        """
+        model.check_units(self.samples)
+        other = copy(self)
+        other.model, other._kept = model, {}
+        self._last = other._last = {} if self._last is None else self._last
+        return other
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def distribution(self, i: int) -> Distribution:
         """The corrected forecast of date `i`, (1, ..., H, W), on the model's device."""
-        return self.model.distribution(self.batch(i))
+        return self._forecasts(i)[1][self.model.place]
 
     def fields(self, i: int) -> Fields:
         """The variables of date `i`: parameters of the distribution, and the products."""
         if i in self._kept:
             return self._kept.pop(i)
-        return self._computed(self.batch(i))[0]
+        return self._computed(*self._forecasts(i))[0]
 
     def begin(self, i: int = 0) -> None:
         """Compute date `i`, which `fields` then returns, to know what the variables look like.
 
         Without it `form` takes a run of the network on zeros.
         """
-        batch = self.batch(i)
-        self.form = self._computed(batch)
+        self.form = self._computed(*self._forecasts(i))
         self._kept = {i: self.form[0]}
 
     @cached_property
@@ -448,18 +499,30 @@ class Corrections:
         zeros: Any = {key: torch.zeros(1, *shape) for key, shape in shapes.items()}
         zeros |= {"raw_std": zeros["raw_std"] + 1, "dates": torch.zeros(1, dtype=torch.int64)}
         batch = self.model.on_device({key: value.numpy() for key, value in zeros.items()})
-        return self._computed(batch, past=False)
+        return self._computed(batch, self.model.distributions(batch), past=False)
+
+    def _forecasts(self, i: int) -> Forecasts:
+        """The features of date `i`, and the forecast of each target of the run."""
+        found = (self._last or {}).get(i)
+        if found is None:
+            batch = self.batch(i)
+            found = (batch, self.model.distributions(batch))
+            if self._last is not None:
+                self._last.clear()
+                self._last[i] = found
+        return found
 
     def _computed(
-        self, batch: Batch, *, past: bool = True
+        self, batch: Batch, forecasts: tuple[Distribution, ...], *, past: bool = True
     ) -> tuple[Fields, dict[str, Any], dict[str, str]]:
         """Variables, coordinates and attributes of the forecast for a batch of one date.
 
         Args:
             batch: its features.
+            forecasts: of each target of the run.
             past: whether past truth may be read, for members that take its order.
         """
-        forecast = self.model.distribution(batch)
+        forecast = forecasts[self.model.place]
         core: dict[str, Any] = {k: list(v) for k, v in forecast.core_coordinates().items()}
         core |= self._products.coordinates()
         template = None

@@ -286,6 +286,9 @@ class RunCLI(LightningCLI):
             callbacks.append(PredictionWriter(self.run_folder / PREDICTIONS, self.datamodule))
         if not self._options.quiet:
             callbacks.append(RichProgressBar(leave=False))
+        if not any(isinstance(one, pl.callbacks.Checkpoint) for one in callbacks):
+            # Lightning would add one that takes the state of ours in older checkpoints for its own
+            kwargs["enable_checkpointing"] = False
         trainer = super().instantiate_trainer(
             logger=logger,
             callbacks=callbacks,

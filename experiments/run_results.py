@@ -116,6 +116,7 @@ class FinishedRun:
         provenance: the content of `provenance.json`; any key may be absent.
         log: its epochs, in order; empty for what was not trained by epochs.
         sizes: plain CRPS by the number of members that it was given, if that was measured.
+        log_of_targets: True if the log has means over several targets, each in units of its spread.
     """
 
     name: str
@@ -124,11 +125,21 @@ class FinishedRun:
     provenance: Mapping[str, Any]
     log: tuple[Epoch, ...] = ()
     sizes: Mapping[int, float] = field(default_factory=dict)
+    log_of_targets: bool = False
 
     @property
     def units(self) -> str:
         """Units of its CRPS; "" if unknown."""
         return str(self.states["crps_sum"].attrs.get("units", ""))
+
+    @property
+    def loss_name(self) -> str:
+        """What the losses of its log are, with units."""
+        if self.log_of_targets:
+            return "loss of all targets, in units of the raw spread"
+        if any(epoch.val_loss != epoch.val_crps for epoch in self.log):
+            return "loss"
+        return f"CRPS ({self.units})" if self.units else "CRPS"
 
 
 def read_run(folder: Path | str) -> FinishedRun:
@@ -149,7 +160,9 @@ def read_run(folder: Path | str) -> FinishedRun:
         raise UnknownNameError(f"kind in {path / PROVENANCE}", kind, get_args(Kind))
     name = str(known.get("name") or path.resolve().name)
     sizes = _sizes(path / SIZES)
-    return FinishedRun(name, kind, states, known, _epochs(path / LOG), sizes)
+    top = provenance.run_of(path)
+    log = _epochs(top / LOG)
+    return FinishedRun(name, kind, states, known, log, sizes, len(_targets(top)) > 1)
 
 
 def read_runs(folders: Sequence[Path | str]) -> list[FinishedRun]:
@@ -232,6 +245,12 @@ def _states(path: Path) -> xr.Dataset:
     if "crps_sum" not in states:
         raise MissingDataError(file, ["crps"], f"Run `ens10 score {path}` with the CRPS")
     return states
+
+
+def _targets(run: Path) -> set[str]:
+    """The targets of a run of several targets or lead times."""
+    parts = run.glob(f"{provenance.PARTS}/*/{PROVENANCE}")
+    return {str(provenance.read_provenance(file.parent).get("target")) for file in parts}
 
 
 def _sizes(path: Path) -> dict[int, float]:

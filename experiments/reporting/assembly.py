@@ -212,9 +212,7 @@ def _limited(group: Group) -> list[Column]:
 
 
 def _learning(run: FinishedRun) -> View:
-    crps = all(epoch.val_loss == epoch.val_crps for epoch in run.log)
-    what = f"CRPS{in_units(run.units)}" if crps else "loss"
-    return _picture(run.name, curves(run, losses(run)), what)
+    return _picture(run.name, curves(run, losses(run)), run.loss_name)
 
 
 def _cost(group: Group) -> list[Column]:

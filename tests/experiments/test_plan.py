@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ens10.cli import main
 from ens10.errors import FileError
@@ -55,6 +56,30 @@ def test_what_is_wrong_is_one_line(config, more, word, capsys):
     assert word in told.err
     assert len(told.err.splitlines()) == 1
     assert not told.out
+
+
+def test_a_configuration_of_several_targets_and_lead_times(tmp_path, capsys):
+    """The network's channels decide; lists of targets and lead times change neither."""
+    config = yaml.safe_load(config_path("unet").read_text())
+    config["data"] |= {"target": ["t2m", "z500"], "step": [24, 48], "inputs": ["t2m", "z500"]}
+    config["model"]["init_args"]["head"] = {
+        "class_path": "ens10.models.TargetHeads",
+        "init_args": {"heads": ["ens10.models.ResidualNormalHead"] * 2},
+    }
+    network = config["model"]["init_args"]["network"]["init_args"]
+    network |= {"in_channels": 10, "out_channels": 4}
+    file = tmp_path / "both.yaml"
+    file.write_text(yaml.safe_dump(config))
+    assert command(file, 2, 4, "--grid", "64x128") == 0
+    assert "UNet, 4 x 10 x 64 x 128" in capsys.readouterr().out
+
+    def memory():
+        file.write_text(yaml.safe_dump(config))
+        return plan_config(file, 1, 100, grid="64x128").plan.best.footprint.memory
+
+    of_two = memory()
+    network["out_channels"] = 2  # of one target
+    assert memory() < of_two < 1.1 * memory()
 
 
 def test_no_devices_and_no_memory(capsys):

@@ -228,6 +228,24 @@ def test_the_checkpoint_tells_features_and_statistics(runs):
     assert provenance.read_provenance(runs["unet"])["channels"][:23] == held["channels"]
 
 
+def test_a_run_without_validation_of_an_earlier_version(store, tmp_path):
+    """Its checkpoint has the state of checkpoints under the name of Lightning's own."""
+    rules = ["--data.protocol.train", 0.6, "--data.protocol.val", 0, "--data.protocol.test", 0.4]
+    run = finish(fit("emos_local", store, tmp_path / "run", *rules, "--data.protocol.name", "part"))
+    kept = open_predictions(run)[0].load()
+    file = run / "checkpoints/best.ckpt"
+    checkpoint = torch.load(file, weights_only=True)
+    states = checkpoint["callbacks"]
+    checkpoint["callbacks"] = {
+        key.replace("RunCheckpoints", "ModelCheckpoint"): state for key, state in states.items()
+    }
+    assert checkpoint["callbacks"].keys() != states.keys()
+    torch.save(checkpoint, file)
+    command("predict", "--run", run, "--quiet")
+    again = open_predictions(run)[0].load()
+    assert again.identical(kept)
+
+
 @pytest.fixture(scope="module")
 def later(tmp_path_factory):
     """Another store on the same grid, of other years and another climate."""

@@ -2,7 +2,10 @@
 
 import shutil
 from copy import deepcopy
+from datetime import datetime
+from functools import partial
 
+import eccodes
 import numpy as np
 import pytest
 import pytorch_lightning as pl
@@ -12,9 +15,10 @@ import xarray as xr
 
 import ens10
 from ens10.errors import Ens10Error
-from ens10.experiments.apply import apply
+from ens10.experiments.apply import Together, apply
 from ens10.experiments.products import Products
 from ens10.experiments.reading import open_predictions, parts_of
+from ens10.experiments.run_results import read_run
 from ens10.loader import Batches, EnsembleDataModule, as_tensors
 from ens10.loader.batch_layouts import Points
 from ens10.metrics import crps_normal
@@ -393,7 +397,9 @@ def heads_of(*heads):
     return ["--model.head", "ens10.models.TargetHeads", "--model.head.heads", named]
 
 
+PRESSURE = ("isobaricInhPa", 500)
 NORMAL = "ens10.models.ResidualNormalHead"
+METHOD = "ens10.models.MethodHead"
 
 
 @pytest.fixture(scope="module")
@@ -429,6 +435,89 @@ def test_a_run_of_two_targets_improves_each_at_each_lead_time(targets, several, 
                 np.testing.assert_array_equal(there, forecast[name])
     realruns.command("report", targets, "--out", tmp_path / "report")
     assert (tmp_path / "report" / "z-500-24-h" / "table.md").is_file()
+    for part in parts:  # the learning curve is that of the whole run
+        run = read_run(part)
+        assert len(run.log) == 20
+        assert run.loss_name == "loss of all targets, in units of the raw spread"
+    assert (tmp_path / "report" / "t2m-24-h" / "figures" / "learning-curves.png").is_file()
+
+
+@pytest.mark.parametrize("path", ["run", "bundle"])
+def test_the_network_runs_once_for_all_targets(targets, several, tmp_path, monkeypatch, path):
+    run, passes, forward = targets, [], MLP.forward
+    if path == "bundle":
+        run = tmp_path / "four.ens10"
+        realruns.command("bundle", targets, "--out", run)
+
+    def counted(self, features):
+        passes.append(len(features))
+        return forward(self, features)
+
+    monkeypatch.setattr(MLP, "forward", counted)
+    written = xr.open_dataset(apply([run], several, tmp_path / "out.nc"))
+    assert len(passes) == 2 * written.sizes["time"]  # at each of two lead times
+
+
+@pytest.mark.parametrize("source", ["store.zarr", "world"])
+def test_grib_of_several_targets_and_lead_times_read_by_eccodes(targets, several, tmp_path, source):
+    """Mean and spread of each target, lead time and date, from a store and from GRIB files."""
+    expected = xr.open_dataset(apply([targets], several, tmp_path / "out.nc"))
+    realruns.command(
+        "apply",
+        targets,
+        several.parent / source,
+        "--out",
+        tmp_path / "out.grib",
+        "--format",
+        "grib",
+    )
+    names = {("2t", "em"): "t2m_mu", ("2t", "es"): "t2m_sigma"}
+    names |= {("z", "em"): "z_500_mu", ("z", "es"): "z_500_sigma"}
+    found = set()
+    with (tmp_path / "out.grib").open("rb") as file:
+        while (message := eccodes.codes_grib_new_from_file(file)) is not None:
+            get = partial(eccodes.codes_get, message)
+            name = names[get("shortName"), get("dataType")]
+            date = np.datetime64(datetime.strptime(str(get("dataDate")), "%Y%m%d"), "ns")
+            want = expected[name].sel(time=date, step=get("step"))
+            found.add((name, get("step"), get("dataDate")))
+            valid = datetime.strptime(str(get("validityDate")), "%Y%m%d")
+            assert want["valid_time"] == np.datetime64(valid, "ns")
+            assert get("dataTime") == get("validityTime") == 0
+            assert get("shortName") == "2t" or (get("typeOfLevel"), get("level")) == PRESSURE
+            values = eccodes.codes_get_values(message).reshape(want.shape)
+            packed = 2.0**-23 * float(abs(want).max())
+            np.testing.assert_allclose(values, want, rtol=0, atol=packed)
+            eccodes.codes_release(message)
+    assert len(found) == 4 * 2 * expected.sizes["time"]
+
+
+class Killed(BaseException):
+    """Ends a call at once, as a kill does."""
+
+
+@pytest.mark.parametrize("name", ["out.nc", "out.grib"])
+def test_an_interrupted_call_resumes_at_the_first_missing_date(
+    targets, several, tmp_path, monkeypatch, name
+):
+    written, write, last = [], Together.write, 5
+
+    def killed(self, i, arrays):
+        if i == last:
+            raise Killed
+        written.append(i)
+        write(self, i, arrays)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Together, "write", killed)
+        with pytest.raises(Killed):
+            apply([targets], several, tmp_path / name)
+        assert not (tmp_path / name).exists()
+        last = None
+        apply([targets], several, tmp_path / name)
+    assert written == list(range(24))
+    apply([targets], several, tmp_path / f"whole-{name}")
+    assert (tmp_path / name).read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
 
 
 def test_the_loss_is_the_mean_of_those_of_the_targets_in_units_of_their_spread(
@@ -458,6 +547,37 @@ def test_the_loss_is_the_mean_of_those_of_the_targets_in_units_of_their_spread(
     for n, forecast in enumerate(forecasts):
         alone = ResidualNormalHead()(outputs[:, 2 * n : 2 * n + 2], by_target(batch)[n])
         torch.testing.assert_close(forecast.mu, alone.mu, rtol=0, atol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_two_processes_train_several_targets_and_lead_times(several, tmp_path):
+    """They share the dates of all lead times; predicted by two and by one is the same."""
+    run = tmp_path / "run"
+    together = ["--trainer.accelerator", "cpu", "--trainer.devices", 2, "--trainer.strategy", "ddp"]
+    inputs = ["--data.inputs", "[t2m,u10,z500]", "--model.network.out_channels", 4]
+    options = [*BOTH, *heads_of(METHOD, METHOD), *inputs, "--model.network.in_channels", 10]
+    config = ["--config", realruns.config_path("mlp"), "--data.store", several, "--run", run]
+    ended = ["--quiet", "--trainer.max_epochs", 2, *together]
+    done = realruns.subprocess_of("fit", *config, *options, *ended)
+    assert done.returncode == 0, done.stderr
+    assert "MEMBER: 2/2" in done.stderr
+    predicted = []
+    for devices in (2, 1):
+        done = realruns.subprocess_of(
+            "predict", "--run", run, "--quiet", "--trainer.devices", devices
+        )
+        assert done.returncode == 0, done.stderr
+        predicted.append([open_predictions(part)[0].load() for part in parts_of(run)])
+    assert [part.name for part in parts_of(run)] == list(NAMES)
+    for both, alone in zip(*predicted, strict=True):
+        assert not both.mu.isnull().any()
+        xr.testing.assert_allclose(both, alone, rtol=1e-6)
+    written = xr.open_dataset(apply([run], several, tmp_path / "out.nc"))
+    for part, forecast in zip(parts_of(run), predicted[1], strict=True):
+        there = written.sel(step=forecast["step"], time=forecast["time"])
+        name = f"{part.name.partition('-')[0]}_mu"
+        np.testing.assert_array_equal(there[name], forecast["mu"])
 
 
 @pytest.mark.parametrize(
