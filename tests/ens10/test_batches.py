@@ -88,7 +88,15 @@ def shuffled_axes(dataset):
     return turned.roll(longitude=5, roll_coords=True)
 
 
-@pytest.mark.parametrize("kind", ["grib", "memory", "zarr", "axes", "store"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "grib",
+        "zarr",
+        "axes",
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("memory", "store")),
+    ],
+)
 def test_a_lazy_dataset_gives_the_batches_of_the_store(tiny, store, tmp_path, kind):
     data, truth = lazy(tiny)
     if kind == "memory":

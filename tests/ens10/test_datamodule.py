@@ -69,7 +69,15 @@ def test_training_visits_the_order_of_the_sampler(store):
         assert seen == want.tolist()
 
 
-@pytest.mark.parametrize(("done", "threads"), [(2, 0), (6, 2), (8, 0), (9, 2)])
+@pytest.mark.parametrize(
+    ("done", "threads"),
+    [
+        (2, 0),
+        (9, 2),
+        pytest.param(6, 2, marks=pytest.mark.slow),
+        pytest.param(8, 0, marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_goes_on_in_mid_epoch(store, tmp_path, done, threads):
     """The same batches and the same weights as without the interruption."""
 
@@ -163,7 +171,9 @@ def test_kinds_without_whole_fields_are_not_split(store, kind):
         data.setup("fit")
 
 
-@pytest.mark.parametrize("kind", ["grib", "memory", "zarr"])
+@pytest.mark.parametrize(
+    "kind", ["grib", *(pytest.param(k, marks=pytest.mark.slow) for k in ("memory", "zarr"))]
+)
 def test_training_from_a_lazy_dataset(tiny, store, tmp_path, kind):
     """The same weights and predictions as from the store, with nothing prepared."""
     forecasts, truth = lazy(tiny)

@@ -13,6 +13,15 @@ from ens10.loader import Batches, Patches, Points, Slabs
 INPUTS = ["t2m", "sst", "z500@24"]
 KINDS = ["fields", "members", Slabs(first=2, last=5), Patches((3, 6), number=2), Points(size=100)]
 IDS = ["fields", "members", "slabs", "patches", "points"]
+RARE = KINDS[2:4]
+
+
+def of_kinds(*values):
+    """A case for each kind of batches; those of parts of a grid run with the slow tests."""
+    return [
+        pytest.param(kind, *values, marks=pytest.mark.slow if kind in RARE else ())
+        for kind in KINDS
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)
@@ -30,9 +39,7 @@ def test_threads_and_ring_change_no_byte(store, kind):
     assert not readers()
 
 
-@pytest.mark.parametrize(
-    ("kind", "threads"), [("fields", 0), *((kind, 2) for kind in KINDS)], ids=str
-)
+@pytest.mark.parametrize(("kind", "threads"), [("fields", 0), *of_kinds(2)], ids=str)
 def test_an_epoch_goes_on_where_it_was_left(store, kind, threads):
     def batches():
         made = Batches(store, "t2m", INPUTS, kind=kind, batch_size=2, seed=5, threads=threads)
@@ -110,7 +117,7 @@ def test_more_ranks_than_dates(store):
 
 @pytest.mark.parametrize(
     ("kind", "cache"),
-    [*((kind, 0.5) for kind in KINDS), ("fields", "1 GB"), ("members", 0), ("fields", "0.01MB")],
+    [*of_kinds(0.5), ("fields", "1 GB"), ("members", 0), ("fields", "0.01MB")],
     ids=str,
 )
 def test_a_part_in_memory_changes_no_byte(store, kind, cache):
@@ -174,7 +181,7 @@ def test_damage_comes_at_its_batch(small, tmp_path, threads, damage):
     assert not readers()
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+@pytest.mark.parametrize("kind", of_kinds(), ids=IDS)
 def test_a_lazy_dataset_has_every_kind(tiny, store, kind):
     data, truth = lazy(tiny)
     settings = {"kind": kind, "members": True, "batch_size": 2, "threads": 2}

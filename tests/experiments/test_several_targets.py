@@ -127,6 +127,7 @@ def test_training_ends_before_the_test_starts_at_every_lead_time(several):
     np.testing.assert_array_equal(train.normaliser.at(1).mean, sums.mean)
 
 
+@pytest.mark.slow  # two more trainings
 def test_one_run_of_two_lead_times_is_scored_beside_those_of_one(leads, several, tmp_path):
     parts = parts_of(leads / "both")
     assert [part.name for part in parts] == ["t2m-24h", "t2m-48h"]

@@ -57,8 +57,15 @@ def test_pooling_and_upsampling(ranks, lat, lon, periodic):
 
 
 @mesh
-@pytest.mark.parametrize("periodic", [False, True])
-@pytest.mark.parametrize("grid", [(37, 48), (46, 51)])
+@pytest.mark.parametrize(
+    ("grid", "periodic"),
+    [
+        ((37, 48), True),
+        ((46, 51), False),
+        pytest.param((37, 48), False, marks=pytest.mark.slow),
+        pytest.param((46, 51), True, marks=pytest.mark.slow),
+    ],
+)
 def test_unet_of_the_paper(ranks, lat, lon, periodic, grid):
     make = partial(seeded, UNet, 4, periodic_longitude=periodic)
     assert_as_serial(ranks, make, grid, lat, lon, shape=(2, 4), halvings=2)
