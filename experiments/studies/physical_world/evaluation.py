@@ -1,0 +1,321 @@
+"""Scores of the world: how reliable perfect ensembles are, and what a correction can remove."""
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
+from itertools import compress
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import minimize
+
+from ens10.errors import MissingDataError
+from ens10.experiments.studies.physical_world.fields import CHANNELS, GRID, Array
+from ens10.experiments.studies.physical_world.production import (
+    STEPS,
+    PhysicalWorld,
+    is_complete,
+    read_unit,
+    unit_path,
+)
+from ens10.grid import area_weights
+from ens10.metrics import crps_ensemble, crps_normal, rank_histogram, spread_error_ratio
+
+TARGETS = {  # name in tables: channel, units in tables, factor from the units of the files
+    "t2m": (("t2m", 0), "K", 1.0),
+    "z500": (("z", 500), "m2 s-2", 1.0),
+    "t850": (("t", 850), "K", 1.0),
+    "si10": (("si10", 0), "m s-1", 1.0),
+    "tp": (("tp", 0), "mm", 1e3),
+}
+_NOT_NORMAL = ("tp",)  # no EMOS with a normal distribution
+_BLOCKS = 4  # folds of a single year
+_MOST_DATES = 24  # that the coefficients of EMOS are fitted to
+_POOLING = 0.3  # share of the zonal mean in the residual variance of a point
+
+
+@dataclass(frozen=True)
+class Case:
+    """Forecasts and truth of one target and lead time.
+
+    Attributes:
+        forecast: (date, member, lat, lon).
+        truth: (date, lat, lon).
+        perfect: ensembles of the nature model, (date, member, lat, lon), of the dates in `scored`;
+            None if there are none.
+        starts: start dates.
+        scored: mask of the dates that are scored, (date,).
+    """
+
+    forecast: Array
+    truth: Array
+    perfect: Array | None
+    starts: Sequence[dt.date]
+    scored: Array
+
+    @property
+    def error(self) -> Array:
+        """Error of the ensemble mean."""
+        error: Array = self.forecast.mean(1) - self.truth
+        return error
+
+
+@dataclass(frozen=True)
+class Line:
+    """Scores of one target and lead time; area means over the scored dates.
+
+    Attributes:
+        target: name.
+        units: of RMSE and CRPS.
+        step: h.
+        dates: number of scored dates.
+        rmse: of the ensemble mean.
+        spread_error: spread over error of the raw ensemble; 1 if reliable.
+        bias_share: of the mean squared error, without the sampling variance of the bias.
+        raw: CRPS of the members ("plain").
+        unbiased: CRPS of the members after subtraction of the cross-validated bias.
+        emos: CRPS of a normal distribution around the unbiased mean; NaN for precipitation.
+        removed: share of the raw CRPS that the better correction removes, percent.
+        removed_error: standard error of `removed`, dates as independent.
+        perfect_spread_error: spread over error of the perfect ensembles; NaN without them.
+        perfect_ranks: sum over ranks of |frequency - 1/(M+1)| of the perfect ensembles.
+        bound: fair CRPS of the perfect ensembles.
+    """
+
+    target: str
+    units: str
+    step: int
+    dates: int
+    rmse: float
+    spread_error: float
+    bias_share: float
+    raw: float
+    unbiased: float
+    emos: float
+    removed: float
+    removed_error: float
+    perfect_spread_error: float
+    perfect_ranks: float
+    bound: float
+
+
+def read_cases(work: Path) -> dict[tuple[str, int], Case]:
+    """Return the cases of all targets and lead times from the units that are kept.
+
+    Dates with perfect ensembles are scored; all dates if there are none.
+
+    Raises:
+        MissingDataError: fewer than eight units are kept.
+    """
+    world = PhysicalWorld.load(work)
+    kept = [unit for unit in world.units if is_complete(unit_path(work, *unit))]
+    if len(kept) < 2 * _BLOCKS:
+        reason = f"{2 * _BLOCKS - len(kept)} units of at least {2 * _BLOCKS}"
+        raise MissingDataError(work, [reason], "Run `simulate` again")
+    positions = [CHANNELS.index(channel) for channel, _, _ in TARGETS.values()]
+    units = []
+    for unit in kept:
+        arrays = read_unit(work, *unit)
+        units.append({kind: part[..., positions, :, :] for kind, part in arrays.items()})
+    has_perfect = np.array(["perfect" in unit for unit in units])
+    scored = has_perfect if has_perfect.any() else np.ones(len(units), bool)
+    starts = [world.start(*unit) for unit in kept]
+    cases = {}
+    for t, (name, (_, _, factor)) in enumerate(TARGETS.items()):
+        for s, step in enumerate(STEPS):
+            forecast = factor * np.stack([unit["forecast"][:, s, t] for unit in units])
+            truth = factor * np.stack([unit["nature"][s, t] for unit in units])
+            perfect = [factor * u["perfect"][:, s, t] for u in units if "perfect" in u]
+            reference = np.stack(perfect) if perfect else None
+            cases[name, step] = Case(forecast, truth, reference, starts, scored)
+    return cases
+
+
+def folds(starts: Sequence[dt.date]) -> list[Array]:
+    """Return masks of the dates of each fold: calendar years, or quarters of a single year."""
+    years = np.array([start.year for start in starts])
+    if len(set(years)) > 1:
+        return [years == year for year in sorted(set(years))]
+    blocks = np.arange(len(starts)) * _BLOCKS // len(starts)
+    return [blocks == block for block in range(_BLOCKS)]
+
+
+def area_mean(field: Array) -> Array:
+    """Return the area mean over (lat, lon), the last two axes, with exact cell areas."""
+    weights = area_weights(GRID.latitude()) / GRID.rows
+    mean: Array = field.mean(-1) @ weights
+    return mean
+
+
+def predict_bias(error: Array, starts: Sequence[dt.date], at: Sequence[dt.date]) -> Array:
+    """Predict the bias of each point by an annual cycle, shrunk towards zero.
+
+    error = b_0 + b_1 cos(d) + b_2 sin(d) + noise is fitted at each point by least squares. Each
+    coefficient is multiplied by tau^2 / (tau^2 + s^2), with s^2 its sampling variance at the point
+    and tau^2 its variance over the points without the mean sampling variance (empirical Bayes).
+
+    Args:
+        error: training errors, (date, lat, lon).
+        starts: their dates.
+        at: dates of the result.
+
+    Returns:
+        (date, lat, lon).
+    """
+    design = _annual(starts)
+    flat = error.reshape(len(error), -1)
+    coefficients = np.linalg.lstsq(design, flat, rcond=None)[0]
+    residual = flat - design @ coefficients
+    variance = (residual**2).sum(0) / (len(flat) - design.shape[1])
+    unit = np.diag(np.linalg.inv(design.T @ design))
+    sampling = (unit[:, None] * variance).reshape(-1, *error.shape[1:])
+    squares = coefficients.reshape(sampling.shape) ** 2
+    signal = np.maximum(area_mean(squares) - area_mean(sampling), 0.0)[:, None, None]
+    shrink = (signal / np.maximum(signal + sampling, np.finfo(float).tiny)).reshape(
+        coefficients.shape
+    )
+    cycle: Array = _annual(at) @ (shrink * coefficients)
+    return cycle.reshape(len(at), *error.shape[1:])
+
+
+def _annual(starts: Sequence[dt.date]) -> Array:
+    angle = 2 * np.pi * np.array([start.timetuple().tm_yday for start in starts]) / 365.25
+    return np.stack([np.ones_like(angle), np.cos(angle), np.sin(angle)], axis=1)
+
+
+def correct(case: Case) -> tuple[Array, Array]:
+    """Return bias and EMOS's standard deviation of all dates, each from the other folds.
+
+    EMOS is N(mean - bias, c s^2 + d v) with s^2 the ensemble variance, v the variance of the
+    training residuals at the point (partly pooled along its latitude), and c and d of least CRPS
+    over the training dates.
+
+    Returns:
+        Both (date, lat, lon).
+    """
+    error, variance = case.error, case.forecast.var(1, ddof=1)
+    bias, sigma = np.empty_like(error), np.empty_like(error)
+    for test in folds(case.starts):
+        train = ~test
+        past, ahead = list(compress(case.starts, train)), list(compress(case.starts, test))
+        bias[test] = predict_bias(error[train], past, ahead)
+        residual = error[train] - predict_bias(error[train], past, past)
+        local = (residual**2).mean(0)
+        local = (1 - _POOLING) * local + _POOLING * local.mean(-1, keepdims=True)
+        factors = _fit_variance(residual, variance[train], local)
+        sigma[test] = np.sqrt(factors[0] * variance[test] + factors[1] * local)
+    return bias, sigma
+
+
+def _fit_variance(residual: Array, variance: Array, local: Array) -> Array:
+    """Return c and d of least CRPS of residuals (date, lat, lon)."""
+    some = np.linspace(0, len(residual) - 1, min(len(residual), _MOST_DATES)).round().astype(int)
+
+    def score(logarithms: Array) -> float:
+        c, d = np.exp(logarithms)
+        sigma = np.sqrt(c * variance[some] + d * local)
+        return float(area_mean(crps_normal(residual[some], sigma, 0.0 * sigma)).mean())
+
+    coarse = {"xatol": 0.01, "fatol": 1e-5 * score(np.log([0.5, 0.5]))}
+    best = minimize(  # type: ignore[no-untyped-call]
+        score, np.log([0.5, 0.5]), method="Nelder-Mead", options=coarse
+    )
+    factors: Array = np.exp(best.x)
+    return factors
+
+
+def evaluate(name: str, step: int, case: Case) -> Line:
+    """Return the scores of one case."""
+    weights = np.broadcast_to(area_weights(GRID.latitude())[:, None], case.truth.shape[1:])
+    bias, sigma = correct(case)
+    use = case.scored
+    x, y, b = case.forecast[use], case.truth[use], bias[use]
+    error, members = case.error[use], x.shape[1]
+    raw = area_mean(crps_ensemble(x, y, estimator="plain", member_dim=1))
+    corrected = x - b[:, None]
+    if name in _NOT_NORMAL:
+        corrected = np.maximum(corrected, 0.0)
+    unbiased = area_mean(crps_ensemble(corrected, y, estimator="plain", member_dim=1))
+    emos = np.full_like(raw, np.nan)
+    if name not in _NOT_NORMAL:
+        emos = area_mean(crps_normal(x.mean(1) - b, sigma[use], y))
+    gain = raw - (unbiased if name in _NOT_NORMAL else emos)
+    ratio = spread_error_ratio(x.mean(1), x.var(1, ddof=1), y, members=members, weights=weights)
+    return Line(
+        target=name,
+        units=TARGETS[name][1],
+        step=step,
+        dates=int(use.sum()),
+        rmse=float(np.sqrt(area_mean(error**2).mean())),
+        spread_error=float(ratio),
+        bias_share=bias_share(error),
+        raw=float(raw.mean()),
+        unbiased=float(unbiased.mean()),
+        emos=float(emos.mean()),
+        removed=float(100 * gain.mean() / raw.mean()),
+        removed_error=float(100 * gain.std(ddof=1) / np.sqrt(len(gain)) / raw.mean()),
+        **_perfect(case.perfect, y, weights),
+    )
+
+
+def bias_share(error: Array) -> float:
+    """Return the share of the time-mean error in the mean squared error, (date, lat, lon).
+
+    The square of the mean error of D dates has the expectation bias^2 + variance / D; the last
+    term is subtracted.
+    """
+    sampling = error.var(0, ddof=1) / len(error)
+    return float(area_mean(error.mean(0) ** 2 - sampling) / area_mean((error**2).mean(0)))
+
+
+def _perfect(perfect: Array | None, y: Array, weights: Array) -> dict[str, float]:
+    names = ("perfect_spread_error", "perfect_ranks", "bound")
+    if perfect is None:
+        return dict.fromkeys(names, np.nan)
+    members = perfect.shape[1]
+    mean, variance = perfect.mean(1), perfect.var(1, ddof=1)
+    ratio = spread_error_ratio(mean, variance, y, members=members, weights=weights)
+    fair = area_mean(crps_ensemble(perfect, y, estimator="fair", member_dim=1))
+    values = (float(ratio), float(np.abs(rank_excess(perfect, y)).sum()), float(fair.mean()))
+    return dict(zip(names, values, strict=True))
+
+
+def rank_excess(members: Array, y: Array) -> Array:
+    """Return the frequency of each rank of the truth minus 1/(M+1), (M + 1,)."""
+    count = rank_histogram(members, y, member_dim=1, seed=0)["count"].to_numpy()
+    excess: Array = count / count.sum() - 1 / len(count)
+    return excess
+
+
+def table(lines: Sequence[Line]) -> pd.DataFrame:
+    """Return the scores as a table, one line for each target and lead time."""
+    return pd.DataFrame([astuple(line) for line in lines], columns=[f.name for f in fields(Line)])
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """Return the table for people, rounded."""
+    names = {
+        "target": "target", "step": "lead (h)", "dates": "dates", "rmse": "RMSE",
+        "spread_error": "spread/error", "bias_share": "bias in MSE", "raw": "CRPS raw",
+        "unbiased": "bias-corrected", "emos": "EMOS", "removed": "removed (%)",
+        "perfect_spread_error": "perfect: spread/error", "perfect_ranks": "rank excess",
+        "bound": "bound (fair CRPS)",
+    }  # fmt: skip
+    rows = [list(names.values()), ["---"] * len(names)]
+    for _, line in frame.iterrows():
+        cells = {key: _cell(key, line[key]) for key in names}
+        cells["target"] = f"{line['target']} ({line['units']})"
+        cells["removed"] = f"{line['removed']:.1f} ± {line['removed_error']:.1f}"
+        rows.append(list(cells.values()))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def _cell(key: str, value: float | str) -> str:
+    if isinstance(value, str) or key in ("step", "dates"):
+        return str(value)
+    if np.isnan(value):
+        return "–"
+    if key in ("spread_error", "bias_share", "perfect_spread_error"):
+        return f"{value:.2f}"
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"

@@ -1,0 +1,376 @@
+"""The production of the world: units of one start date, resumable and shared by processes.
+
+A year of nature is a chain of units, one for each start date. A process claims a year, so several
+processes, on machines that share the folder, simulate different years. A unit is kept with its
+checksum when it is complete; a killed process loses the unit that it was simulating.
+
+    WORK/world.json                    what the world consists of
+    WORK/units/1998/0104.npz           fields of nature and of the ensembles, 16-bit
+    WORK/checkpoints/1998/0104.npz     nature after the unit; only the latest is kept
+"""
+
+import contextlib
+import datetime as dt
+import hashlib
+import json
+import subprocess
+import time
+import venv
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ens10 import catalog
+from ens10.durable import clear_leftovers, whole_path, write_whole
+from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.experiments.runner.claims import claim
+from ens10.experiments.studies.physical_world.fields import Array, ModelGrid, derive, pack, unpack
+
+REQUIREMENT = "jcm==3.0.0"
+DATES = catalog.month_days()[1::2]  # every second start date of ENS-10: a week apart
+STEPS = (0, 24, 48)  # hours
+_EPOCH = dt.date(1970, 1, 1)
+_SETTINGS = "world.json"
+
+
+@dataclass(frozen=True)
+class PhysicalWorld:
+    """What a world consists of, and how far the forecast model is from nature.
+
+    Attributes:
+        years: of nature, each from initial noise of its own; the calendar's only.
+        dates: start dates, MMDD, at least 4 days apart.
+        perfect_years: years with ensembles of the nature model as well.
+        members: size of the ensembles.
+        amplitude: of analysis errors, in standard deviations of nature over five weeks.
+        model_error: distance of the forecast model's parameters from nature's; see `simulation`.
+        diffusion: factor of the forecast model's diffusion times.
+        time_step: s.
+        spin_up: days from initial noise to the first start date.
+        seed: of all random numbers.
+    """
+
+    years: tuple[int, ...]
+    dates: tuple[str, ...] = DATES
+    perfect_years: tuple[int, ...] = ()
+    members: int = 10
+    amplitude: float = 0.15
+    model_error: float = 1.0
+    diffusion: float = 0.8
+    time_step: int = 2700
+    spin_up: int = 100
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers that lead to late errors."""
+        days = [self.start(year, date) for year in self.years for date in self.dates]
+        if not days:
+            raise ArgumentError("years", "there are none", "Pass at least one, such as 1998")
+        gaps = np.diff([day.toordinal() for day in sorted(days)])
+        if (gaps < STEPS[-1] // 24 + 2).any():
+            raise ArgumentError("dates", "two start dates are less than 4 days apart", "Pass fewer")
+        if 86400 % self.time_step:
+            raise ArgumentError("time_step", f"{self.time_step} s do not divide a day", "Try 2700")
+        if self.members < 2 or self.spin_up < 60:
+            raise ArgumentError("members, spin_up", "at least 2 members and 60 days are needed")
+
+    @staticmethod
+    def start(year: int, month_day: str) -> dt.date:
+        """Return a start date."""
+        return dt.date(year, int(month_day[:2]), int(month_day[2:]))
+
+    @property
+    def units(self) -> list[tuple[int, str]]:
+        """Return year and date of all units, by year."""
+        return [(year, date) for year in self.years for date in self.dates]
+
+    def ensembles(self, year: int) -> list[str]:
+        """Return the ensembles of a year's units."""
+        return ["forecast", *(["perfect"] if year in self.perfect_years else [])]
+
+    def save(self, work: Path) -> None:
+        """Write the settings, or check that the folder holds the same ones.
+
+        Raises:
+            FileError: another world is in the folder.
+        """
+        path = work / _SETTINGS
+        if path.exists():
+            if PhysicalWorld.load(work) != self:
+                raise FileError(path, "another world is there", "Choose another folder")
+            return
+        work.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, work: Path) -> "PhysicalWorld":
+        """Return the world of a folder.
+
+        Raises:
+            FileError: there is none, or its settings are damaged.
+        """
+        path = work / _SETTINGS
+        try:
+            values = json.loads(path.read_text())
+            lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+            return cls(**{**values, **lists})
+        except FileNotFoundError as error:
+            raise FileError(path, "no such file", "Run `simulate` first") from error
+        except (TypeError, ValueError) as error:
+            raise FileError(path, f"damaged ({error})", "Restore it") from error
+
+
+class Model(Protocol):
+    """Something that answers the requests of `simulation.Worker.answer`."""
+
+    def answer(self, request: dict[str, Any]) -> None:
+        """Write the files that the request names."""
+
+
+class JcmProcess:
+    """The worker process in jcm's environment.
+
+    Args:
+        environment: folder of the environment, from `make_environment`.
+        world: its settings.
+        cache: folder of compiled models, which spares later processes the compilation.
+        log: file of what the worker prints.
+
+    Raises:
+        FileError: no environment is there.
+    """
+
+    def __init__(self, environment: Path, world: PhysicalWorld, cache: Path, log: Path) -> None:
+        python = environment / "bin" / "python"
+        if not python.exists():
+            raise FileError(environment, "no environment", "Make it by the command `environment`")
+        settings = {**asdict(world), "lead_days": STEPS[-1] // 24, "cache": str(cache)}
+        self._log = log
+        with log.open("a") as file:
+            self._process = subprocess.Popen(
+                [python, Path(__file__).with_name("simulation.py"), json.dumps(settings)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+            )
+        requests, replies = self._process.stdin, self._process.stdout
+        assert requests is not None and replies is not None  # noqa: PT018
+        self._requests, self._replies = requests, replies
+
+    def answer(self, request: dict[str, Any]) -> None:
+        """Send one request and wait for the reply.
+
+        Raises:
+            FileError: the worker failed; its log says why.
+        """
+        try:
+            self._requests.write(json.dumps(request) + "\n")
+            self._requests.flush()
+        except BrokenPipeError as error:
+            raise self._failure("the worker ended") from error
+        reply = self._replies.readline()
+        if not reply:
+            raise self._failure("the worker ended")
+        reason = json.loads(reply)["error"]
+        if reason:
+            raise self._failure(reason)
+
+    def close(self) -> None:
+        """End the worker."""
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.close()
+        self._process.wait()
+        self._replies.close()
+
+    def _failure(self, reason: str) -> FileError:
+        return FileError(self._log, f"the simulation failed: {reason}", "See the end of this log")
+
+
+def make_environment(folder: Path) -> None:
+    """Make a virtual environment with jcm, unless it is there; 75 packages, 1 GB.
+
+    Raises:
+        FileError: the installation failed.
+    """
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+    check = [str(python), "-c", "import importlib.metadata as m; print(m.version('jcm'))"]
+    wanted = REQUIREMENT.partition("==")[2]
+    found = subprocess.run(check, capture_output=True, text=True, check=False).stdout.strip()
+    if found != wanted:
+        command = [str(python), "-m", "pip", "install", "--quiet", REQUIREMENT]
+        if subprocess.run(command, check=False).returncode:
+            raise FileError(folder, f"pip could not install {REQUIREMENT}", "See its messages")
+
+
+def unit_path(work: Path, year: int, date: str) -> Path:
+    """Return the file of a unit."""
+    return work / "units" / str(year) / f"{date}.npz"
+
+
+def simulate(
+    work: Path,
+    world: PhysicalWorld,
+    model: Callable[[], Model],
+    report: Callable[[str], object] = print,
+    stop: float | None = None,
+) -> list[tuple[int, str]]:
+    """Simulate the units that are missing, except for the years of other processes.
+
+    Args:
+        work: folder of the world.
+        world: its settings.
+        model: starts the model; called if something is missing.
+        report: receives a line for each unit.
+        stop: time (of `time.monotonic`) after which no unit is begun; None to simulate all.
+
+    Returns:
+        The units that are still missing.
+
+    Raises:
+        FileError: another world is in the folder, or the model failed.
+    """
+    world.save(work)
+    started: list[Model] = []
+    for year in world.years:
+        if all(is_complete(unit_path(work, year, date)) for date in world.dates):
+            continue
+        with claim(work / "claims" / str(year)) as ours:
+            if ours:
+                started = started or [model()]
+                _simulate_year(_Chain(work, world, year, started[0]), report, stop)
+    return [unit for unit in world.units if not is_complete(unit_path(work, *unit))]
+
+
+@dataclass(frozen=True)
+class _Chain:
+    work: Path
+    world: PhysicalWorld
+    year: int
+    model: Model
+
+    def checkpoint(self, date: str) -> Path:
+        return self.work / "checkpoints" / str(self.year) / f"{date}.npz"
+
+    def advance(self, before: str | None, date: str) -> None:
+        """Simulate one unit from the checkpoint of the date before."""
+        unit, after = unit_path(self.work, self.year, date), self.checkpoint(date)
+        unit.parent.mkdir(parents=True, exist_ok=True)
+        after.parent.mkdir(parents=True, exist_ok=True)
+        kept = is_complete(unit)
+        day = (self.world.start(self.year, date) - _EPOCH).days
+        raw = unit.with_suffix(".raw")
+        with whole_path(after) as following:
+            request = {
+                "checkpoint": None if before is None else str(self.checkpoint(before)),
+                "start_day": day,
+                "seed": [self.world.seed, self.year, int(date)],
+                "ensembles": [] if kept else self.world.ensembles(self.year),
+                "fields": str(raw),
+                "next": str(following),
+            }
+            self.model.answer(request)
+        _write_checksum(after)
+        if not kept:
+            _keep(unit, raw)
+        raw.unlink()
+        if before is not None:
+            for path in (self.checkpoint(before), _checksum_path(self.checkpoint(before))):
+                path.unlink(missing_ok=True)
+
+
+def _simulate_year(chain: _Chain, report: Callable[[str], object], stop: float | None) -> None:
+    dates, paths = chain.world.dates, [chain.checkpoint(date) for date in chain.world.dates]
+    clear_leftovers(paths[0].parent)
+    kept = [is_complete(unit_path(chain.work, chain.year, date)) for date in dates]
+    first, last = kept.index(False), len(kept) - kept[::-1].index(False)
+    # Without a checkpoint the chain is simulated again: nature alone for the units that are kept.
+    begin = max((n + 1 for n in range(first) if is_complete(paths[n])), default=0)
+    for n in range(begin, last):
+        if stop is not None and time.monotonic() > stop:
+            return
+        clock = time.monotonic()
+        chain.advance(dates[n - 1] if n else None, dates[n])
+        report(f"{chain.year}-{dates[n]}: {time.monotonic() - clock:.0f} s")
+
+
+def is_complete(path: Path) -> bool:
+    """Return True if a file and its checksum are there."""
+    return path.exists() and _checksum_path(path).exists()
+
+
+def read_unit(work: Path, year: int, date: str) -> dict[str, Array]:
+    """Return the fields of one unit.
+
+    Args:
+        work: folder of the world.
+        year: of the unit.
+        date: of the unit, MMDD.
+
+    Returns:
+        `nature` (step, channel, lat, lon) and, of each ensemble, (member, step, channel, lat, lon).
+
+    Raises:
+        MissingDataError: it is not simulated yet.
+        FileError: its checksum is wrong.
+    """
+    path = unit_path(work, year, date)
+    if not is_complete(path):
+        raise MissingDataError(work, [f"unit {year}-{date}"], "Run `simulate` again")
+    if _checksum(path) != _checksum_path(path).read_text().split()[0]:
+        raise FileError(path, "its checksum is wrong", "Remove it, and run `simulate` again")
+    with np.load(path) as file:
+        kinds = {name.partition("_")[0] for name in file.files}
+        return {
+            kind: unpack({part: file[f"{kind}_{part}"] for part in ("packed", "offset", "scale")})
+            for kind in sorted(kinds)
+        }
+
+
+def _keep(unit: Path, raw: Path) -> None:
+    """Derive ENS-10's fields of a unit, pack and keep them."""
+    arrays: dict[str, Array] = {}
+    with np.load(raw) as file:
+        grid = ModelGrid.of(file)
+        for kind in ("nature", "forecast", "perfect"):
+            if f"{kind}_levels" not in file.files:
+                continue
+            runs = derive(file[f"{kind}_levels"], file[f"{kind}_surface"], grid)
+            packed = pack(runs[0] if kind == "nature" else runs)
+            arrays.update({f"{kind}_{part}": values for part, values in packed.items()})
+    with whole_path(unit) as aside, aside.open("wb") as out:
+        np.savez(out, **arrays)  # type: ignore[arg-type]
+    _write_checksum(unit)
+
+
+def checksums(work: Path, units: Sequence[tuple[int, str]]) -> list[str]:
+    """Return lines as `sha256sum` prints them, of the units that are kept."""
+    paths = [unit_path(work, *unit) for unit in units]
+    return [_checksum_path(path).read_text().strip() for path in paths if is_complete(path)]
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checksum_path(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def _write_checksum(path: Path) -> None:
+    name = f"{path.parent.name}/{path.name}"
+    write_whole(_checksum_path(path), f"{_checksum(path)}  {name}\n")
+
+
+def describe(world: PhysicalWorld) -> str:
+    """Return the settings in one line."""
+    ranges = {"years": f"{world.years[0]}-{world.years[-1]}", "dates": str(len(world.dates))}
+    hidden = ("years", "dates", "perfect_years")
+    others = {f.name: str(getattr(world, f.name)) for f in fields(world) if f.name not in hidden}
+    return ", ".join(f"{name} {value}" for name, value in {**ranges, **others}.items())
