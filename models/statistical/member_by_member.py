@@ -34,9 +34,11 @@ class MemberByMember(StatisticalMethod):
     the dates determine. Points with fewer than three valid dates keep the raw members.
 
     "fair" scores the distribution that members are drawn from. It assumes independent members,
-    which scaling about their own mean violates (Roberts 2026): the spread of 10 members becomes 18
-    % too large (5 % too small with "plain"). Check the spread-error ratio, also for other ensemble
-    sizes. Ensembles of any size can be corrected.
+    which scaling about their own mean violates (Roberts 2026). For normal errors and a = (M - 1) /
+    M, the deviation of M members over the error of their mean is 1 / sqrt(a (2 a - 1)) with "fair"
+    and 1 / sqrt(2 - a) with "plain", and should be sqrt(M / (M + 1)), as with "plain": the spread
+    of 10 members becomes 24 % too large with "fair". Check the spread-error ratio, also for other
+    ensemble sizes. Ensembles of any size can be corrected.
 
     Training batches are kept in a temporary file, 4 (M + 1) bytes for each date and point; main
     memory holds a few blocks of points, which are fitted in parallel.

@@ -56,3 +56,23 @@ def test_no_folder_that_is_called_tilde_is_made(nowhere, monkeypatch):
     monkeypatch.setattr(compiled, "_cache_is_writable", lambda: numba.config.CACHE_DIR != "")
     assert compiled.cache_works()
     assert numba.config.CACHE_DIR.startswith(str(nowhere))
+
+
+def test_a_changed_source_is_compiled_anew(tmp_path):
+    """The cached code of a loop is not loaded after its source changed, at the same length."""
+    text = (
+        "import numba\nfrom ens10.compiled import OPTIONS\n\n\n"
+        "@numba.njit(**OPTIONS | {'cache': True})\ndef scaled(x):\n    return FACTOR * x\n"
+    )
+    path = tmp_path / "loops.py"
+    found, hits = [], []
+    for factor in ("2.0", "2.0", "3.0"):
+        source = text.replace("FACTOR", factor)
+        if not path.exists() or path.read_text() != source:
+            path.write_text(source)
+        names = {"__name__": "loops"}
+        exec(compile(source, str(path), "exec"), names)  # as an import, without its cache
+        found.append(names["scaled"](1.0))
+        hits.append(sum(names["scaled"].stats.cache_hits.values()))
+    assert found == [2.0, 2.0, 3.0]
+    assert hits == [0, 1, 0]
