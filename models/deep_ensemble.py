@@ -14,7 +14,7 @@ from ens10.metrics.distributions.quantiles import LEVELS
 from ens10.models.heads import Head
 from ens10.models.layers.smoe.tracking import track_loss
 from ens10.models.losses import Loss
-from ens10.models.matching import forecast_of, require_match
+from ens10.models.matching import as_fields, forecast_of, require_match
 from ens10.models.networks.base import Network
 from ens10.models.postprocessor import TrainedModule, adam, with_penalty
 
@@ -74,7 +74,7 @@ class DeepEnsemble(TrainedModule):
         Raises:
             ArgumentError: the batch does not have the features that the networks take.
         """
-        forecasts = [forecast_of(network, self.head, batch) for network in self._each()]
+        forecasts = [forecast_of(network, self.head, batch, self.grid) for network in self._each()]
         of_targets = [one for one in forecasts if isinstance(one, tuple)]
         if of_targets:
             return tuple(average_forecasts(each) for each in zip(*of_targets, strict=True))
@@ -82,11 +82,12 @@ class DeepEnsemble(TrainedModule):
 
     def training_step(self, batch: Batch) -> Tensor:
         """Return the sum of the networks' losses, each with its penalty."""
+        batch = as_fields(batch)
         losses = [self._loss(network, batch) for network in self._each()]
         return track_loss(torch.stack(losses).sum(), self.networks)
 
     def _loss(self, network: Network, batch: Batch) -> Tensor:
-        forecast = forecast_of(network, self.head, batch)
+        forecast = forecast_of(network, self.head, batch, self.grid)
         return with_penalty(self._step(batch, "train", forecast), network)
 
 

@@ -8,7 +8,7 @@ domain, so that the same layer runs on the whole grid and on a part:
     wide = domain.pad(fields, Sides(1, 1, 1, 1), Edges("replicate", "circular"))
     mean = domain.sum(fields.sum((-2, -1))) / math.prod(domain.shape(fields))
 
-`Domain` is the interface, `Whole` the whole grid. `Cut` and `Level` describe how rows or columns
+`Domain` is the interface, `Whole` the whole grid, `Places` patches or points of it. `Cut` and `Level` describe how rows or columns
 are divided between processes.
 """
 
@@ -19,12 +19,25 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from ens10.errors import ArgumentError
 
-__all__ = ["Cut", "Domain", "Edges", "Level", "Odd", "Sides", "Whole", "current", "parts_of", "use"]
+__all__ = [
+    "Cut",
+    "Domain",
+    "Edges",
+    "Level",
+    "Odd",
+    "Places",
+    "Sides",
+    "Whole",
+    "current",
+    "parts_of",
+    "use",
+]
 
 
 class Sides(NamedTuple):
@@ -69,6 +82,10 @@ class Domain(ABC):
     def shape(self, fields: Tensor) -> tuple[int, int]:
         """Return rows and columns of the whole grid, on the network level of `fields`."""
 
+    def map_shape(self, fields: Tensor) -> tuple[int, int]:
+        """Return rows and columns of the maps that `part` and `of_samples` take for `fields`."""
+        return self.shape(fields)
+
     @abstractmethod
     def origin(self, fields: Tensor) -> tuple[int, int]:
         """Return row and column in the whole grid, on its level, of the first point of `fields`."""
@@ -76,6 +93,13 @@ class Domain(ABC):
     @abstractmethod
     def part(self, whole: Tensor) -> Tensor:
         """Return this process's part of a map, differentiably; dimensions of length 1 stay."""
+
+    def of_samples(self, whole: Tensor) -> Tensor:
+        """Return the part of a map (..., H, W) for each sample, (..., N, h, w), differentiably.
+
+        N is 1 where all samples are at the same place. Dimensions H and W of length 1 stay.
+        """
+        return self.part(whole).unsqueeze(-3)
 
     @abstractmethod
     def pad(self, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
@@ -147,6 +171,66 @@ class Whole(Domain):
     def total(self, parts: Tensor) -> Tensor:
         """Return the values themselves: there is one part."""
         return parts.detach()
+
+
+class Places(Whole):
+    """Patches or points, each at a place of its own on the grid, in one process.
+
+    Fields are (..., h, w) with the rows and columns of a patch, 1 x 1 for a point. Layers treat a
+    patch as if it were the whole grid, but its columns are not periodic.
+
+    Args:
+        rows: (N,) first row of each patch.
+        columns: (N,) first column; columns continue past the last one with the first.
+        patch: rows and columns of the patches.
+        grid: rows and columns of the whole grid.
+    """
+
+    def __init__(
+        self, rows: Tensor, columns: Tensor, patch: tuple[int, int], grid: tuple[int, int]
+    ) -> None:
+        self.rows, self.columns, self.patch, self.grid = rows, columns, patch, grid
+
+    def map_shape(self, fields: Tensor) -> tuple[int, int]:  # noqa: ARG002
+        """Return the shape of the whole grid."""
+        return self.grid
+
+    def of_samples(self, whole: Tensor) -> Tensor:
+        """Return the values of a map (..., H, W) in each patch, (..., N, h, w)."""
+        if tuple(whole.shape[-2:]) == (1, 1):
+            return whole.unsqueeze(-3)
+        h, w = (torch.arange(length, device=whole.device) for length in self.patch)
+        rows = self.rows.to(whole.device)[:, None, None] + h[:, None]
+        columns = (self.columns.to(whole.device)[:, None, None] + w) % self.grid[1]
+        return whole[..., rows, columns]
+
+    def part(self, whole: Tensor) -> Tensor:
+        """Return the map itself if it is a single value.
+
+        Raises:
+            ArgumentError: a layer with a map that is not prepared for patches and points.
+        """
+        if tuple(whole.shape[-2:]) == (1, 1):
+            return whole
+        raise ArgumentError(
+            "kind",
+            "a layer with values at each grid point takes neither patches nor points",
+            "Set data.kind to fields or members",
+        )
+
+    def pad(self, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
+        """Pad a patch at its own edges.
+
+        Raises:
+            ArgumentError: periodic columns, of a patch that does not go around the globe.
+        """
+        if edges.columns == "circular" and self.patch[1] < self.grid[1]:
+            raise ArgumentError(
+                "periodic_longitude",
+                "the first and last column of a patch are no neighbours",
+                "Set periodic_longitude of the network to false, or train on fields",
+            )
+        return super().pad(fields, sides, edges)
 
 
 def _pad(fields: Tensor, widths: tuple[int, int, int, int], mode: str) -> Tensor:

@@ -184,7 +184,47 @@ def checked_floor(floor: float) -> float:
     return floor
 
 
-class MethodHead(Head):
+class HeadOnMethod(Head):
+    """A head whose forecast starts at that of a statistical method, or at the raw ensemble.
+
+    Attributes:
+        method: the method; of several lead times a copy for each; None for the raw ensemble.
+    """
+
+    method: StatisticalMethod | TargetMethods | None
+
+    def __init__(self, method: StatisticalMethod | None) -> None:
+        super().__init__()
+        if method and any(isinstance(part, SlidingWindow) for part in method.modules()):
+            reason = "a sliding window has no coefficients for the training dates"
+            raise ArgumentError("method", reason, "Pass the method without a window")
+        self.method = method
+
+    def _normal(self, batch: Batch) -> Normal:
+        """Return the method's forecast, without gradient.
+
+        Raises:
+            ArgumentError: the method was not solved, or its forecast is not a normal distribution.
+        """
+        method = cast("StatisticalMethod", self.method)
+        with torch.no_grad():
+            forecast = method(batch)
+        if not isinstance(forecast, Normal):
+            raise ArgumentError(
+                "method",
+                f"{type(method).__name__} forecasts {type(forecast).__name__}, "
+                f"{type(self).__name__} needs a normal distribution",
+                "Take EMOS, or SeasonalEMOS with family normal",
+            )
+        return forecast
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        if self.method is not None:
+            self.method = TargetMethods.of_state(self.method, state_dict, f"{prefix}method.")
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class MethodHead(HeadOnMethod):
     """A normal distribution as a residual on that of a statistical method.
 
     mu = m + s * o0 and sigma = s * exp(o1), where m and s are mean and standard deviation of the
@@ -208,12 +248,7 @@ class MethodHead(Head):
     max_log_scale = 7.0
 
     def __init__(self, method: StatisticalMethod | None = None, floor: float = 1e-3) -> None:
-        super().__init__()
-        chosen = method if method is not None else SeasonalEMOS(harmonics=1)
-        self.method: StatisticalMethod | TargetMethods = chosen
-        if any(isinstance(part, SlidingWindow) for part in self.method.modules()):
-            reason = "a sliding window has no coefficients for the training dates"
-            raise ArgumentError("method", reason, "Pass the method without a window")
+        super().__init__(method or SeasonalEMOS(harmonics=1))
         self.floor = checked_floor(floor)
 
     def forward(self, outputs: Tensor, batch: Batch) -> Normal:
@@ -222,21 +257,9 @@ class MethodHead(Head):
         Raises:
             ArgumentError: the method was not solved, or its forecast is not a normal distribution.
         """
-        with torch.no_grad():
-            base = self.method(batch)
-        if not isinstance(base, Normal):
-            raise ArgumentError(
-                "method",
-                f"{type(self.method).__name__} forecasts {type(base).__name__}, MethodHead needs "
-                "a normal distribution",
-                "Take EMOS, or SeasonalEMOS with family normal",
-            )
+        base = self._normal(batch)
         start = RawEnsemble.of_moments(base.mu, base.sigma, self.floor)
         return Normal(*start.location_and_scale(outputs, self.max_log_scale), positive=True)
-
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        self.method = TargetMethods.of_state(self.method, state_dict, f"{prefix}method.")
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class FamilyHead(Head):
@@ -459,28 +482,39 @@ class SplineHead(Head):
         return torch.cat([-end, inner, end], dim=1)
 
 
-class MembersHead(Head):
+class MembersHead(HeadOnMethod):
     """Corrected members as a residual on the raw ones: x_m + s * o_m.
 
     s is the standard deviation of the raw ensemble at that point and date, at least `floor`: an
     output of 0 is the raw ensemble. Where a raw member is NaN, all members are, and the network
     gets no gradient from there. The batch must carry the raw members (`data.members: true`).
 
+    With a statistical method, the members are calibrated first: x_m becomes mu + sigma z_m, where
+    mu and sigma are those of the method's forecast and z_m is the raw member's deviation from the
+    raw mean in units of the raw standard deviation; s is then sigma. Training solves the method
+    first, as of `MethodHead`.
+
     Args:
         estimator: estimator of the CRPS in training and validation; "plain" scores the members as
             the forecast distribution. "fair" and "almost_fair" assume independent members, and
             reward too much spread if the network couples members.
         floor: smallest s, in units of the target, e.g. 0.001 K.
+        method: statistical method with normal forecasts, such as SeasonalEMOS, or None.
 
     Raises:
-        ArgumentError: a floor that is not positive.
+        ArgumentError: a floor that is not positive, or a method with a sliding window.
     """
 
     out_channels = 1
     takes_members = True
 
-    def __init__(self, estimator: Estimator = "plain", floor: float = 1e-3) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        estimator: Estimator = "plain",
+        floor: float = 1e-3,
+        method: StatisticalMethod | None = None,
+    ) -> None:
+        super().__init__(method)
         self.estimator, self.floor = estimator, checked_floor(floor)
 
     def forward(self, outputs: Tensor, batch: Batch) -> Ensemble:
@@ -489,10 +523,12 @@ class MembersHead(Head):
         Raises:
             ArgumentError: the batch lacks the members, or has another number of them.
         """
-        return Ensemble(corrected_members(outputs, batch, self.floor), self.estimator)
+        calibrated = None if self.method is None else self._normal(batch)
+        members = corrected_members(outputs, batch, self.floor, calibrated)
+        return Ensemble(members, self.estimator)
 
 
-class MembersNormalHead(Head):
+class MembersNormalHead(HeadOnMethod):
     """Normal distribution with mean and standard deviation (n - 1) of the corrected members.
 
     Members are corrected as by `MembersHead`, of which an output of 0 gives the moments of the raw
@@ -500,6 +536,7 @@ class MembersNormalHead(Head):
 
     Args:
         floor: smallest sigma and smallest s, in units of the target, e.g. 0.001 K.
+        method: statistical method that calibrates the members first, as in `MembersHead`, or None.
 
     Examples:
         >>> import torch
@@ -511,14 +548,14 @@ class MembersNormalHead(Head):
         (280.0, 1.0)
 
     Raises:
-        ArgumentError: a floor that is not positive.
+        ArgumentError: a floor that is not positive, or a method with a sliding window.
     """
 
     out_channels = 1
     takes_members = True
 
-    def __init__(self, floor: float = 1e-3) -> None:
-        super().__init__()
+    def __init__(self, floor: float = 1e-3, method: StatisticalMethod | None = None) -> None:
+        super().__init__(method)
         self.floor = checked_floor(floor)
 
     def forward(self, outputs: Tensor, batch: Batch) -> Normal:
@@ -527,7 +564,8 @@ class MembersNormalHead(Head):
         Raises:
             ArgumentError: the batch lacks the members, has another number of them, or only one.
         """
-        members = corrected_members(outputs, batch, self.floor)
+        calibrated = None if self.method is None else self._normal(batch)
+        members = corrected_members(outputs, batch, self.floor, calibrated)
         if members.shape[1] < 2:
             raise ArgumentError(
                 "members", "one member has no standard deviation", "Use at least 2 members"
@@ -537,13 +575,17 @@ class MembersNormalHead(Head):
         return Normal(members.mean(dim=1), variance.sqrt(), positive=True)
 
 
-def corrected_members(outputs: Tensor, batch: Batch, floor: float) -> Tensor:
-    """Return raw members plus outputs in units of the raw spread, (N, M, H, W).
+def corrected_members(
+    outputs: Tensor, batch: Batch, floor: float, calibrated: Normal | None = None
+) -> Tensor:
+    """Return members plus outputs in units of the spread, (N, M, H, W).
 
     Args:
         outputs: (N, M, 1, H, W).
         batch: with `members`.
         floor: smallest spread.
+        calibrated: forecast whose mean and deviation the members get first, and whose deviation is
+            the spread; None for the raw members and their spread.
 
     Raises:
         ArgumentError: the batch lacks the members, or has another number of them.
@@ -559,6 +601,12 @@ def corrected_members(outputs: Tensor, batch: Batch, floor: float) -> Tensor:
         )
     missing = ~(members.isfinite().all(dim=1) & batch["raw_std"].isfinite())
     spread = batch["raw_std"].masked_fill(missing, 1).clamp(min=floor)
+    if calibrated is not None:
+        missing |= ~(calibrated.mu.isfinite() & calibrated.sigma.isfinite())
+        sigma = calibrated.sigma.masked_fill(missing, 1).clamp(min=floor)
+        deviations = (members - batch["raw_mean"].unsqueeze(1)) / spread.unsqueeze(1)
+        members = calibrated.mu.unsqueeze(1) + sigma.unsqueeze(1) * deviations
+        spread = sigma
     # float32 also of half precision outputs, by promotion: half precision cannot represent Z500
     shift = spread.unsqueeze(1) * outputs.squeeze(2)
     corrected: Tensor = members + shift

@@ -1,10 +1,14 @@
 """Checks that networks, heads and the features of a batch match."""
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import cast
+
 from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution
+from ens10.models.domain import Places, use
 from ens10.models.heads import Head, TargetHeads
 from ens10.models.losses import Loss
 from ens10.models.networks.base import Network
@@ -36,14 +40,19 @@ def require_match(network: Network, head: Head) -> None:
         )
 
 
-def require_pointwise(model: nn.Module) -> None:
+def require_pointwise(model: nn.Module, data: str = "stations") -> None:
     """Refuse networks and losses that use neighbouring points, which stations do not have.
+
+    Args:
+        model: with networks and losses.
+        data: what the data are: "stations", or "points" in random order.
 
     Raises:
         ArgumentError: a network that is not `pointwise`, or a loss with `needs_grid`.
     """
     for part in model.modules():
-        name, reason = type(part).__name__, "the data are stations, but {} uses neighbouring points"
+        name = type(part).__name__
+        reason = f"the data are {data}, but {{}} uses neighbouring points"
         if isinstance(part, Network) and not part.pointwise:
             remedy = "Choose a network that works at each point, such as MLP (attribute pointwise)"
             raise ArgumentError("network", reason.format(name), remedy)
@@ -53,18 +62,42 @@ def require_pointwise(model: nn.Module) -> None:
 
 
 def forecast_of(
-    network: Network, head: Head, batch: Batch
+    network: Network, head: Head, batch: Batch, grid: tuple[int, int] | None = None
 ) -> Distribution | tuple[Distribution, ...]:
     """Return the forecast of a network and head for a batch, or that of each of several targets.
+
+    Args:
+        network: maps the features to outputs.
+        head: maps the outputs to the forecast.
+        batch: fields, or patches or points with their `rows` and `columns`.
+        grid: rows and columns of the whole grid, for values at each grid point in patches and
+            points; None takes them for whole fields.
 
     Raises:
         ArgumentError: features that the network cannot take, or another number of targets than the
             head is for.
     """
-    _check_features(batch["features"], network)
+    features = batch["features"]
+    _check_features(features, network)
     _check_targets(batch, head)
-    forecast: Distribution | tuple[Distribution, ...] = head(network(batch["features"]), batch)
+    places: AbstractContextManager[object] = nullcontext()
+    if grid is not None and "rows" in batch:
+        patch = (features.shape[-2], features.shape[-1])
+        places = use(Places(batch["rows"], batch["columns"], patch, grid))
+    with places:
+        forecast: Distribution | tuple[Distribution, ...] = head(network(features), batch)
     return forecast
+
+
+_FIELDS = ("features", "raw_mean", "raw_std", "target", "weights", "members")
+
+
+def as_fields(batch: Batch) -> Batch:
+    """Return a batch of P points as P fields of 1 x 1 points; other batches as they are."""
+    if "latitude" not in batch or batch["raw_mean"].ndim > 2:
+        return batch
+    fields = {k: batch[k][..., None, None] for k in _FIELDS if k in batch}  # type: ignore[literal-required]
+    return cast("Batch", {**batch, **fields})
 
 
 def _check_targets(batch: Batch, head: Head) -> None:

@@ -14,13 +14,14 @@ from torchmetrics import Metric
 
 from ens10.errors import ArgumentError, listing
 from ens10.loader.batch import Batch
+from ens10.loader.batch_layouts import Points, kind_of
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
-from ens10.models.heads import Head, MethodHead, TargetHeads
+from ens10.models.heads import Head, HeadOnMethod, TargetHeads
 from ens10.models.layers.smoe.tracking import record_routing_loss, recorded_routing_loss, track_loss
 from ens10.models.losses import CRPSLoss, Loss
-from ens10.models.matching import forecast_of, require_match, require_pointwise
+from ens10.models.matching import as_fields, forecast_of, require_match, require_pointwise
 from ens10.models.networks.base import Network
 from ens10.models.statistical.base import StatisticalMethod, require_one_target
 from ens10.models.statistical.sliding_window import SlidingWindow
@@ -87,21 +88,26 @@ class _ForecastModule(pl.LightningModule):
         self.loss = loss if loss is not None else CRPSLoss()
         # (sum of w loss, sum of w), so that batches and processes merge exactly
         self.means = nn.ModuleDict({name: WeightedMean() for name in _LOGGED})
+        self.grid: tuple[int, int] | None = None  # of the data, once it is known
 
     @abstractmethod
     def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
         """Return the forecast for a batch, or that of each of several targets."""
 
-    def setup(self, stage: str) -> None:  # noqa: ARG002  (the name in LightningModule)
+    def setup(self, stage: str) -> None:
         """Refuse half precision: the nearest numbers to 280 K are up to 2 K apart.
 
         Raises:
             ArgumentError: the trainer's precision is `16-true` or `bf16-true`, or the data are
-                stations and a network or a loss uses neighbouring points.
+                stations or points and a network or a loss uses neighbouring points.
         """
         data = getattr(self.trainer, "datamodule", None)
-        if isinstance(data, EnsembleDataModule) and data.stations:
-            require_pointwise(self)
+        if isinstance(data, EnsembleDataModule):
+            self.grid = data.grid
+            if data.stations:
+                require_pointwise(self)
+            if stage == "fit" and isinstance(kind_of(data.kind), Points):
+                require_pointwise(self, "points")
         if self.trainer.precision in ("16-true", "bf16-true"):
             raise ArgumentError(
                 "precision",
@@ -238,9 +244,11 @@ class TrainedModule(_ForecastModule):
         super().setup(stage)
         head = self.head
         for part in head.modules() if stage == "fit" else ():
-            if isinstance(part, MethodHead):
+            if isinstance(part, HeadOnMethod) and part.method is not None:
                 data = getattr(self.trainer, "datamodule", None)
                 part.method = TargetMethods.of_data(part.method, data, one_target=True)
+                if isinstance(part.method, TargetMethods):
+                    _require_fields(data, "a statistical method of several lead times takes")
         if stage != "fit" or not isinstance(head, TargetHeads) or head.scales.isfinite().all():
             return
         data = getattr(self.trainer, "datamodule", None)
@@ -340,11 +348,12 @@ class PostProcessor(TrainedModule):
             ArgumentError: the batch has another number of channels than the network takes, fewer
                 members than it needs, or no features of members where it takes them.
         """
-        return forecast_of(self.network, self.head, batch)
+        return forecast_of(self.network, self.head, batch, self.grid)
 
     def training_step(self, batch: Batch) -> Tensor:
         """Log `train_loss` and return the loss, including the network's penalty."""
-        return with_penalty(track_loss(self._step(batch, "train"), self.network), self.network)
+        loss = self._step(as_fields(batch), "train")
+        return with_penalty(track_loss(loss, self.network), self.network)
 
 
 class StatisticalPostProcessor(_ForecastModule):
@@ -376,7 +385,7 @@ class StatisticalPostProcessor(_ForecastModule):
         Called before the strategy looks for parameters, which do not exist.
 
         Raises:
-            ArgumentError: more than one process, or half precision.
+            ArgumentError: more than one process, half precision, or patches or points.
         """
         super().setup(stage)
         if stage != "fit":
@@ -385,7 +394,9 @@ class StatisticalPostProcessor(_ForecastModule):
             name = type(next(m for m in self.modules() if isinstance(m, StatisticalMethod)))
             reason = f"{name.__name__} is fitted in one process, not {self.trainer.world_size}"
             raise ArgumentError("devices", reason, "Set devices to 1")
-        self.method = TargetMethods.of_data(self.method, getattr(self.trainer, "datamodule", None))
+        data = getattr(self.trainer, "datamodule", None)
+        _require_fields(data, "a statistical method is fitted on")
+        self.method = TargetMethods.of_data(self.method, data)
 
     def on_validation_start(self) -> None:
         """Give sliding windows access to the past dates of the data."""
@@ -449,6 +460,19 @@ def with_penalty(loss: Tensor, network: Network) -> Tensor:
     """Return the loss plus the network's penalty, if it has one."""
     penalty = network.penalty()
     return loss if penalty is None else loss + penalty
+
+
+def _require_fields(data: object, what: str) -> None:
+    """Refuse patches and points of this package's data module.
+
+    Raises:
+        ArgumentError: data of such a kind.
+    """
+    if isinstance(data, EnsembleDataModule):
+        kind = kind_of(data.kind)
+        if kind.evaluation is not kind:
+            reason = f"{what} whole fields, not {type(kind).__name__.lower()}"
+            raise ArgumentError("kind", reason, "Set data.kind to fields or members")
 
 
 _DIVERGED = (

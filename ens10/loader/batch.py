@@ -19,8 +19,8 @@ class Batch(TypedDict, total=False):
         dates: (N,) int64 valid date in seconds since 1970-01-01 00 UTC.
         steps: (N,) float32 lead time; only if there are several.
         members: (N, M, H, W) the raw ensemble itself; only if asked for.
-        rows: (N,) int64 first row of each patch; only of patches.
-        columns: (N,) int64 its first column.
+        rows: (N,) int64 first row of each patch, or row of each point; only of these.
+        columns: (N,) int64 its first column, or its column.
         latitude: (P,) degrees north; only of points.
         longitude: (P,) degrees east.
 

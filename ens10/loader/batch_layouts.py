@@ -67,6 +67,11 @@ class Kind(ABC):
         """
         return slice(0, len(samples.latitude))
 
+    @property
+    def evaluation(self) -> "Kind":
+        """The layout in which a model that trains on this one is validated, tested and applied."""
+        return self
+
     @abstractmethod
     def arrays(self, content: Content, dates: int) -> Specification:
         """Return shape and type of each array of a buffer for `dates` dates."""
@@ -197,6 +202,11 @@ class Patches(Kind):
         """Elements of a batch that one date gives."""
         return self.number
 
+    @property
+    def evaluation(self) -> Kind:
+        """Full fields."""
+        return Fields(features=self.features)
+
     def rows(self, samples: Samples) -> slice:
         """Return all rows, if a patch fits into them."""
         height, width = len(samples.latitude), len(samples.longitude)
@@ -260,7 +270,8 @@ class Points(Kind):
     """Grid points: arrays (P, C), or (P, M, C) with `features="members"`, and (P,).
 
     `batch_size` dates are shuffled together; the points of a date come in batches of `size`, the
-    last of the dates' being smaller. `latitude` and `longitude` are further arrays, (P,).
+    last of the dates' being smaller. `latitude`, `longitude`, `rows` and `columns` are further
+    arrays, (P,).
 
     Attributes:
         size: points in a batch.
@@ -270,6 +281,11 @@ class Points(Kind):
     size: int = 4096
     shuffle: bool = True
     _scratch: Scratch = field(default_factory=Scratch, init=False, repr=False, compare=False)
+
+    @property
+    def evaluation(self) -> Kind:
+        """Full fields."""
+        return Fields(features=self.features)
 
     def rows(self, samples: Samples) -> slice:
         """Return all rows."""
@@ -285,6 +301,7 @@ class Points(Kind):
         points = dates * _grid_points(content.samples)
         held: Specification = {key: ((points, *s[:-2]), "f4") for key, s in shapes.items()}
         located: Specification = dict.fromkeys(("latitude", "longitude"), ((points,), "f4"))
+        located |= dict.fromkeys(("rows", "columns"), ((points,), "i8"))
         labelled = specification({}, points, content.samples)
         return held | located | labelled
 
@@ -295,6 +312,9 @@ class Points(Kind):
         places = self.places(job, grid)
         held = self._scratch.arrays(content.shapes(length(rows)))
         labelled = labels(samples, job.dates)
+        corners = np.indices((len(samples.latitude), len(samples.longitude))).reshape(2, -1)
+        located = dict(zip(("latitude", "longitude"), samples.degrees, strict=True))
+        located |= zip(("rows", "columns"), corners, strict=True)
         for n, date in enumerate(job.dates.tolist()):
             count += content.read(date, held, rows)
             if job.repeated[n]:
@@ -306,8 +326,8 @@ class Points(Kind):
             mine = places[first : first + grid]
             for key, label in labelled.items():
                 arrays[key][mine] = label[n]
-            for key, degrees in zip(("latitude", "longitude"), samples.degrees, strict=True):
-                arrays[key][mine] = degrees.reshape(-1)
+            for key, values in located.items():
+                arrays[key][mine] = values.reshape(-1)
         return count
 
     def places(self, job: Job, grid: int) -> npt.NDArray[np.int64]:

@@ -340,15 +340,18 @@ class Batches:
         return cast("Batch", layout.views(block))
 
     def whole(self) -> "Batches":
-        """Return batches of the same dates on the whole grid, if these hold only a part of it.
+        """Return batches of the same dates as fields of the whole grid, if these are not.
 
         They have counters, buffers and a position of their own, and no cache.
         """
-        if not isinstance(self.kind, Part):
+        kind = self.kind.evaluation
+        if isinstance(kind, Part):
+            kind = Fields(features=kind.features)
+        if kind is self.kind:
             return self
         other = copy(self)
         other._position = deepcopy(self._position)
-        other.kind, other._cache, other.bytes_read = Fields(features=self.kind.features), None, 0
+        other.kind, other._cache, other.bytes_read = kind, None, 0
         other._rows = other.kind.rows(self.samples)
         other.__dict__.pop("content", None)  # it knows the rows
         return other

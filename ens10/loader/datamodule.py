@@ -47,7 +47,8 @@ class EnsembleDataModule(pl.LightningDataModule):
         predict_split: the split that `predict` runs over.
         truth: (in Python) of a lazy dataset; None to predict without truth.
         kind: what a batch is made of: "fields", "members", "slabs", "patches", "points", or a
-            class of `ens10.loader` with settings of its own.
+            class of `ens10.loader` with settings of its own. A model trains on patches or points,
+            and is validated, tested and applied on full fields.
         ensemble: members that make the ensemble, counted from the first (5 for 5-ENS); None for
             all.
         threads: number of threads that read ahead; 0 to read on demand.
@@ -102,6 +103,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         share, size = self.share, batch_size or self.batch_size
         key = (split, share, size)  # batches may be asked for before there is a trainer
         if key not in self._batches:
+            kind = kind_of(self.kind)
             self._batches[key] = Batches(
                 self._opened,
                 self.target,
@@ -115,7 +117,7 @@ class EnsembleDataModule(pl.LightningDataModule):
                 rank=share.rank,
                 world=share.world,
                 even="drop" if split == "train" else "pad",
-                kind=share.kind(kind_of(self.kind)),
+                kind=share.kind(kind if split == "train" else kind.evaluation),
                 threads=self.threads,
                 ring=self.ring,
                 cache=self.cache if split == "train" else None,
@@ -132,8 +134,7 @@ class EnsembleDataModule(pl.LightningDataModule):
     @property
     def share(self) -> Share:
         """The dates, rows and columns of this process, as the trainer's strategy has it."""
-        samples = self._opened
-        return share_of(self.trainer, (len(samples.latitude), len(samples.longitude)))
+        return share_of(self.trainer, self.grid)
 
     @property
     def bytes_read(self) -> int:
@@ -169,6 +170,11 @@ class EnsembleDataModule(pl.LightningDataModule):
             float(statistics.mean[..., statistics.channels.index(name), :, :].mean())
             for name in names
         ]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the whole grid."""
+        return len(self._opened.latitude), len(self._opened.longitude)
 
     @property
     def stations(self) -> list[str]:

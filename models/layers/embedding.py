@@ -109,7 +109,7 @@ def require_grid(features: Tensor, grid: tuple[int, int], layer: str) -> None:
     Raises:
         ArgumentError: naming both grids.
     """
-    theirs = current().shape(features)
+    theirs = current().map_shape(features)
     if theirs != grid:
         raise ArgumentError(
             "grid",

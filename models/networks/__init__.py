@@ -4,6 +4,7 @@ from ens10.models.networks.base import Network
 from ens10.models.networks.groenquist import BiasNet, Groenquist, SpreadNet
 from ens10.models.networks.lenet import LeNet
 from ens10.models.networks.location_unet import LocationUNet
+from ens10.models.networks.member_context import MemberContext
 from ens10.models.networks.member_encoder import WithMembers
 from ens10.models.networks.mlp import MLP
 from ens10.models.networks.poet import PoET
@@ -20,6 +21,7 @@ __all__ = [
     "Groenquist",
     "LeNet",
     "LocationUNet",
+    "MemberContext",
     "Network",
     "PoET",
     "SMoEResNet",

@@ -159,12 +159,12 @@ class LocationUNet(Network):
         return torch.stack(terms).sum() if terms else None
 
     def _place(self, features: Tensor) -> Tensor | None:
-        """Return the embedding, (E, H, W)."""
+        """Return the embedding, (N, E, H, W), N = 1 if it is that of all samples."""
         if self.embedding is None:
             return None
         require_grid(features, self.grid, type(self).__name__)
         place: Tensor = self.embedding()
-        return current().part(place).to(features.dtype)
+        return current().of_samples(place).movedim(-3, 0).to(features.dtype)
 
     def _pool(self, fields: Tensor) -> Tensor:
         domain = current()
@@ -183,7 +183,7 @@ class LocationUNet(Network):
         if place is None:
             return heads
         each = heads.view(len(heads), -1, self.out_channels, *heads.shape[-2:])
-        mixed: Tensor = each[:, 0] + (each[:, 1:] * place[:, None]).sum(1)
+        mixed: Tensor = each[:, 0] + (each[:, 1:] * place[:, :, None]).sum(1)
         return mixed
 
 

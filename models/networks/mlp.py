@@ -63,8 +63,8 @@ class MLP(Network):
         """(N, in_channels, H, W) -> (N, out_channels, H, W)."""
         if self.embedding is not None:
             require_grid(features, self.embedding.grid, "the embedding of MLP")
-            place = current().part(self.embedding()).expand(len(features), -1, -1, -1)
-            features = torch.cat([features, place], dim=1)
+            place = current().of_samples(self.embedding()).movedim(-3, 0)
+            features = torch.cat([features, place.expand(len(features), -1, -1, -1)], dim=1)
         N, C, H, W = features.shape
         # one matrix product over all points: on a CPU three times faster than a 1x1 convolution
         points = features.permute(0, 2, 3, 1).reshape(-1, C)

@@ -135,7 +135,7 @@ def require_same_grid(method: StatisticalMethod, fitted: Tensor, batch: Batch) -
     Raises:
         ArgumentError: naming both grids.
     """
-    ours, theirs = tuple(fitted.shape[-2:]), current().shape(batch["raw_mean"])
+    ours, theirs = tuple(fitted.shape[-2:]), current().map_shape(batch["raw_mean"])
     if ours != theirs:
         raise ArgumentError(
             "batch",

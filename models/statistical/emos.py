@@ -192,7 +192,7 @@ class EMOS(StatisticalMethod):
             require_same_grid(self, self.bias, batch)
         mean, std = batch["raw_mean"], batch["raw_std"]
         maps = (self.bias, self.slope, self.centre, self.c, self.d)
-        bias, slope, centre, c, d = map(current().part, maps)
+        bias, slope, centre, c, d = map(current().of_samples, maps)
         mu = mean + (bias + slope * (mean - centre))
         return Normal(mu, torch.hypot(c.expand_as(std), d * std))
 

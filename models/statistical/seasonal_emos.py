@@ -130,9 +130,9 @@ class SeasonalEMOS(StatisticalMethod):
         self._require_solved()
         require_same_grid(self, self.centre, batch)
         maps = (self.coefficients, self.centre, self.floor)
-        coefficients, centre, floor = map(current().part, maps)
+        coefficients, centre, floor = map(current().of_samples, maps)
         cycle = annual_cycle(batch["dates"], self.harmonics).to(coefficients)
-        a, b, c, d = torch.einsum("nk,qkhw->qnhw", cycle, coefficients).unbind(0)
+        a, b, c, d = torch.einsum("nk,qknhw->qnhw", cycle, coefficients).unbind(0)
         mean, std = batch["raw_mean"], batch["raw_std"]
         mu = mean + (a + b * (mean - centre))
         sigma = torch.sqrt((2 * c).exp() + (d.exp() * std).square() + floor.square())

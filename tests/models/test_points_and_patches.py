@@ -1,0 +1,287 @@
+"""Training on points and patches: the same forecasts as on the fields they are taken from."""
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from ens10.errors import ArgumentError
+from ens10.loader import EnsembleDataModule, Patches, Points
+from ens10.models import (
+    MembersHead,
+    MembersNormalHead,
+    MethodHead,
+    PostProcessor,
+    ResidualNormalHead,
+    StatisticalPostProcessor,
+)
+from ens10.models.domain import Places, use
+from ens10.models.losses import SpectralCRPSLoss, SumLoss
+from ens10.models.matching import as_fields
+from ens10.models.networks import MLP, SAET, LocationUNet, MemberContext, Transformer, UNet
+from ens10.models.statistical import EMOS, SeasonalEMOS
+
+GRID, INPUTS = (8, 16), ["t2m", "u10"]
+
+
+@pytest.fixture(scope="module")
+def store(prepared):
+    days, names = ["0104", "0402", "0702", "1003"], ["t2m", "u10"]
+    folder = prepared("8x16", range(2000, 2008), days, names, seed=3, members=5, steps=(48,))
+    return str(folder / "store.zarr")
+
+
+def data(store, kind, batch_size=4, **options):
+    return EnsembleDataModule(
+        store, inputs=INPUTS, kind=kind, batch_size=batch_size, threads=0, **options
+    )
+
+
+def trainer(**options):
+    settings = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False}
+    settings |= {"enable_progress_bar": False, "enable_model_summary": False, "max_epochs": 1}
+    return pl.Trainer(**settings | options)
+
+
+def awakened(network):
+    """The network with weights that are nowhere zero, so that all inputs count."""
+    g = torch.Generator().manual_seed(5)
+    for parameter in network.parameters():
+        parameter.data.copy_(0.3 * torch.randn(parameter.shape, generator=g))
+    return network
+
+
+def context(network=Transformer, **options):
+    inner = network(2 + 3 + 2, width=8, heads=2, **options)
+    return MemberContext(inner, 2, context=1, grid=GRID, embedding=2)
+
+
+def frozen(parameters):
+    return torch.optim.SGD(parameters, lr=0.0)
+
+
+POINTWISE = {
+    "mlp": (lambda: MLP(4, hidden=8, grid=GRID), "moments", lambda: MethodHead(EMOS(local=True))),
+    "mlp_seasonal": (lambda: MLP(4, hidden=8), "moments", lambda: MethodHead(SeasonalEMOS(1))),
+    "transformer": (context, "members", ResidualNormalHead),
+    "members": (
+        lambda: MemberContext(_EachMember(7), 2, context=1, grid=GRID, embedding=2),
+        "members",
+        lambda: MembersHead(method=SeasonalEMOS(harmonics=1)),
+    ),
+}
+
+
+class _EachMember(Transformer):
+    """A linear function of each member's channels, for a head of members."""
+
+    gives_members = True
+
+    def __init__(self, in_channels):
+        super().__init__(in_channels, width=8, heads=2)
+        self.out_channels = 1
+        self.linear = torch.nn.Linear(in_channels, 1)
+
+    def forward(self, features):
+        return self.linear(features.movedim(2, -1)).movedim(-1, 2)
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_a_training_on_all_points_is_that_on_fields(store, name):
+    """The mean loss over all dates and points does not depend on how they come."""
+    losses = []
+    for kind in ("points", "fields"):
+        network, features, head = POINTWISE[name]
+        torch.manual_seed(0)
+        model = PostProcessor(awakened(network()), head(), optimizer=frozen)
+        layout = Points(size=50, features=features) if kind == "points" else features
+        layout = "fields" if layout == "moments" else layout
+        run = trainer(num_sanity_val_steps=0)
+        run.fit(model, data(store, layout, members=name == "members"))
+        losses.append({k: float(v) for k, v in run.callback_metrics.items() if "loss" in k})
+    points, fields = losses
+    assert points["val_loss"] == fields["val_loss"]  # validated on fields
+    assert points["train_loss"] == pytest.approx(fields["train_loss"], rel=1e-5)
+
+
+def test_training_on_points_learns(store):
+    """The loss on the training dates falls below that of the statistical method it starts at."""
+    losses = []
+    for epochs, rate in ((1, 0.0), (15, 0.01)):
+        torch.manual_seed(0)
+        model = PostProcessor(
+            context(zero_init=True),
+            MethodHead(EMOS()),
+            optimizer=lambda parameters, rate=rate: torch.optim.Adam(parameters, lr=rate),
+        )
+        run = trainer(max_epochs=epochs)
+        run.fit(model, data(store, Points(size=64, features="members"), 8))
+        losses.append(float(run.callback_metrics["train_loss"]))
+    assert losses[1] < 0.97 * losses[0]
+
+
+def test_values_of_a_map_at_places():
+    H, W = GRID
+    whole = torch.arange(2.0 * H * W).view(2, H, W)
+    rows, columns = torch.tensor([0, 3]), torch.tensor([14, 5])
+    values = Places(rows, columns, (2, 4), GRID).of_samples(whole)
+    assert values.shape == (2, 2, 2, 4)
+    assert torch.equal(values[:, 1], whole[:, 3:5, 5:9])
+    assert torch.equal(values[:, 0], whole[:, 0:2, [14, 15, 0, 1]])  # around the globe
+    single = torch.ones(3, 1, 1)
+    assert Places(rows, columns, (2, 4), GRID).of_samples(single).shape == (3, 1, 1, 1)
+
+
+def test_a_patch_has_the_embedding_of_its_place(store):
+    """The forecast of a network without neighbours in a patch is that of the field, cut."""
+    network = awakened(MLP(4, hidden=8, grid=GRID))
+    model = PostProcessor(network, ResidualNormalHead())
+    model.grid = GRID
+    batches = data(store, Patches((4, 6), number=3)).batches("train")
+    batch = {k: torch.from_numpy(v) for k, v in next(iter(batches)).items()}
+    fields = model({k: torch.from_numpy(v) for k, v in next(iter(batches.whole())).items()}).mu
+    patches = model(batch).mu
+    assert len(patches) == 3 * len(fields)
+    for n, (row, column) in enumerate(zip(batch["rows"], batch["columns"], strict=True)):
+        columns = (column + torch.arange(6)) % GRID[1]
+        cut = fields[n // 3, row : row + 4][:, columns]
+        torch.testing.assert_close(patches[n], cut, rtol=1e-6, atol=1e-4)
+
+
+def test_a_u_net_trains_on_patches_and_predicts_fields(store):
+    torch.manual_seed(0)
+    network = LocationUNet(
+        4, GRID, widths=(8, 8), embedding=2, periodic_longitude=False, poles="zeros"
+    )
+    model = PostProcessor(network, ResidualNormalHead())
+    module, run = data(store, Patches((8, 8), number=2)), trainer()
+    run.fit(model, module)
+    forecasts = run.predict(model, module)
+    assert forecasts[0].forecast.mu.shape == (1, *GRID)
+
+
+def test_points_are_fields_of_one_point():
+    batch = {
+        "features": torch.zeros(5, 3, 4),
+        "raw_mean": torch.zeros(5, 2),
+        "raw_std": torch.zeros(5, 2),
+        "target": torch.zeros(5, 2),
+        "weights": torch.ones(5, 2),
+        "members": torch.zeros(5, 2, 3),
+        "dates": torch.zeros(5, dtype=torch.int64),
+        "latitude": torch.zeros(5),
+    }
+    fields = as_fields(batch)
+    assert fields["features"].shape == (5, 3, 4, 1, 1)
+    assert fields["members"].shape == (5, 2, 3, 1, 1)
+    assert fields["raw_mean"].shape == (5, 2, 1, 1)
+    assert as_fields(fields) is fields
+
+
+@pytest.mark.parametrize(
+    ("network", "kind", "message"),
+    [
+        (lambda: UNet(4), "points", "UNet uses neighbouring points"),
+        (lambda: UNet(4, periodic_longitude=True), Patches((8, 8)), "periodic_longitude"),
+        (lambda: MLP(4, grid=(8, 12)), "points", "8 x 16 points"),
+    ],
+)
+def test_what_does_not_fit_is_refused(store, network, kind, message):
+    model = PostProcessor(network(), ResidualNormalHead())
+    with pytest.raises(ArgumentError, match=message):
+        trainer(num_sanity_val_steps=0, limit_val_batches=0).fit(model, data(store, kind))
+
+
+def test_losses_of_neighbours_are_refused(store):
+    loss = SumLoss([SpectralCRPSLoss()], [1.0])
+    model = PostProcessor(context(), ResidualNormalHead(), loss)
+    with pytest.raises(ArgumentError, match="the data are points, but SpectralCRPSLoss"):
+        trainer().fit(model, data(store, Points(features="members")))
+
+
+def test_statistical_methods_take_whole_fields(store):
+    with pytest.raises(ArgumentError, match="fitted on whole fields"):
+        trainer().fit(StatisticalPostProcessor(EMOS()), data(store, "points"))
+
+
+def test_maps_of_other_layers_are_refused():
+    whole = torch.zeros(1, *GRID)
+    with use(Places(torch.zeros(1), torch.zeros(1), (2, 2), GRID)) as domain:
+        assert domain.part(torch.ones(1, 1, 1)).shape == (1, 1, 1)
+        with pytest.raises(ArgumentError, match="neither patches nor points"):
+            domain.part(whole)
+
+
+def test_context_is_what_it_says():
+    """Deviation in units of the spread, its logarithm, and the mean, of the first channel."""
+    seen = []
+
+    class Record(Transformer):
+        def forward(self, features):
+            seen.append(features)
+            return super().forward(features)
+
+    g = torch.Generator().manual_seed(1)
+    members = torch.randn(2, 5, 3, 4, 6, generator=g)
+    network = MemberContext(Record(6, width=8, heads=2), 3, context=1)
+    network(members)
+    mean, spread = members[:, :, 0].mean(1), members[:, :, 0].std(1)
+    given = seen[0]
+    assert torch.equal(given[:, :, :3], members)
+    expected = (members[:, :, 0] - mean[:, None]) / spread[:, None]
+    torch.testing.assert_close(given[:, :, 3], expected, rtol=1e-5, atol=1e-5)
+    for m in range(5):
+        torch.testing.assert_close(given[:, m, 4], spread.log(), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(given[:, m, 5], mean, rtol=1e-5, atol=1e-5)
+
+
+def test_penalty_is_that_of_the_embedding():
+    network = context()
+    assert torch.equal(network.penalty(), network.embedding.penalty())
+    assert MemberContext(Transformer(5), 2).penalty() is None
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MemberContext(MLP(4), 4), "takes no members"),
+        (lambda: MemberContext(Transformer(4), 4), "Set its in_channels to 7"),
+        (lambda: MemberContext(Transformer(7), 4, context=5), "5 of 4 channels"),
+        (lambda: MemberContext(Transformer(9), 4, embedding=2), r"Set it to \[rows, columns\]"),
+    ],
+)
+def test_contexts_that_do_not_fit_are_refused(make, message):
+    with pytest.raises(ArgumentError, match=message):
+        make()
+
+
+def test_members_start_at_the_statistical_method(make_batches):
+    """An output of 0 gives the method's forecast: its mean, deviation, and the members' order."""
+    batches = make_batches(missing=True)
+    method = EMOS()
+    for batch in batches:
+        members = batch["members"]
+        members[:, :, 0, :3] = torch.nan
+        batch["raw_mean"], batch["raw_std"] = members.mean(1), members.std(1)
+        method.collect(batch)
+    method.solve()
+    batch = batches[0]
+    expected, zero = method(batch), torch.zeros(*batch["members"].shape[:2], 1, 8, 12)
+    members = MembersHead(method=method)(zero, batch).members
+    valid = expected.mu.isfinite()
+    assert torch.equal(members.isfinite().all(1), valid)
+    torch.testing.assert_close(members.mean(1)[valid], expected.mu[valid], rtol=1e-6, atol=1e-3)
+    torch.testing.assert_close(members.std(1)[valid], expected.sigma[valid], rtol=1e-4, atol=1e-4)
+    ranks = (x.argsort(1)[valid[:, None].expand_as(x)] for x in (members, batch["members"]))
+    assert torch.equal(*ranks)
+    normal = MembersNormalHead(method=method)(zero, batch)
+    torch.testing.assert_close(normal.sigma[valid], expected.sigma[valid], rtol=1e-4, atol=1e-4)
+    one = MembersHead(method=method)(zero + 1, batch).members
+    shift = (one - members)[:, 0][valid]
+    torch.testing.assert_close(shift, expected.sigma[valid], rtol=1e-3, atol=1e-3)
+
+
+def test_saet_takes_context():
+    network = MemberContext(SAET(7, width=8, depth=1, heads=2), 4, context=1)
+    outputs = network(torch.randn(1, 4, 4, 8, 12))
+    assert network.gives_members
+    assert outputs.shape == (1, 4, 1, 8, 12)
