@@ -38,6 +38,7 @@ from ens10.experiments.runner.tasks import MEMBERS, Task, config_of, load_budget
 from ens10.experiments.studies.reproduce.command import Request
 from ens10.grid import grid_shape
 from ens10.loader.batch import Batch
+from ens10.loader.batch_layouts import of_members
 from ens10.loader.content import EXTRA_NAMES
 from ens10.models.networks.base import Network
 from ens10.models.parallel.cost import (
@@ -409,7 +410,7 @@ def _batch(data: dict[str, Any], channels: int, grid: Grid, size: int, seed: int
         return torch.randn(*shape, *grid, generator=rng)
 
     mean, std = 280 + 5 * noise(size), 0.5 + noise(size).abs()
-    inner = (MEMBERS, channels) if data.get("kind") == "members" else (channels,)
+    inner = (MEMBERS, channels) if of_members(data) else (channels,)
     batch: Batch = {
         "features": noise(size, *inner),
         "raw_mean": mean,
@@ -604,7 +605,7 @@ def count_channels(
     config: Mapping[str, Any], inputs: Sequence[tuple[str, int]], rules: Protocol
 ) -> int:
     """Count the features of a network: of each member, or mean and deviation; masks; extras."""
-    each = 1 if config.get("kind") == "members" else 2
+    each = 1 if of_members(config) else 2
     masks = sum(name == _GAPS for name, _ in inputs) if rules.masks else 0
     return each * len(inputs) + masks + sum(len(EXTRA_NAMES[x]) for x in config.get("extras") or ())
 
@@ -664,7 +665,7 @@ def cell_of(
     points = data.grid[0] * data.grid[1] / (rates.grid[0] * rates.grid[1])
     factor, more = points, 0.0
     if not str(training.config["model"]["class_path"]).endswith(_STATISTICAL):
-        members = task.members if settings.get("kind") == "members" else MEMBERS
+        members = task.members if of_members(settings) else MEMBERS
         size, path = int(rate["batch"]), config_of(model, configs)
         channels = count_channels(settings, inputs, task.rules)
         wanted = _modelled(path, data.grid, channels, members, size)

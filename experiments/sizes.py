@@ -21,6 +21,7 @@ from ens10.experiments.run_results import SIZES as SIZES_FILE
 from ens10.experiments.score import score_run
 from ens10.experiments.trust import write_config
 from ens10.experiments.writers import csv_of
+from ens10.loader.batch_layouts import of_members
 from ens10.metrics import summarise
 from ens10.untrusted import read_mapping
 from ens10.usage import command_parser, reports_errors
@@ -53,7 +54,7 @@ def score_sizes(run: Path | str, sizes: Sequence[int] = SIZES) -> Path:
 
 def takes_members(run: Path) -> bool:
     """Whether a run's model gets the features of each member."""
-    return bool(_config(run)["data"].get("kind") == "members")
+    return of_members(_config(run)["data"])
 
 
 def _config(run: Path) -> dict[str, Any]:

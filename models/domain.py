@@ -8,8 +8,8 @@ domain, so that the same layer runs on the whole grid and on a part:
     wide = domain.pad(fields, Sides(1, 1, 1, 1), Edges("replicate", "circular"))
     mean = domain.sum(fields.sum((-2, -1))) / math.prod(domain.shape(fields))
 
-`Domain` is the interface, `Whole` the whole grid, `Places` patches or points of it. `Cut` and `Level` describe how rows or columns
-are divided between processes.
+`Domain` is the interface, `Whole` the whole grid, `Places` patches or points of it. `Cut` and
+`Level` describe how rows or columns are divided between processes.
 """
 
 import math

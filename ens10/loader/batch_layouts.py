@@ -7,7 +7,7 @@ the point's place in the shuffled order, so that a batch is one piece of memory.
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
@@ -353,12 +353,22 @@ def _grid_points(samples: Samples) -> int:
     return len(samples.latitude) * len(samples.longitude)
 
 
-def kind_of(kind: KindName | Kind) -> Kind:
+def kind_of(kind: KindName | Kind | Mapping[str, Any]) -> Kind:
     """Return the batch layout of a name, or the layout itself.
+
+    Args:
+        kind: a layout, its name, or its class and settings as in a YAML file of this package,
+            {"class_path": "ens10.loader.Points", "init_args": {"size": 100}}.
 
     Raises:
         UnknownNameError: no such kind, or one of unknown features.
     """
+    if isinstance(kind, Mapping):
+        classes = {one.__name__: one for one in (Fields, Slabs, Patches, Points)}
+        name = str(kind.get("class_path", "")).rpartition(".")[2]
+        if name not in classes:
+            raise UnknownNameError("kind", name, tuple(classes))
+        return kind_of(classes[name](**kind.get("init_args", {})))
     if not isinstance(kind, Kind):
         kinds: dict[str, Kind] = {
             "fields": Fields(),
@@ -373,3 +383,8 @@ def kind_of(kind: KindName | Kind) -> Kind:
     if kind.features not in get_args(Features):
         raise UnknownNameError("features", kind.features, get_args(Features))
     return kind
+
+
+def of_members(data: Mapping[str, Any]) -> bool:
+    """Return whether the `data` of a configuration give a model the features of each member."""
+    return kind_of(data.get("kind") or "fields").features == "members"

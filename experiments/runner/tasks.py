@@ -127,7 +127,11 @@ def network_options(
     if moved and "target" in arguments:
         raise _bound("its network knows the target by its position")
     if arguments["in_channels"] != channels:
-        if sum(path.endswith("in_channels") for path, _ in _leaves(arguments)) > 1:
+        if str(model["init_args"]["network"]["class_path"]).endswith("MemberContext"):
+            inner = arguments["network"]["init_args"]["in_channels"]
+            inner_channels = inner + channels - arguments["in_channels"]
+            changed[f"{_NETWORK}.network.init_args.in_channels"] = inner_channels
+        elif sum(path.endswith("in_channels") for path, _ in _leaves(arguments)) > 1:
             raise _bound(f"its networks are made for other than {channels} channels")
         changed[f"{_NETWORK}.in_channels"] = channels
     grid = [len(batches.samples.latitude), len(batches.samples.longitude)]

@@ -1,4 +1,4 @@
-"""A wrapper that gives each member of a network's inputs its place in the ensemble and on the map."""
+"""A wrapper that tells a network of members each one's place in the ensemble and on the map."""
 
 from collections.abc import Sequence
 

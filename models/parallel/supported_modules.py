@@ -67,6 +67,7 @@ _OURS: tuple[Kind, ...] = (
     smoe.LocallyConnectedGate,
     smoe.TensorGate,
     networks.MLP,
+    networks.MemberContext,
     networks.SAET,
     networks.BiasNet,
     networks.Groenquist,

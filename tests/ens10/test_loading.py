@@ -9,6 +9,7 @@ from batchtools import copied, lazy, readers, whole
 
 from ens10.errors import ArgumentError, DamagedFileError, FileError, UnknownNameError
 from ens10.loader import Batches, Patches, Points, Slabs
+from ens10.loader.batch_layouts import kind_of, of_members
 
 INPUTS = ["t2m", "sst", "z500@24"]
 KINDS = ["fields", "members", Slabs(first=2, last=5), Patches((3, 6), number=2), Points(size=100)]
@@ -134,6 +135,23 @@ def test_a_part_in_memory_changes_no_byte(store, kind, cache):
         assert kept.bytes_read == pytest.approx(plain.bytes_read * (1 + 0.5 + 0.5) / 3)
         assert kept.content.kept_bytes * 2 == pytest.approx(
             sum(v.nbytes for k, v in whole(kept).items() if k != "dates"), rel=0.02)  # fmt: skip
+
+
+def test_layouts_as_in_a_configuration():
+    given = {"class_path": "ens10.loader.Points", "init_args": {"size": 7, "features": "members"}}
+    assert kind_of(given) == Points(size=7, features="members")
+    assert of_members({"kind": given})
+    assert not of_members({})
+    with pytest.raises(UnknownNameError, match="'Dots' is not known"):
+        kind_of({"class_path": "ens10.loader.Dots"})
+
+
+def test_points_know_their_place(store):
+    batches = Batches(store, "t2m", INPUTS, kind=Points(size=100), batch_size=2)
+    for points in batches:
+        latitude, longitude = batches.samples.latitude, batches.samples.longitude
+        assert np.allclose(latitude[points["rows"]], points["latitude"])
+        assert np.allclose(longitude[points["columns"]], points["longitude"])
 
 
 def test_wrong_numbers(store):

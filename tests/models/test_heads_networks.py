@@ -19,6 +19,7 @@ NETWORKS = {
     "LeNet": {"in_channels": CHANNELS},
     "LocationUNet": {**ON_GRID, "widths": [4, 4], "embedding": 2},
     "MLP": {"in_channels": CHANNELS, "hidden": 4},
+    "MemberContext": {**ON_GRID, "embedding": 2},
     "PoET": {"in_channels": CHANNELS, "widths": [4, 4], "heads": 2, "attention_levels": 1},
     "SAET": {"in_channels": CHANNELS, "width": 4, "depth": 1},
     "SMoEResNet": {**ON_GRID, "width": 4, "blocks": 1},
@@ -74,6 +75,11 @@ def parts(network, head, loss="CRPSLoss"):
     if network == "WithMembers":
         inner = {"in_channels": 12, "hidden": 4, "out_channels": channels_of(head)}
         options["network"] = of_class("networks.", "MLP", inner)
+    elif network == "MemberContext":
+        members = head.startswith("Members")
+        inner = {"width": 4, "heads": 2, "depth": 1, "out_channels": channels_of(head)}
+        inner["in_channels"] = CHANNELS + 5
+        options["network"] = of_class("networks.", "SAET" if members else "Transformer", inner)
     elif network not in FIXED:
         options["out_channels"] = channels_of(head)
     parser = ArgumentParser(exit_on_error=False)

@@ -13,12 +13,14 @@ from ens10.experiments.reading import open_predictions
 NAMES = {
     "lenet": "normal",
     "transformer": "normal",
+    "transformer_points": "normal",
     "saet": "normal",
     "poet": "ensemble",
     "poet_almost_fair": "ensemble",
     "groenquist": "normal",
 }
-GRIDS = {"groenquist": ("--model.init_args.network.init_args.grid", "[8,16]")}
+GRID = ("--model.init_args.network.init_args.grid", "[8,16]")
+GRIDS = {"groenquist": GRID, "transformer_points": GRID}
 
 
 GRIDS_OF_ANOTHER = ("--model.init_args.network.init_args.grid", "[9,16]")

@@ -10,7 +10,7 @@ from torch import nn
 from ens10.errors import ArgumentError
 from ens10.models import EnergyLoss, Ensemble, MethodHead, SpectralCRPSLoss, SumLoss
 from ens10.models.domain import current, use
-from ens10.models.networks import SAET, PoET, Transformer, UNet, WithMembers
+from ens10.models.networks import SAET, MemberContext, PoET, Transformer, UNet, WithMembers
 from ens10.models.statistical import EMOS, SeasonalEMOS
 
 GRID = (37, 48)
@@ -24,7 +24,13 @@ def unet_of_members():
     return WithMembers(network, 4, fixed=1, channels=3)
 
 
+def poet_with_context():
+    """4 channels, 3 of context and an embedding of 1."""
+    return MemberContext(PoET(8, 1, (4, 4), heads=2), 4, context=1, grid=GRID, embedding=1)
+
+
 NETWORKS = {
+    "context": (poet_with_context, (), {}),
     "SAET": (SAET, (4,), {"width": 6, "depth": 2, "heads": 3}),
     "PoET": (PoET, (4, 1, (4, 4, 8)), {"heads": 2}),
     "PoET of a grid": (PoET, (4, 1, (4, 4)), {"heads": 4, "grid": GRID}),
