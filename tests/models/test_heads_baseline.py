@@ -142,7 +142,7 @@ def test_a_method_that_gives_no_normal(make_batches):
         (SeasonalEMOS(0, family="logistic", strength=30.0), "Logistic"),
     ):
         head = MethodHead(solved(method, batches))
-        with pytest.raises(ArgumentError, match=f"forecasts {name}, the head needs"):
+        with pytest.raises(ArgumentError, match=f"forecasts {name}, MethodHead needs"):
             head(torch.zeros(2, 2, 8, 12), batches[0])
 
 
