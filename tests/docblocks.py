@@ -23,7 +23,6 @@ RUN_BY = {
 YAML_BY = {
     "docs/ablations.md": "tests/experiments/test_ablation_spec.py",
     "docs/add_your_own.md": "tests/test_docs_code.py",
-    "docs/in_use.md": "tests/models/test_statistical_window.py",
     "docs/traps.md": "tests/test_docs_blocks.py",
 }
 
@@ -40,6 +39,8 @@ NOT_RUN = {
     },
     "docs/models.md": {
         "ens10 fit": "with truth at two lead times; tests/experiments/test_several_targets.py",
+        "python -m ens10.experiments.studies.two_leads": "a minute; "
+        "tests/experiments/test_two_leads.py",
     },
     "docs/data.md": {
         "ens10 download era5 --kind truth --dates all --fields": "20 years of ERA5; "
@@ -57,7 +58,8 @@ NOT_RUN = {
         "ens10 demo": "minutes; tests/experiments/test_demo.py",
     },
     "docs/in_use.md": {
-        "ens10 fit --config window.yaml": "tests/models/test_statistical_window.py, with its YAML",
+        "ens10 fit --config experiments/configs/emos_window.yaml": "with daily forecasts; "
+        "tests/models/test_statistical_window.py",
         "ens10 predict --run runs/window": "the same",
         "ens10 score runs/window": "the same",
         "ens10 prepare archive": "tests/test_readme.py runs these commands on other files",

@@ -10,6 +10,7 @@ from storetools import contents
 from ens10 import open_store, prepare
 from ens10.cli import main
 from ens10.convert import verify
+from ens10.convert.work_units import ForecastUnit, TruthUnit
 from ens10.errors import ArgumentError, FileError
 from ens10.grid import area_weights
 from ens10.source import open_source
@@ -154,6 +155,38 @@ def test_a_store_with_interpolated_truth(tiny, offset, tmp_path, method, capsys)
     assert not verify(tmp_path / "s", source=tiny / "w", truth=offset).ok
     verify(tmp_path / "s", source=tiny / "w", truth=offset, repair=True)
     assert contents(tmp_path / "s") == before
+
+
+@pytest.mark.parametrize("unit", ["forecast", "truth"])
+def test_an_interrupted_interpolation_is_resumed(tiny, offset, tmp_path, monkeypatch, unit):
+    """The same call resumes after any unit; the store is that of one call."""
+    options = {"truth": offset, "variables": ["t2m"], "steps": [48], "regrid": "conservative"}
+    prepare(tiny / "w", tmp_path / "whole", **options)
+    monkeypatch.setattr("ens10.convert.workers.TOGETHER", 0)  # each unit alone
+    kind = {"forecast": ForecastUnit, "truth": TruthUnit}[unit]
+    write, written = kind.write, []
+
+    def stops(one, writer):
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(one.name)
+        write(one, writer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "write", stops)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(tiny / "w", tmp_path / "s", **options)
+    assert len(written) == 3
+    with pytest.raises(FileError, match="regrid: conservative, now bilinear"):
+        prepare(tiny / "w", tmp_path / "s", **{**options, "regrid": "bilinear"})
+
+    def counted(one, writer):
+        assert one.name not in written
+        write(one, writer)
+
+    monkeypatch.setattr(kind, "write", counted)
+    prepare(tiny / "w", tmp_path / "s", **options)
+    assert contents(tmp_path / "s") == contents(tmp_path / "whole")
 
 
 def test_regrid_without_truth_is_refused(tiny, tmp_path):

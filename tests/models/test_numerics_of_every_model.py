@@ -183,7 +183,8 @@ REFUSED = {
     "one date": ("dates",),
 }
 # spread that the training data do not have: the forecast is one value there, see Normal
-POINT_MASS = ("bias_map", "climatology", "seasonal_climatology")
+# (a window of fewer than three dates keeps the raw ensemble)
+POINT_MASS = ("bias_map", "climatology", "seasonal_climatology", "emos_window")
 
 
 def refusal(case, function):

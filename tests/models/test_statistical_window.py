@@ -6,10 +6,11 @@ import pytorch_lightning as pl
 import torch
 import xarray as xr
 import yaml
-from docblocks import commands, yamls
+from docblocks import commands
 
 from ens10.cli import main
 from ens10.errors import ArgumentError
+from ens10.experiments.demo import config_path
 from ens10.experiments.load import BeyondTrainingWarning, load_model
 from ens10.experiments.reading import open_predictions
 from ens10.loader.datamodule import EnsembleDataModule
@@ -152,8 +153,9 @@ def run(prepared, tmp_path_factory):
     days = [f"{month:02d}{day:02d}" for month in (6, 7) for day in range(1, 31)]
     world = prepared("6x12", (2001,), days, ("t2m", "u10"), steps=(48,))
     folder = tmp_path_factory.mktemp("window")
-    (text,) = yamls("docs/in_use.md")
-    (folder / "window.yaml").write_text(text)
+    configs = folder / "experiments" / "configs"
+    configs.mkdir(parents=True)
+    (configs / "emos_window.yaml").write_text(config_path("emos_window").read_text())
     (folder / "store.zarr").symlink_to(world / "store.zarr")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
