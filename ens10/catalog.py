@@ -140,6 +140,10 @@ _TABLE = (
 )
 
 VARIABLES: dict[str, Variable] = {row[0]: Variable(*row) for row in _TABLE}  # type: ignore[arg-type]
+# of synthetic worlds and other data; ENS-10 lacks it
+WIND_SPEED = Variable(
+    "si10", "10si", 207, "sfc", "m s-1", "10 metre wind speed", "wind_speed", (-0.01, 150.0)
+)
 LEVELS_HPA = (10, 50, 100, 200, 300, 400, 500, 700, 850, 925, 1000)
 STEPS_HOURS = (0, 24, 48)
 MEMBERS = tuple(range(1, 11))
@@ -154,12 +158,15 @@ CITATION = (
     "NeurIPS 2022 Datasets and Benchmarks. arXiv:2206.14786"
 )
 
-_ALIASES = {v.short_name: v.name for v in VARIABLES.values()}
-_BY_PARAM = {v.param_id: v for v in VARIABLES.values()}
+_KNOWN = {**VARIABLES, WIND_SPEED.name: WIND_SPEED}
+_ALIASES = {v.short_name: v.name for v in _KNOWN.values()}
+_BY_PARAM = {v.param_id: v for v in _KNOWN.values()}
 
 
 def variable(name: str) -> Variable:
     """Return the variable called `name`, which may be a GRIB short name such as `2t`.
+
+    Besides those of ENS-10 there is the wind speed, `si10`.
 
     Examples:
         >>> from ens10.catalog import variable
@@ -170,14 +177,14 @@ def variable(name: str) -> Variable:
     Raises:
         UnknownNameError: no such variable in ENS-10.
     """
-    found = VARIABLES.get(_ALIASES.get(name, name))
+    found = _KNOWN.get(_ALIASES.get(name, name))
     if found is None:
         raise UnknownNameError("variable", name, VARIABLES)
     return found
 
 
 def variable_of_param(param_id: int) -> Variable | None:
-    """Return the ENS-10 variable with this ECMWF parameter number, or None."""
+    """Return the variable with this ECMWF parameter number, or None if it is not known."""
     return _BY_PARAM.get(param_id)
 
 

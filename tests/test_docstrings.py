@@ -48,6 +48,7 @@ ALONE = [
     "ens10.selection:Selection.of",
     "ens10.untrusted:is_inner",
     "ens10.experiments.runner.key:result_version",
+    "ens10.metrics.distributions.mixture:NormalMixture",
     "ens10.metrics.distributions.normal:crps_normal",
     "ens10.metrics.distributions.normal:Normal",
     "ens10.metrics.crps:crps_ensemble",

@@ -19,6 +19,11 @@ def _synth_options(parser: Parser) -> None:
     parser.add_argument("--members", type=int, default=10)
     parser.add_argument("--truth-steps", nargs="+", type=int, default=[48], help="hours")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--kind", choices=("pointwise", "displaced"), default="pointwise",
+        help="pointwise: the truth depends on the forecast at its point (default); displaced: on "
+        "the flow around it",
+    )  # fmt: skip
 
 
 def _synth(folder: Path, years: str, **options: Any) -> None:

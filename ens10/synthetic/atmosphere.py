@@ -1,4 +1,4 @@
-"""Forecasts and truth of the synthetic world, from Gaussian random fields on the sphere.
+"""Forecasts and truth of the pointwise synthetic world, from Gaussian random fields on the sphere.
 
     member i at one step = climatology(day) + signal(start, step) + spread(start, step) * e_i
 
@@ -22,17 +22,19 @@ variability and spread of each variable are round numbers in the real units, not
 """
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
 from ens10.catalog import LEVELS_HPA, VARIABLES
 from ens10.channels import split
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.synthetic.sphere import SphereFields
 
-_GRAVITY = 9.80665
+GRAVITY = 9.80665
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,7 @@ def recipe(name: str, level: int | None) -> Recipe:
         raise UnknownNameError("levels", level, LEVELS_HPA)
     k = LEVELS_HPA.index(level)
     upper = {
-        "z": Recipe(
-            _HEIGHT_EQUATOR[k] * _GRAVITY, _HEIGHT_POLE[k] * _GRAVITY, 700, 700, 120, "mass"
-        ),
+        "z": Recipe(_HEIGHT_EQUATOR[k] * GRAVITY, _HEIGHT_POLE[k] * GRAVITY, 700, 700, 120, "mass"),
         "t": Recipe(_HEAT_EQUATOR[k], _HEAT_POLE[k], 7, 3, 0.8, "heat"),
         "u": Recipe(0.3 * _JET[k], _JET[k], 1, 7, 2.0, "zonal"),
         "v": Recipe(0, 0, 0.3, 7, 2.0, "meridional"),
@@ -142,76 +142,6 @@ def climatology(
     return centre
 
 
-EARTH_RADIUS_KM = 6371.0
-
-
-class SphereFields:
-    """Generator of random fields of unit variance with a Gaussian correlation.
-
-    Args:
-        latitude: shape (H,), degrees north.
-        columns: number of longitudes W, evenly spaced from 0 degrees east round the Earth.
-        length_km: distance at which the correlation has fallen to about exp(-1/2).
-    """
-
-    def __init__(self, latitude: npt.NDArray[np.float64], columns: int, length_km: float) -> None:
-        scale = EARTH_RADIUS_KM / length_km
-        self.truncation = int(min(np.ceil(3.5 * scale), columns // 2 - 1, len(latitude) - 1))
-        degree = np.arange(self.truncation + 1)
-        power = np.exp(-0.5 * degree * (degree + 1) / scale**2)
-        power /= np.sum((2 * degree + 1) * power)  # unit variance: sum over degree and order
-        amplitude = np.sqrt(power).astype(np.float32)
-        self._basis = legendre(latitude, self.truncation) * amplitude[None, :, None]
-        self._columns = columns
-
-    def noise(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.float32]:
-        """Return independent standard normal coefficients of `count` fields."""
-        size = self.truncation + 1
-        return rng.standard_normal((size, 2 * count, size), dtype=np.float32)
-
-    def synthesise(self, noise: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Return standard normal fields (count, H, W) from coefficients (or mixtures of them)."""
-        waves = noise @ self._basis  # (order, cosine and sine of each field, latitude)
-        count = waves.shape[1] // 2
-        spectrum = (waves[:, :count] - 1j * waves[:, count:]) * (self._columns / 2)
-        spectrum[0] = 2 * spectrum[0].real
-        fields = np.fft.irfft(spectrum.transpose(1, 2, 0), n=self._columns, axis=-1)
-        return fields.astype(np.float32)
-
-    def draw(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.float32]:
-        """Return independent fields, shape (count, H, W)."""
-        return self.synthesise(self.noise(rng, count))
-
-
-def legendre(latitude: npt.NDArray[np.float64], truncation: int) -> npt.NDArray[np.float32]:
-    """Return associated Legendre functions, normalised so that harmonics have mean square 1.
-
-    Standard forward column recursion (Holmes and Featherstone 2002, doi:10.1007/s00190-002-0216-2,
-    eq. 11), stable far beyond the truncations used here.
-
-    Args:
-        latitude: shape (H,), degrees north.
-        truncation: largest degree.
-
-    Returns:
-        Shape (order, degree, H), float32; zero where the degree is below the order.
-    """
-    sine, cosine = np.sin(np.deg2rad(latitude)), np.cos(np.deg2rad(latitude))
-    table = np.zeros((truncation + 1, truncation + 1, len(latitude)))
-    diagonal = np.ones_like(sine)
-    for m in range(truncation + 1):
-        if m:
-            diagonal = diagonal * cosine * np.sqrt((2 * m + 1) / (2 * m) * (2 if m == 1 else 1))
-        table[m, m] = diagonal
-        for n in range(m + 1, truncation + 1):
-            a = np.sqrt((4 * n**2 - 1) / (n**2 - m**2))
-            table[m, n] = a * sine * table[m, n - 1]
-            if n > m + 1:
-                b = (2 * n + 1) * ((n - 1) ** 2 - m**2) / ((n**2 - m**2) * (2 * n - 3))
-                table[m, n] -= np.sqrt(b) * table[m, n - 2]
-    return table.astype(np.float32)
-
-
 Floats = npt.NDArray[np.float64]
 TARGET_STEP = 48
 # One row a region: bias b, its annual cycle's peak (day), response k to the wind, dispersion a and
@@ -239,6 +169,44 @@ class Law:
     channel: str
     aux: str
     region: npt.NDArray[np.int64]
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Return the channels whose members the law depends on."""
+        return self.channel, self.aux
+
+    def forecast(self, decoded: Mapping[str, xr.DataArray], step: int) -> xr.Dataset:
+        """Return mean and standard deviation of the truth, given the files.
+
+        Args:
+            decoded: members of `channels`, (time, number, latitude, longitude), float64.
+            step: lead time in hours.
+
+        Returns:
+            The normal forecast with `mu` and `sigma` over (time, latitude, longitude).
+        """
+        target, aux = (decoded[name] for name in self.channels)
+        mean, spread = target.mean("number"), target.std("number", ddof=1)
+        days = target["valid_time"].dt.dayofyear.to_numpy()
+        moments = [
+            self.moments(mean[n].to_numpy(), spread[n].to_numpy(), wind, int(days[n]), step)
+            for n, wind in enumerate(aux.mean("number").to_numpy())
+        ]
+        attributes = {"units": target.attrs.get("units", "")}
+        mu, sigma = (mean.copy(data=np.stack(part)) for part in zip(*moments, strict=True))
+        return xr.Dataset(
+            {"mu": mu.assign_attrs(attributes), "sigma": sigma.assign_attrs(attributes)},
+            attrs={"forecast_kind": "normal"},
+        )
+
+    def truth(self, best: xr.Dataset, noise: Floats) -> Floats:
+        """Return the truth of one date, (H, W), from its distribution and its error.
+
+        Args:
+            best: one date of `forecast`.
+            noise: (H, W), standard normal.
+        """
+        return np.asarray((best["mu"] + best["sigma"] * noise).to_numpy())
 
     def moments(
         self, mean: Floats, deviation: Floats, aux: Floats, day: int, step: int = TARGET_STEP
@@ -291,14 +259,14 @@ def hidden_map(fields: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
 
 
 Fields = npt.NDArray[np.float32]
-_SIGNAL_KM, _MEMBER_KM, _MAP_KM, _ERROR_KM = 1500.0, 900.0, 3500.0, 600.0
-_MEMORY = 0.5  # autocorrelation of the signal from one start to the next, 3 or 4 days later
-_PAST = 3  # number of starts that a signal depends on, itself included
-_SHARED_BY_FAMILY = 0.8
-_SHARED_BY_STEPS = 0.8
+_SIGNAL_KM, _MEMBER_KM, MAP_KM, ERROR_KM = 1500.0, 900.0, 3500.0, 600.0
+MEMORY = 0.5  # autocorrelation of the signal from one start to the next, 3 or 4 days later
+PAST = 3  # number of starts that a signal depends on, itself included
+SHARED_BY_FAMILY = 0.8
+SHARED_BY_STEPS = 0.8
 _FLOW = 0.35  # standard deviation of the logarithm of the spread
-_SPREAD_AT_START = 0.35  # of that at 48 h
-_LAND_SHARE_QUANTILE = 0.45
+SPREAD_AT_START = 0.35  # of that at 48 h
+LAND_THRESHOLD = 0.45
 _STATIC, _SIGNAL, _SPREAD, _MEMBERS, _ERROR = range(5)  # streams of random numbers
 
 
@@ -344,16 +312,16 @@ class Atmosphere:
         families = [channel.recipe.family for channel in channels]
         self._families = sorted(set(families))
         self._family_of = [self._families.index(family) for family in families]
-        static = SphereFields(latitude, columns, _MAP_KM).draw(self._rng(_STATIC), 3)
-        self.land: npt.NDArray[np.bool_] = static[0] > _LAND_SHARE_QUANTILE
+        static = SphereFields.gaussian(latitude, columns, MAP_KM).draw(self._rng(_STATIC), 3)
+        self.land: npt.NDArray[np.bool_] = static[0] > LAND_THRESHOLD
         self.region = hidden_map(static[1:])
-        self._signal = SphereFields(latitude, columns, _SIGNAL_KM)
-        self._perturbation = SphereFields(latitude, columns, _MEMBER_KM)
-        self._error = SphereFields(latitude, columns, _ERROR_KM)
+        self._signal = SphereFields.gaussian(latitude, columns, _SIGNAL_KM)
+        self._perturbation = SphereFields.gaussian(latitude, columns, _MEMBER_KM)
+        self._error = SphereFields.gaussian(latitude, columns, ERROR_KM)
 
     def forecast(self, start: dt.date) -> Iterator[tuple[int, Channel, Fields]]:
         """Yield (step, channel, members (M, H, W)) of one start date; NaN for missing values."""
-        growth = [_SPREAD_AT_START + (1 - _SPREAD_AT_START) * step / 48 for step in self._steps]
+        growth = [SPREAD_AT_START + (1 - SPREAD_AT_START) * step / 48 for step in self._steps]
         signal, flow = self._signals(start), self._flow(start)
         perturbation = self._perturbations(start)
         for s, step in enumerate(self._steps):
@@ -382,27 +350,27 @@ class Atmosphere:
 
     def _signals(self, start: dt.date) -> Fields:
         """Return the forecast signals, standard normal fields (step, channel, H, W)."""
-        weights = _MEMORY ** np.arange(_PAST)
+        weights = MEMORY ** np.arange(PAST)
         weights /= np.sqrt((weights**2).sum())
         index = self._order[start]
         noise = sum(w * self._signal_noise(index - n) for n, w in enumerate(weights))
         size = self._signal.truncation + 1
         per_step = np.asarray(noise).reshape(size, 2, 1 + len(self._steps), -1, size)
         common, own = per_step[:, :, :1], per_step[:, :, 1:]
-        mixed = _mix(_SHARED_BY_STEPS, common, own)
-        by_channel = self._share(mixed).reshape(size, -1, size)
+        by_step = mixed(SHARED_BY_STEPS, common, own)
+        by_channel = self._share(by_step).reshape(size, -1, size)
         fields = self._signal.synthesise(by_channel)
         return fields.reshape(len(self._steps), len(self.channels), *fields.shape[1:])
 
     def _signal_noise(self, index: int) -> Fields:
         count = (1 + len(self._steps)) * (len(self._families) + len(self.channels))
-        return self._signal.noise(self._rng(_SIGNAL, index + _PAST), count)
+        return self._signal.noise(self._rng(_SIGNAL, index + PAST), count)
 
     def _share(self, noise: Fields) -> Fields:
         """Mix coefficients of families and channels to (..., channel, degree)."""
         families = len(self._families)
         shared = noise[..., :families, :][..., self._family_of, :]
-        return _mix(_SHARED_BY_FAMILY, shared, noise[..., families:, :])
+        return mixed(SHARED_BY_FAMILY, shared, noise[..., families:, :])
 
     def _flow(self, start: dt.date) -> Fields:
         """Return the flow-dependent factor of the spread by family, (family, H, W), mean 1."""
@@ -421,7 +389,6 @@ class Atmosphere:
         return fields.reshape(self._members, len(self.channels), *fields.shape[1:])
 
 
-def _mix(share: float, common: Fields, own: Fields) -> Fields:
+def mixed(share: float, common: Fields, own: Fields) -> Fields:
     """Mix a common part (with that share of the variance) and an own part to unit variance."""
-    mixed = np.sqrt(share) * common + np.sqrt(1 - share) * own
-    return np.asarray(mixed, dtype=np.float32)
+    return np.asarray(np.sqrt(share) * common + np.sqrt(1 - share) * own, dtype=np.float32)

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,12 @@ from ens10.progress import track
 from ens10.source import open_source
 from ens10.source.opening import UNFINISHED
 from ens10.synthetic.atmosphere import TARGET_STEP, Atmosphere, Channel, Law, law_of
+from ens10.synthetic.displaced import DISPLACED_TARGETS, DisplacedLaw, displaced_law
+from ens10.synthetic.weather import Weather
 from ens10.untrusted import parse_json
+
+WorldKind = Literal["pointwise", "displaced"]
+AnyLaw = Law | DisplacedLaw
 
 _PARAMETERS = "world.json"
 _MOST_MEMBERS = 254  # one byte in GRIB edition 1, 255 of which means "missing"
@@ -32,18 +37,30 @@ _LONGEST_STEP = 240
 class World:
     """Ensemble forecasts and their truth, all drawn from one seed.
 
+    There are two kinds. The pointwise world is for tests, the demonstration and examples: its
+    truth at a point is normal, a function of the forecast at that point alone, its variables are
+    independent and its fields smooth (Gaussian spectra). A regression at each point attains nearly
+    all that can be attained, so that it cannot rank models. The displaced world is for comparing
+    models: its truth is the forecast moved by a flow-dependent vector, with skewed, heavy-tailed
+    errors by place, flow and member, orography, drift over the years, precipitation and wind
+    speed; its fields have power-law spectra and balanced winds (`ens10.synthetic.weather`, and
+    `ens10.synthetic.displaced` for the truth). The best possible forecast is known in closed form
+    in both.
+
     Args:
         grid: rows x columns, poles included, such as "46x96" or (46, 96); "361x720" is ENS-10's.
         years: hindcast years.
         dates: start dates as MMDD, or the number of evenly chosen dates of ENS-10's 105; None for
             all.
-        variables: names in the catalogue; None for all surface variables.
+        variables: names in the catalogue; None for all surface variables (and, in the displaced
+            world, the wind speed si10).
         seed: seed of all random fields.
         levels: levels in hPa of the variables on pressure levels.
         steps: lead times in hours; must contain those of the truth.
         members: size of the ensemble.
         truth_steps: lead times in whole days, at whose valid dates there is truth. Its bias and
             noise grow with the lead time.
+        kind: "pointwise" or "displaced".
 
     Examples:
         >>> from ens10.synthetic import World
@@ -52,7 +69,8 @@ class World:
 
     Raises:
         ArgumentError: an invalid grid, date or step.
-        UnknownNameError: a variable that the catalogue lacks.
+        UnknownNameError: a variable that the catalogue or the kind of world lacks, or an unknown
+            kind.
     """
 
     def __init__(
@@ -67,12 +85,17 @@ class World:
         steps: Sequence[int] = catalog.STEPS_HOURS,
         members: int = len(catalog.MEMBERS),
         truth_steps: Sequence[int] = (TARGET_STEP,),
+        kind: WorldKind = "pointwise",
     ) -> None:
+        if kind not in get_args(WorldKind):
+            raise UnknownNameError("kind", kind, get_args(WorldKind))
         _check(steps, members, seed, truth_steps)
         rows, columns = grid_shape(grid)
         if rows < 4 or columns < 8:
             raise ArgumentError("grid", f"{rows}x{columns} is too small", "Pass 4x8 or more")
-        requested = variables or catalog.names_of_kind("sfc")
+        surface = catalog.names_of_kind("sfc")
+        more = (catalog.WIND_SPEED.name,) if kind == "displaced" else ()
+        requested = variables or (*surface, *more)
         names = list(dict.fromkeys(catalog.variable(v).name for v in requested))
         self.grid = LatLonGrid(rows, columns, 90.0, -90.0, 0.0, 360.0 / columns)
         self.month_days = _month_days(dates)
@@ -94,8 +117,11 @@ class World:
         if self._truth_steps != [TARGET_STEP]:
             self._parameters["truth_steps"] = self._truth_steps
         self._refuse_shared_dates()
-        self._members = int(members)
-        self._atmosphere = Atmosphere(
+        if kind != "pointwise":
+            self._parameters["kind"] = kind
+        self.kind, self._members = kind, int(members)
+        generator = Weather if kind == "displaced" else Atmosphere
+        self._atmosphere = generator(
             self.grid.latitude(),
             columns,
             list(_channels(names, levels)),
@@ -126,8 +152,9 @@ class World:
 
     @property
     def targets(self) -> list[str]:
-        """Return the channels with truth: t2m, z_500 and t_850, as far as the world has them."""
-        laws = (self._law_or_none(target) for target in ("t2m", "z_500", "t_850"))
+        """Return the channels with truth, as far as the world has them and the winds they need."""
+        names = DISPLACED_TARGETS if self.kind == "displaced" else ("t2m", "z_500", "t_850")
+        laws = (self._law_or_none(target) for target in names)
         return [law.channel for law in laws if law is not None]
 
     @property
@@ -176,6 +203,7 @@ class World:
         members: int | None = None,
         progress: bool = False,
         step: int = TARGET_STEP,
+        without: str | Sequence[str] = (),
     ) -> xr.Dataset:
         """Return the best possible forecast from all members, in closed form.
 
@@ -184,10 +212,17 @@ class World:
             members: number of members that the forecast may use; None for all.
             progress: show a progress bar.
             step: lead time in hours, one of those of the truth.
+            without: of the displaced world, what the forecast lacks, to measure what it is worth:
+                "neighbours" (no displacement), "flow" (displacement and preference by the
+                climatological wind), "place" (the hidden map's mean in its place), "members" (the
+                normal with the mean and deviation of the mixture; for tp and si10 the mean
+                deviation) or "year" (no drift).
 
         Returns:
-            A normal forecast: `mu` and `sigma` over (time, latitude, longitude), with
-            `valid_time`.
+            A forecast over (time, [component,] latitude, longitude), with `valid_time`, of the
+            kind in `attrs["forecast_kind"]`: "normal" with `mu` and `sigma` in the pointwise
+            world; in the displaced one "normal_mixture", "csgd" for tp and "truncated_normal" for
+            si10, as float32.
 
         Raises:
             ArgumentError: the world was not written yet, `members` is less than all, or there is
@@ -205,10 +240,17 @@ class World:
                 "Compare with the optimum of all of them",
             )
         law = self._law(target)
+        without = [without] if isinstance(without, str) else list(without)
+        if without and not isinstance(law, DisplacedLaw):
+            raise ArgumentError("without", "the pointwise world has one optimum", "Leave it out")
+        if isinstance(law, DisplacedLaw):
+            law = law.lacking(without)
         days = track(self.month_days, "optimum", len(self.month_days), progress)
-        parts = [self._best(self.folder, day, law, step) for day in days]
+        dtype = np.float32 if self.kind == "displaced" else np.float64  # mixtures are large
+        files = (_ForecastFiles(self.folder, day) for day in days)
+        parts = [law.forecast(one.members(law.channels, step), step).astype(dtype) for one in files]
         best = xr.concat(parts, "time", data_vars="minimal").sortby("time")
-        return best.assign_attrs(forecast_kind="normal", model="optimum")
+        return best.assign_attrs(model="optimum")
 
     def _starts(self, month_day: str) -> list[dt.date]:
         try:
@@ -225,11 +267,14 @@ class World:
             reason = f"two start dates have truth on the same day at {self._truth_steps} h"
             raise ArgumentError("truth_steps", reason, "Choose closer lead times, or fewer dates")
 
-    def _law(self, target: str) -> Law:
+    def _law(self, target: str) -> AnyLaw:
         names = [f"{c.name}_{c.level}" if c.level else c.name for c in self._atmosphere.channels]
-        return law_of(resolve(target, names, "target"), names, self._atmosphere.region)
+        channel = resolve(target, names, "target")
+        if isinstance(self._atmosphere, Weather):
+            return displaced_law(channel, names, self._atmosphere.ground)
+        return law_of(channel, names, self._atmosphere.region)
 
-    def _law_or_none(self, target: str) -> Law | None:
+    def _law_or_none(self, target: str) -> AnyLaw | None:
         try:
             return self._law(target)
         except (ArgumentError, UnknownNameError):
@@ -241,14 +286,14 @@ class World:
             encoder = Encoder(self.grid, members=self._members)
             for start in self._starts(month_day):
                 for step, channel, members in self._atmosphere.forecast(start):
-                    kind = catalog.VARIABLES[channel.name].kind
+                    kind = catalog.variable(channel.name).kind
                     if kind not in files:
                         path = folder / _file_name(kind, month_day)
                         files[kind] = stack.enter_context(path.open("wb"))
                     for number, field in enumerate(members, 1):
                         message = encoder.message(
                             field,
-                            catalog.VARIABLES[channel.name],
+                            catalog.variable(channel.name),
                             date=int(f"{start:%Y%m%d}"),
                             step=step,
                             number=number,
@@ -258,45 +303,51 @@ class World:
 
     def _write_truth(self, folder: Path, month_day: str) -> None:
         encoder = Encoder(self.grid, data_type="an", members=0)
+        files = _ForecastFiles(folder, month_day)
         wanted = [(*named, step) for named in enumerate(self.targets) for step in self._truth_steps]
         for stream, target, step in wanted:
-            best = self._best(folder, month_day, self._law(target), step)
-            name, level = split(target) if target not in catalog.VARIABLES else (target, None)
+            law = self._law(target)
+            best = law.forecast(files.members(law.channels, step), step)
+            name, level = split(target)
             for n, start in enumerate(self._starts(month_day)):
                 one = best.isel(time=n)
-                truth = one["mu"] + one["sigma"] * self._atmosphere.error(start, stream, step)
+                truth = law.truth(one, self._atmosphere.error(start, stream, step))
                 valid = str(one["valid_time"].dt.strftime("%Y%m%d").item())
                 message = encoder.message(
-                    truth.to_numpy(), catalog.VARIABLES[name], date=int(valid), level=level or 0
+                    truth, catalog.variable(name), date=int(valid), level=level or 0
                 )
                 with (folder / "truth" / f"era5.{valid[:4]}").open("ab") as file:
                     file.write(message)
 
-    def _best(self, folder: Path, month_day: str, law: Law, step: int) -> xr.Dataset:
-        """Return mean and standard deviation of the truth, given the files of one month-day."""
-        target, aux = (
-            self._decode_members(folder, month_day, c, step) for c in (law.channel, law.aux)
-        )
-        mean, spread = target.mean("number"), target.std("number", ddof=1)
-        days = target["valid_time"].dt.dayofyear.to_numpy()
-        moments = [
-            law.moments(mean[n].to_numpy(), spread[n].to_numpy(), wind, int(days[n]), step)
-            for n, wind in enumerate(aux.mean("number").to_numpy())
-        ]
-        attributes = {"units": target.attrs.get("units", "")}
-        mu, sigma = (mean.copy(data=np.stack(part)) for part in zip(*moments, strict=True))
-        return xr.Dataset(
-            {"mu": mu.assign_attrs(attributes), "sigma": sigma.assign_attrs(attributes)}
-        )
 
-    def _decode_members(
-        self, folder: Path, month_day: str, channel: str, step: int
-    ) -> xr.DataArray:
-        """Read the members of a channel, (time, number, latitude, longitude), float64."""
-        kind = "sfc" if channel in catalog.VARIABLES else "pl"
-        dataset = open_source(folder / _file_name(kind, month_day))
-        field = field_of(dataset, channel).sel(step=step)
-        return field.compute(scheduler="synchronous").astype(np.float64)
+class _ForecastFiles:
+    """Reader of the forecasts of one month and day, which decodes each channel once.
+
+    Args:
+        folder: of the world.
+        month_day: MMDD.
+    """
+
+    def __init__(self, folder: Path, month_day: str) -> None:
+        self._folder, self._month_day = folder, month_day
+        self._datasets: dict[str, xr.Dataset] = {}
+        self._members: dict[tuple[str, int], xr.DataArray] = {}
+
+    def members(self, channels: Sequence[str], step: int) -> dict[str, xr.DataArray]:
+        """Read the members of channels, each (time, number, latitude, longitude), float64."""
+        for channel in channels:
+            if (channel, step) not in self._members:
+                field = field_of(self._dataset(channel), channel).sel(step=step)
+                decoded = field.compute(scheduler="synchronous").astype(np.float64)
+                self._members[channel, step] = decoded
+        return {channel: self._members[channel, step] for channel in channels}
+
+    def _dataset(self, channel: str) -> xr.Dataset:
+        kind = catalog.variable(split(channel)[0]).kind
+        if kind not in self._datasets:
+            path = self._folder / _file_name(kind, self._month_day)
+            self._datasets[kind] = open_source(path)
+        return self._datasets[kind]
 
 
 def _clear(folder: Path) -> None:
@@ -327,7 +378,7 @@ def _file_name(kind: str, month_day: str) -> str:
 
 def _channels(names: Sequence[str], levels: Sequence[int]) -> Iterator[Channel]:
     for name in names:
-        if catalog.VARIABLES[name].kind == "sfc":
+        if catalog.variable(name).kind == "sfc":
             yield Channel(name, None)
         else:
             yield from (Channel(name, int(level)) for level in levels)

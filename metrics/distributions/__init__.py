@@ -23,6 +23,7 @@ from ens10.metrics.distributions.base import ClosedForm, Distribution
 from ens10.metrics.distributions.bernstein import Bernstein
 from ens10.metrics.distributions.ensemble import Ensemble
 from ens10.metrics.distributions.formula import Kernel, Parameter
+from ens10.metrics.distributions.mixture import NormalMixture
 from ens10.metrics.distributions.normal import Normal
 from ens10.metrics.distributions.quantiles import Quantiles
 from ens10.metrics.distributions.registry import (
@@ -41,6 +42,7 @@ __all__ = [
     "Ensemble",
     "Kernel",
     "Normal",
+    "NormalMixture",
     "Parameter",
     "Quantiles",
     "SplineFlow",

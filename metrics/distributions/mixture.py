@@ -1,19 +1,24 @@
 """Mixtures of normal distributions."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._reduce import Over, mean_over
-from ens10.metrics.distributions.formula import NUMPY
+from ens10.metrics.distributions.base import CORE, QUANTILE_STATISTICS, Distribution, clip
+from ens10.metrics.distributions.formula import NUMPY, Parameter
 
 _ROOT_2_BY_PI = math.sqrt(2 / math.pi)
 _FAR = 40.0  # a z beyond which 1 - Phi(z) is 0 in float64
 _OFF = 1e-5  # how far a sum of weights may be from 1
+_LOG_ROOT_TAU = 0.5 * math.log(math.tau)
+_STEPS = 200  # most steps towards a quantile; some 8 are usual, and bisection needs 60
 
 
 def crps_normal_mixture(
@@ -157,3 +162,142 @@ def check_components(sigma: Any, shares: Any) -> None:
             f"they add up to {float(total[off].ravel()[0]):.6g}",
             "Divide them by their sum",
         )
+
+
+@dataclass(eq=False)
+class NormalMixture(Distribution, kind="normal_mixture"):
+    """Mixture of K normal distributions at each grid point, independent between points.
+
+    Args:
+        mu: means of the components, (..., K, H, W), target units.
+        sigma: their standard deviations, above 0, same shape and units.
+        component_weights: their weights, 0 or more with sum 1, same shape.
+        positive: True if the caller guarantees valid parameters, so that `crps` does not check.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics.distributions import NormalMixture
+        >>> mu = np.array([-2.0, 2.0]).reshape(2, 1, 1)
+        >>> forecast = NormalMixture(mu, np.ones((2, 1, 1)), np.full((2, 1, 1), 0.5))
+        >>> forecast.quantile(np.array([0.25, 0.5, 0.75])).ravel().round(3)
+        array([-2.,  0.,  2.])
+        >>> forecast.crps(np.zeros((1, 1))).round(3)
+        array([[0.796]])
+
+    Raises:
+        ArgumentError: the shapes differ, or lack the axis of the components.
+    """
+
+    mu: Any
+    sigma: Any
+    component_weights: Any
+    positive: bool = False
+
+    parameters: ClassVar[Mapping[str, Parameter]] = {
+        "mu": Parameter(core_dim="component", long_name="means of the components"),
+        "sigma": Parameter(
+            "nonnegative", core_dim="component", long_name="their standard deviations"
+        ),
+        "component_weights": Parameter(
+            "nonnegative", "1", core_dim="component", long_name="their weights"
+        ),
+    }
+    offers = QUANTILE_STATISTICS | {"log_score", "variance", "error", "error2"}
+
+    def __post_init__(self) -> None:
+        shape = tuple(self.mu.shape)
+        if len(shape) < -CORE:
+            raise ArgumentError("mu", f"has shape {shape}, expected (N, K, H, W)")
+        for name in ("sigma", "component_weights"):
+            if tuple(getattr(self, name).shape) != shape:
+                other = tuple(getattr(self, name).shape)
+                raise ArgumentError(name, f"has shape {other}, mu {shape}")
+
+    def core_coordinates(self) -> dict[str, Any]:
+        """Return the numbers of the components, from 1."""
+        return {"component": range(1, self.mu.shape[CORE] + 1)}
+
+    def crps(self, y: Any) -> Any:
+        """Return the CRPS in closed form, by `crps_normal_mixture`."""
+        return crps_normal_mixture(
+            self.mu, self.sigma, self.component_weights, y,
+            component_dim=CORE, check=not self.positive,
+        )  # fmt: skip
+
+    def log_score(self, y: Any) -> Any:
+        """Return minus the logarithm of the density."""
+        ops, least = self.ops, None
+        terms = []
+        for mu, sigma, share in self._components():
+            z = (self._as_field(y) - mu) / sigma
+            terms.append(0.5 * z * z + _LOG_ROOT_TAU + ops.log(sigma) - ops.log(share))
+            least = terms[-1] if least is None else ops.minimum(least, terms[-1])
+        return least - ops.log(sum(ops.exp(least - term) for term in terms))
+
+    @property
+    def mean(self) -> Any:
+        """Return the expectation."""
+        return (self.component_weights * self.mu).sum(CORE)
+
+    @property
+    def variance(self) -> Any:
+        """Return the variance."""
+        apart = self.mu - self.mean[..., None, :, :]
+        return (self.component_weights * (self.sigma**2 + apart**2)).sum(CORE)
+
+    @property
+    def std(self) -> Any:
+        """Return the standard deviation."""
+        return self.ops.sqrt(self.variance)
+
+    def cdf(self, y: Any) -> Any:
+        """Return the probability of a value of at most `y`."""
+        ops, at = self.ops, self._as_field(y)
+        return sum(share * ops.ndtr((at - mu) / sigma) for mu, sigma, share in self._components())
+
+    def quantile(self, q: Any) -> Any:
+        """Return the quantiles of one probability, or of a vector (Q,) of them."""
+        p = self.probabilities(q)
+        with np.errstate(all="ignore"):  # infinite quantiles of the probabilities 0 and 1
+            return self._quantile_at(p.reshape(*p.shape, *[1] * self.like.ndim))
+
+    def _components(self) -> list[tuple[Any, Any, Any]]:
+        """Return (mu, sigma, weight) of each component, fields in float64."""
+        ops = self.ops
+        parts = [
+            ops.moveaxis(ops.double_like(value, self.like), CORE, 0)
+            for value in self.values_by_name.values()
+        ]
+        return list(zip(*parts, strict=True))
+
+    def _quantile_at(self, p: Any) -> Any:
+        """Return quantiles by Newton's method within brackets that bisection narrows.
+
+        The quantile of a mixture lies between the lowest and the highest of its components'.
+        """
+        ops, parts = self.ops, self._components()
+        z = ops.ndtri(p)
+        each = [mu + sigma * z for mu, sigma, _ in parts]
+        low, high = each[0], each[0]
+        for one in each[1:]:
+            low, high = ops.minimum(low, one), ops.maximum(high, one)
+        settled = ~(low < high)  # one component, equal ones, or a probability of 0 or 1
+        size = ops.where(settled, 1.0, high - low)
+        at = sum(share * one for (_, _, share), one in zip(parts, each, strict=True))
+        at = ops.where(settled, low, clip(ops, at, low, high))
+        for _ in range(_STEPS):
+            level, slope = 0.0 * at, 0.0 * at
+            for mu, sigma, share in parts:
+                distance = (at - mu) / sigma
+                level = level + share * ops.ndtr(distance)
+                slope = slope + share / sigma * ops.exp(-0.5 * distance * distance - _LOG_ROOT_TAU)
+            below = level < p
+            low, high = ops.where(below, at, low), ops.where(below, high, at)
+            newton = at - (level - p) / ops.where(slope > 0, slope, 1.0)
+            inside = (newton >= low) & (newton <= high) & (slope > 0)
+            following = ops.where(inside, newton, 0.5 * (low + high))
+            moved = ops.where(settled, 0.0, ops.abs(following - at))
+            at = ops.where(settled, at, following)
+            if not bool((moved > 1e-13 * size + 1e-15 * ops.abs(at)).any()):
+                break
+        return ops.cast(at, self.like)

@@ -1,0 +1,344 @@
+"""The truth of the displaced world: forecasts moved by the flow, dressed, and its distribution.
+
+With x_i the members as decoded from the files, c the climate of the place, day and year, and d a
+displacement that depends on the ensemble-mean wind at the point and on the hidden map, the moved
+members are x_i' = c(s) + (x_i - c)(s + d): bilinear on the sphere, periodic in longitude, across
+the poles. Given the files, the truth of a temperature or of geopotential is a mixture of normals
+
+    (1 - p) sum_i w_i N(m' + b + a (x_i' - m'), s^2) + p N(m' + b + g S, (2 S)^2)
+
+with m' the mean of the moved members, b a bias by region, day, year and unresolved orography, and
+s, S the scales of a member's error and of the whole. The last component makes the tails heavy and,
+by g, skewed. The weights w_i prefer one side of the ensemble, by region and meridional wind: what
+the members' clusters have to say. Precipitation is a censored, shifted gamma variable, wind speed
+a normal one truncated at 0, with parameters from mean and deviation of the moved members.
+
+The truth is the quantile function of that distribution at Phi(G), G a standard normal field that
+is coherent in space. Hence no forecast can be better than `DisplacedLaw.forecast`.
+"""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy import special
+
+from ens10.catalog import VARIABLES
+from ens10.channels import split
+from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics.distributions import Distribution, distribution_class
+from ens10.synthetic.atmosphere import TARGET_STEP, Channel, Floats
+from ens10.synthetic.sphere import EARTH_RADIUS_KM
+from ens10.synthetic.weather import (
+    LAPSE_RATE,
+    REFERENCE_YEAR,
+    Ground,
+    climate,
+    depth_below_ground,
+)
+
+Knowledge = Literal["neighbours", "flow", "place", "members", "year"]
+DISPLACED_TARGETS = ("t2m", "z_500", "t_850", "tp", "si10")
+_KINDS = {"tp": "csgd", "si10": "truncated_normal"}
+
+_DISPLACEMENT_KM = 280.0
+_DISPLACEMENT_CELLS = 0.6  # at least, of the distance between rows
+_SATURATION = {"surface": 6.0, "upper": 15.0}  # m s-1
+# One row a region. The displacement changes sign: a model without location cannot have it.
+_ALONG = np.array([1.0, -1.1, 0.8, -0.9])
+_BIAS = np.array([0.35, -0.25, 0.15, -0.4])  # in units of the target's typical spread
+_PEAK = np.array([20.0, 110.0, 200.0, 290.0])
+_CYCLE = 0.4
+_TREND = np.array([0.02, -0.015, 0.01, -0.02])  # in these units a year
+_DISPERSION = np.array([1.0, 1.2, 1.1, 1.3])
+_KERNEL = np.array([0.5, 0.7, 0.6, 0.8])
+_PREFERENCE = np.array([0.3, -0.35, -0.25, 0.35])
+_BUST = np.array([0.08, 0.15, 0.1, 0.2])
+_SKEW = np.array([-1.0, 0.8, 1.2, -0.7])
+_STEERING = 5.0  # m s-1 of meridional wind
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Sizes of one target's errors.
+
+    Attributes:
+        error: scale of a member's error at 48 h, in the target's units.
+        bias: scale of the bias, in these units.
+        reach: factor of the displacement; below 1 for the smooth geopotential, of whose error it
+            would be most.
+    """
+
+    error: float
+    bias: float
+    reach: float = 1.0
+
+
+_SCALES = {
+    "t2m": _Scale(0.6, 0.5, 0.8),
+    "z_500": _Scale(60.0, 25.0, 0.42),
+    "t_850": _Scale(0.7, 0.65, 1.1),
+    "tp": _Scale(0.0015, 0.0),
+    "si10": _Scale(0.7, 0.5, 0.7),
+}
+_RAIN = np.array([1.15, 0.8, 1.0, 0.7])
+_RAIN_SPREAD = np.array([0.9, 1.2, 1.0, 1.3])
+_RAIN_SHIFT = 0.4
+_GUST = np.array([1.03, 0.92, 0.97, 1.06])
+_SHELTER = 0.12  # share of the wind speed lost per km of height
+
+
+@dataclass(frozen=True)
+class DisplacedLaw:
+    """The distribution of the truth of one target, given the forecasts.
+
+    Attributes:
+        channel: the target, such as "t2m" or "z_500".
+        winds: channels of the zonal and meridional wind that steers the displacement.
+        ground: of the world.
+        without: knowledge that the forecast lacks; the truth has all of it.
+    """
+
+    channel: str
+    winds: tuple[str, str]
+    ground: Ground
+    without: frozenset[Knowledge] = frozenset()
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Return the channels whose members the law depends on."""
+        return (self.channel, *self.winds)
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of the distribution."""
+        return _KINDS.get(self.channel, "normal_mixture")
+
+    def lacking(self, without: Sequence[str]) -> "DisplacedLaw":
+        """Return the law of a forecast that lacks some knowledge.
+
+        Raises:
+            UnknownNameError: an unknown kind of knowledge.
+        """
+        for name in without:
+            if name not in get_args(Knowledge):
+                raise UnknownNameError("without", name, get_args(Knowledge))
+        return replace(self, without=frozenset(without))  # type: ignore[arg-type]
+
+    def forecast(self, decoded: Mapping[str, xr.DataArray], step: int) -> xr.Dataset:
+        """Return the distribution of the truth, as a forecast of `kind`.
+
+        Args:
+            decoded: members of `channels`, (time, number, latitude, longitude), float64.
+            step: lead time in hours.
+        """
+        field = decoded[self.channel]
+        valid = field["valid_time"].to_numpy().astype("datetime64[D]").astype(object)
+        one_by_one = []
+        for n, when in enumerate(np.atleast_1d(valid)):
+            members, u, v = (decoded[name][n].to_numpy() for name in self.channels)
+            one_by_one.append(self.distribution(members, u, v, when, step))
+        kind = type(one_by_one[0])
+        coords = {name: c for name, c in field.coords.items() if name != "number"}
+        units = field.attrs.get("units", "")
+        core, arrays = {}, {}
+        for name in one_by_one[0].variables():
+            values = np.stack([one.variables()[name] for one in one_by_one])
+            dims = ("time", *[d for d in kind.core_dims() if values.ndim == 4], *field.dims[2:])
+            arrays[name] = (dims, values, one_by_one[0].variable_attributes(name, units))
+        core = dict(one_by_one[0].core_coordinates())
+        core = {name: list(values) for name, values in core.items()}
+        return xr.Dataset(arrays, coords={**core, **coords}, attrs={"forecast_kind": self.kind})
+
+    def truth(self, best: xr.Dataset, noise: Floats) -> Floats:
+        """Return the truth of one date, the quantile of the distribution at Phi(noise), (H, W)."""
+        names = distribution_class(self.kind).stored_variables(best)
+        arrays = {name: best[name].to_numpy() for name in names}
+        known = distribution_class(self.kind).from_variables(arrays, best.coords)
+        with np.errstate(all="ignore"):
+            return np.asarray(known._quantile_at(special.ndtr(noise)))
+
+    def distribution(
+        self, members: Floats, u: Floats, v: Floats, when: dt.date, step: int = TARGET_STEP
+    ) -> Distribution:
+        """Return the distribution of the truth of one date.
+
+        Args:
+            members: (M, H, W), members of the target, as decoded.
+            u: (M, H, W), zonal wind, m s-1.
+            v: (M, H, W), meridional wind, m s-1.
+            when: valid date.
+            step: lead time in hours, to which bias and scales are proportional.
+        """
+        share = step / TARGET_STEP
+        u_mean, v_mean = u.mean(axis=0), v.mean(axis=0)
+        if "flow" in self.without:
+            u_mean, v_mean = self._climatological_wind(when)
+        east, north = self.displacement(u_mean, v_mean)
+        moved = self._moved(members, east * share, north * share, when)
+        if self.channel == "tp":
+            return self._rain(moved, share)
+        if self.channel == "si10":
+            return self._wind_speed(moved, share)
+        return self._mixture(moved, v_mean, when, share)
+
+    def displacement(self, u: Floats, v: Floats) -> tuple[Floats, Floats]:
+        """Return the displacement at 48 h to the east and to the north, in km, (H, W).
+
+        It is along the wind or against it, by region, and saturates for strong winds.
+        """
+        rows = EARTH_RADIUS_KM * np.pi / (len(self.ground.latitude) - 1)
+        longest = max(_DISPLACEMENT_KM, _DISPLACEMENT_CELLS * rows)
+        reach = longest * _SCALES[self.channel].reach
+        full = _SATURATION["upper" if split(self.channel)[1] else "surface"]
+        along = self._of(_ALONG) * reach / np.sqrt(full**2 + u**2 + v**2)
+        if "neighbours" in self.without:
+            along = 0.0 * along
+        return along * u, along * v
+
+    def _of(self, table: Floats) -> Floats:
+        """Return a parameter of the regions at each point, or its mean without the map."""
+        region = self.ground.region
+        return np.full(region.shape, table.mean()) if "place" in self.without else table[region]
+
+    def _climatological_wind(self, when: dt.date) -> tuple[Floats, Floats]:
+        channels = (Channel(*split(name)) for name in self.winds)
+        u, v = (climate(channel, self.ground, when) for channel in channels)
+        return u, v
+
+    def _moved(self, members: Floats, east: Floats, north: Floats, when: dt.date) -> Floats:
+        """Return the members with their departures from the climate displaced, (M, H, W)."""
+        if self.channel in _KINDS:
+            return displaced(members, self.ground.latitude, east, north)
+        centre = climate(Channel(*split(self.channel)), self.ground, when)
+        return centre + displaced(members - centre, self.ground.latitude, east, north)
+
+    def _bias(self, when: dt.date, share: float) -> Floats:
+        day = when.timetuple().tm_yday
+        annual = 1 + _CYCLE * np.cos(2 * np.pi * (day - _PEAK) / 365.25)
+        years = 0 if "year" in self.without else when.year - REFERENCE_YEAR
+        bias = self._of(_BIAS * annual + _TREND * years) * _SCALES[self.channel].bias
+        ground = self.ground
+        if "place" not in self.without:
+            name, level = split(self.channel)
+            if name == "t2m":
+                bias = bias - LAPSE_RATE * ground.unresolved
+            elif name == "t":
+                below = depth_below_ground(Channel(name, level), ground)
+                bias = bias - 0.05 * LAPSE_RATE * below
+        return np.asarray(bias * share)
+
+    def _mixture(self, moved: Floats, v: Floats, when: dt.date, share: float) -> Distribution:
+        mean, deviation = moved.mean(axis=0), moved.std(axis=0, ddof=1)
+        apart = moved - mean
+        rough = 1 + 0.3 * self.ground.orography / 1500
+        kernel = self._of(_KERNEL) * _SCALES[self.channel].error * share * rough
+        dispersion = self._of(_DISPERSION)
+        preference = self._of(_PREFERENCE) * np.tanh(v / _STEERING)
+        weights = np.exp(preference * apart / np.where(deviation > 0, deviation, 1.0))
+        bust = self._of(_BUST)
+        weights *= (1 - bust) / weights.sum(axis=0)
+        centre = mean + self._bias(when, share)
+        whole = np.hypot(dispersion * deviation, kernel)
+        mu = np.concatenate([centre + dispersion * apart, (centre + self._of(_SKEW) * whole)[None]])
+        sigma = np.concatenate([np.broadcast_to(kernel, apart.shape), 2 * whole[None]])
+        weights = np.concatenate([weights, bust[None]])
+        if "members" in self.without:
+            average = (weights * mu).sum(axis=0)
+            variance = (weights * (sigma**2 + (mu - average) ** 2)).sum(axis=0)
+            mu, sigma, weights = average[None], np.sqrt(variance)[None], np.ones_like(mu[:1])
+        return _of_kind(self.kind, mu, sigma, weights)
+
+    def _rain(self, moved: Floats, share: float) -> Distribution:
+        """Return a censored, shifted gamma distribution, in m since the start."""
+        scale = _SCALES["tp"].error * share
+        wet = (1 + 0.3 * self.ground.orography / 1500) * self._of(_RAIN)
+        mean = wet * moved.mean(axis=0) + 0.1 * scale
+        deviation = moved.std(axis=0, ddof=1)
+        if "members" in self.without:
+            deviation = np.full_like(deviation, deviation.mean())
+        spread = np.sqrt((self._of(_RAIN_SPREAD) ** 2) * (0.5 * scale * mean + deviation**2))
+        shift = np.full_like(mean, _RAIN_SHIFT * scale)
+        # mean and deviation of the gamma variable before the shift
+        mean = mean + shift
+        return _of_kind(self.kind, (mean / spread) ** 2, spread**2 / mean, shift)
+
+    def _wind_speed(self, moved: Floats, share: float) -> Distribution:
+        sizes = _SCALES["si10"]
+        scale = sizes.error * share
+        calm = np.maximum(0.3, 1 - _SHELTER * self.ground.orography / 1000)
+        mean, deviation = moved.mean(axis=0), moved.std(axis=0, ddof=1)
+        if "members" in self.without:
+            deviation = np.full_like(deviation, deviation.mean())
+        centre = self._of(_GUST) * calm * mean + self._of(_BIAS) * sizes.bias * share
+        error = self._of(_KERNEL) * (0.5 * scale + 0.06 * mean)
+        spread = np.hypot(self._of(_DISPERSION) * deviation, error)
+        return _of_kind(self.kind, centre, spread, np.zeros_like(mean), np.full_like(mean, np.inf))
+
+
+def _of_kind(kind: str, *parameters: Floats) -> Distribution:
+    cls = distribution_class(kind)
+    return cls(*parameters, positive=True)  # type: ignore[call-arg]
+
+
+def displaced_law(channel: str, channels: Sequence[str], ground: Ground) -> DisplacedLaw:
+    """Return the law of one target; the wind at its level, or at 10 m, steers it.
+
+    Args:
+        channel: the target, one of `DISPLACED_TARGETS`.
+        channels: all channels of the world.
+        ground: of the world.
+
+    Raises:
+        ArgumentError: no such target, or the world lacks the wind.
+    """
+    if channel not in DISPLACED_TARGETS:
+        reason = f"the displaced world has no truth of {channel}"
+        raise ArgumentError("target", reason, f"Choose one of {', '.join(DISPLACED_TARGETS)}")
+    level = split(channel)[1] if channel not in VARIABLES else None
+    choices = [(f"u_{level}", f"v_{level}")] if level else []
+    for u, v in [*choices, ("u10", "v10")]:
+        if u in channels and v in channels:
+            return DisplacedLaw(channel, (u, v), ground)
+    names = " or ".join(f"{u} and {v}" for u, v in [*choices, ("u10", "v10")])
+    raise ArgumentError("variables", f"the truth of {channel} needs {names}", "Add them")
+
+
+def displaced(
+    fields: Floats, latitude: Floats, east: Floats, north: Floats
+) -> npt.NDArray[np.float64]:
+    """Interpolate fields at displaced points: along great circles, across poles and the seam.
+
+    Args:
+        fields: (M, H, W), on evenly spaced rows from 90 to -90 degrees north and all longitudes.
+        latitude: (H,), degrees north.
+        east: (H, W), displacement to the east in km, at the point.
+        north: (H, W), displacement to the north in km.
+
+    Returns:
+        (M, H, W), the bilinear interpolation in latitude and longitude at the displaced points.
+    """
+    rows, columns = fields.shape[1:]
+    phi = np.deg2rad(latitude)[:, None]
+    distance = np.hypot(east, north)
+    angle = distance / EARTH_RADIUS_KM
+    per = np.where(distance > 0, np.sin(angle) / np.where(distance > 0, distance, 1.0), 0.0)
+    up, ahead = np.cos(angle), per * north  # along the vertical, the meridian and the parallel
+    sine = np.clip(up * np.sin(phi) + ahead * np.cos(phi), -1.0, 1.0)
+    x = up * np.cos(phi) - ahead * np.sin(phi)
+    turned = np.arctan2(per * east, x)
+    row = (90.0 - np.rad2deg(np.arcsin(sine))) / 180.0 * (rows - 1)
+    column = (np.arange(columns) + turned / (2 * np.pi) * columns) % columns
+    top = np.minimum(row.astype(np.int64), rows - 2)
+    left = column.astype(np.int64) % columns
+    down, right = row - top, column - np.floor(column)
+    first = top * columns + left
+    second = top * columns + (left + 1) % columns
+    flat = fields.reshape(len(fields), -1)
+    upper = flat[:, first] * (1 - right) + flat[:, second] * right
+    lower = flat[:, first + columns] * (1 - right) + flat[:, second + columns] * right
+    return np.asarray(upper * (1 - down) + lower * down)

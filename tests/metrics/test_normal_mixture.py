@@ -1,0 +1,120 @@
+"""Mixtures of normals as a forecast distribution, against scipy and quadrature."""
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from scipy import integrate, stats
+
+from ens10.errors import ArgumentError
+from ens10.metrics import crps_normal_mixture, verify
+from ens10.metrics.distributions import Distribution, Normal, NormalMixture
+
+
+@pytest.fixture(scope="module")
+def parts():
+    rng = np.random.default_rng(0)
+    shape = (6, 4, 3, 2)
+    weights = rng.dirichlet(np.ones(4), (6, 3, 2)).transpose(0, 3, 1, 2)
+    return 3 * rng.standard_normal(shape), rng.uniform(0.1, 2, shape), weights
+
+
+@pytest.fixture(scope="module")
+def y():
+    return 2 * np.random.default_rng(1).standard_normal((6, 3, 2))
+
+
+def test_against_scipy_at_each_point(parts, y):
+    known = NormalMixture(*parts)
+    for n, i, j in np.ndindex(y.shape):
+        mu, sigma, share = (part[n, :, i, j] for part in parts)
+        one = stats.norm(mu, sigma)
+        assert known.cdf(y)[n, i, j] == pytest.approx((share * one.cdf(y[n, i, j])).sum())
+        density = (share * one.pdf(y[n, i, j])).sum()
+        assert known.log_score(y)[n, i, j] == pytest.approx(-np.log(density))
+        mean = (share * mu).sum()
+        assert known.mean[n, i, j] == pytest.approx(mean)
+        square = (share * (sigma**2 + mu**2)).sum() - mean**2
+        assert known.std[n, i, j] == pytest.approx(np.sqrt(square))
+        if j == 0 and i == 0:
+            below, above = (
+                integrate.quad(f, *ends, points=sorted(mu), limit=400)[0]
+                for f, ends in (
+                    (lambda x, s=share, d=one: (s * d.cdf(x)).sum() ** 2, (-40, y[n, i, j])),
+                    (lambda x, s=share, d=one: (s * d.sf(x)).sum() ** 2, (y[n, i, j], 40)),
+                )
+            )
+            assert known.crps(y)[n, i, j] == pytest.approx(below + above, rel=1e-6)
+
+
+def test_quantiles_invert_the_cdf_also_far_out(parts):
+    known = NormalMixture(*parts)
+    levels = np.array([1e-12, 1e-4, 0.1, 0.5, 0.9, 1 - 1e-9])
+    quantiles = known.quantile(levels)
+    for level, value in zip(levels, quantiles, strict=True):
+        np.testing.assert_allclose(known.cdf(value), level, rtol=1e-9)
+    ends = known.quantile(np.array([0.0, 1.0]))
+    assert (ends[0] == -np.inf).all()
+    assert (ends[1] == np.inf).all()
+
+
+def test_a_gap_between_components_and_a_component_of_no_weight():
+    mu = np.array([-1e3, 1e3, 5e5]).reshape(3, 1, 1)
+    known = NormalMixture(mu, np.ones((3, 1, 1)), np.array([0.25, 0.75, 0]).reshape(3, 1, 1))
+    quantiles = known.quantile(np.array([0.2499, 0.2501, 0.625])).ravel()
+    one = stats.norm()
+    expected = [-1e3 + one.ppf(0.2499 / 0.25), 1e3 + one.ppf(0.0001 / 0.75), 1e3]
+    np.testing.assert_allclose(quantiles, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_one_component_is_the_normal(y):
+    mu, sigma = 0.3 * y, 1 + y**2
+    known = NormalMixture(*(a[:, None] for a in (mu, sigma, np.ones_like(mu))))
+    normal = Normal(mu, sigma)
+    for name in ("crps", "cdf", "log_score"):
+        np.testing.assert_allclose(getattr(known, name)(y), getattr(normal, name)(y), rtol=1e-9)
+    np.testing.assert_allclose(known.quantile(0.3), normal.quantile(0.3), rtol=1e-12)
+
+
+def test_tensors_give_the_same(parts, y):
+    ours = NormalMixture(*parts)
+    theirs = NormalMixture(*(torch.tensor(part) for part in parts))
+    for name in ("crps", "cdf", "log_score"):
+        value = getattr(theirs, name)(torch.tensor(y))
+        np.testing.assert_allclose(value, getattr(ours, name)(y), rtol=1e-9)
+    p = np.array([0.01, 0.4])
+    np.testing.assert_allclose(theirs.quantile(p), ours.quantile(p), rtol=1e-6)
+    for name in ("mean", "std"):
+        np.testing.assert_allclose(getattr(theirs, name), getattr(ours, name), rtol=1e-12)
+
+
+def test_a_store_and_its_scores(parts, y):
+    coords = {
+        "time": np.datetime64("2001-01-01", "ns") + np.arange(6) * np.timedelta64(1, "D"),
+        "latitude": [60.0, 0.0, -60.0], "longitude": [0.0, 180.0], "step": 48,
+    }  # fmt: skip
+    coords["valid_time"] = ("time", coords["time"] + np.timedelta64(2, "D"))
+    dataset = NormalMixture(*parts).to_dataset(coords, "K")
+    assert dataset.attrs["forecast_kind"] == "normal_mixture"
+    assert dataset["component_weights"].attrs["units"] == "1"
+    again = Distribution.from_dataset(dataset)
+    np.testing.assert_array_equal(again.quantile(0.2), NormalMixture(*parts).quantile(0.2))
+    truth = xr.DataArray(
+        y, dims=("time", "latitude", "longitude"),
+        coords={"time": coords["valid_time"][1], "latitude": coords["latitude"],
+                "longitude": coords["longitude"]},
+    )  # fmt: skip
+    scores = verify(dataset, truth, ["crps", "bias"], weights="none")
+    expected = crps_normal_mixture(*parts, y, component_dim=1).mean()
+    assert float(scores["crps"]) == pytest.approx(expected)
+    assert float(scores["bias"]) == pytest.approx((NormalMixture(*parts).mean - y).mean())
+
+
+def test_invalid_parameters_are_refused(parts, y):
+    mu, sigma, weights = parts
+    with pytest.raises(ArgumentError, match="sigma"):
+        NormalMixture(mu, sigma[:, :2], weights)
+    with pytest.raises(ArgumentError, match="expected"):
+        NormalMixture(mu[0, 0], sigma[0, 0], weights[0, 0])
+    with pytest.raises(ArgumentError, match="add up"):
+        NormalMixture(mu, sigma, 2 * weights).crps(y)
