@@ -8,6 +8,7 @@ from ens10.models.statistical.emos import EMOS
 from ens10.models.statistical.isotonic import IsotonicRegression
 from ens10.models.statistical.member_by_member import MemberByMember
 from ens10.models.statistical.member_emos import MemberEMOS
+from ens10.models.statistical.predictor_emos import BoostedEMOS, RidgeEMOS
 from ens10.models.statistical.raw import Raw
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
 from ens10.models.statistical.sliding_window import SlidingWindow
@@ -17,11 +18,13 @@ __all__ = [
     "ECC",
     "EMOS",
     "BiasMap",
+    "BoostedEMOS",
     "Climatology",
     "IsotonicRegression",
     "MemberByMember",
     "MemberEMOS",
     "Raw",
+    "RidgeEMOS",
     "SchaakeShuffle",
     "SeasonalClimatology",
     "SeasonalEMOS",

@@ -25,7 +25,10 @@ STATISTICAL = sorted(
 )
 NETWORKS = [name for name in NAMES if name not in STATISTICAL]
 GRID = (8, 16)
-FAST = ("mlp", "unet", "poet", "location_unet", "bernstein", "spline", "emos_seasonal", "isotonic")
+FAST = (
+    *("mlp", "unet", "poet", "location_unet", "bernstein", "spline"),
+    *("emos_seasonal", "isotonic"),
+)
 
 
 @functools.cache
@@ -66,7 +69,7 @@ def batches_of(module, grid=GRID, dates=2, count=8, members=5):
         ensemble = 280 + 3 * torch.randn(dates, 1, *grid, generator=g)
         ensemble = ensemble + torch.randn(dates, members, *grid, generator=g)
         mean, spread = ensemble.mean(1), ensemble.std(1, correction=int(members > 1))
-        shape = (dates, *grid)
+        shape = (dates, 4, *grid)
         if not isinstance(module, StatisticalPostProcessor):
             network = network_of(module)
             outer = (dates, members) if network.takes_members else (dates,)

@@ -27,6 +27,8 @@ KINDS = {
     "emos_logistic": ("logistic", 12 * POINTS),
     "emos_truncated": ("truncated_normal", 12 * POINTS),
     "emos_censored": ("censored_logistic", 12 * POINTS),
+    "emos_ridge": ("normal", 16 * POINTS),  # 1, four features, two of the year, log deviation
+    "emos_boosting": ("normal", 16 * POINTS),
     "member_by_member": ("ensemble", 3 * POINTS),
     "isotonic": ("quantiles", 20 * 32 * POINTS),
     "ecc": ("ensemble", 12 * POINTS),

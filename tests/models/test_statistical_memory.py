@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from ens10.models.statistical import EMOS, IsotonicRegression, MemberByMember, SeasonalEMOS
+from ens10.models.statistical import (
+    EMOS,
+    BoostedEMOS,
+    IsotonicRegression,
+    MemberByMember,
+    RidgeEMOS,
+    SeasonalEMOS,
+)
 from ens10.models.statistical.spool import of_blocks
 
 GRID = (20, 40)
@@ -16,6 +23,8 @@ MAKERS = {
     "emos_global": EMOS,
     "emos_local": lambda: EMOS(local=True),
     "emos_seasonal": lambda: SeasonalEMOS(0, strength=30),
+    "emos_boosting": lambda: BoostedEMOS(harmonics=0, steps=5, stop="none"),
+    "emos_ridge": lambda: RidgeEMOS(harmonics=0, strength=30),
     "member_by_member": MemberByMember,
     "isotonic": lambda: IsotonicRegression(4, 4),
 }
@@ -28,6 +37,7 @@ def fitted(method, dates):
         x = 280 + torch.randn(10, 3, *GRID, generator=g)
         method.collect(
             {
+                "features": x[:, :2] - 280,
                 "raw_mean": x.mean(1),
                 "raw_std": x.std(1),
                 "members": x,
@@ -56,7 +66,8 @@ def peak_of(method, dates):
 def test_four_times_the_dates_take_no_more_memory(name, monkeypatch):
     monkeypatch.setattr("ens10.models.statistical.spool._SAMPLES", 8000)
     for choice in ("_COMMON_SAMPLES", "_CHOICE_SAMPLES"):
-        monkeypatch.setattr(f"ens10.models.statistical.seasonal_fit.{choice}", 1)
+        for module in ("seasonal_fit", "predictor_emos"):
+            monkeypatch.setattr(f"ens10.models.statistical.{module}.{choice}", 1)
     with dask.config.set(scheduler="synchronous"):
         fitted(MAKERS[name](), 20)  # what is loaded and compiled once; slow where it is traced
         few, many = (peak_of(MAKERS[name](), dates) for dates in (100, 400))

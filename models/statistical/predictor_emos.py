@@ -1,0 +1,357 @@
+"""EMOS with any number of predictors, by ridge regression or by gradient boosting."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ens10.errors import ArgumentError
+from ens10.loader.batch import Batch
+from ens10.metrics.distributions import Normal
+from ens10.models.domain import current
+from ens10.models.statistical.base import StatisticalMethod, nothing_collected, require_same_grid
+from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
+from ens10.models.statistical.log_linear_loops import boost, mean_score, no_samples, ridge_fit
+from ens10.models.statistical.newton import Floats
+from ens10.models.statistical.predictors import TINY, Design, Problem, pooled, raw_coefficients
+from ens10.models.statistical.seasonal_fit import left_out_folds
+from ens10.models.statistical.spool import Points, Spool, in_parallel
+from ens10.protocol import check_known
+
+Criterion = Literal["crps", "likelihood"]
+_COMMON_SAMPLES = 1 << 18  # that common coefficients are fitted to, at 16 points at least
+_CHOICE_SAMPLES = 1 << 14  # that strength and number of steps are chosen at
+_PER_DATE = 2  # blocks of points are this much smaller than those of methods with few fields
+_STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # in dates
+_RATIOS = (1.0, 10.0)  # of the scale's strength to the location's
+# expected curvature of a sample's score by location and log scale, for sigma = 1
+_CURVATURE = {
+    "likelihood": (1.0, 2.0),
+    "crps": (1 / math.sqrt(math.pi), 0.5 / math.sqrt(math.pi)),
+}
+
+Fit = tuple[Problem | None, Floats | None]
+
+
+class _PredictorEMOS(StatisticalMethod):
+    """Normal with location and log scale linear in the features of the batch."""
+
+    def __init__(self, local: bool, harmonics: int, criterion: Criterion) -> None:
+        super().__init__()
+        check_harmonics(harmonics)
+        check_known("criterion", criterion, tuple(_CURVATURE))
+        self.local, self.harmonics, self.criterion = local, harmonics, criterion
+        self.location: Tensor
+        self.log_scale: Tensor
+        self.floor: Tensor
+        self.register_buffer("location", torch.zeros(0, 0, 0))
+        self.register_buffer("log_scale", torch.zeros(0, 0, 0))
+        self.register_buffer("floor", torch.zeros(0, 0))
+        self._spool: Spool | None = None
+
+    @property
+    def fitted_parameters(self) -> int:
+        """Number of coefficients of location and log scale, those that are 0 included."""
+        return self.location.numel() + self.log_scale.numel()
+
+    @property
+    def _likelihood(self) -> bool:
+        return self.criterion == "likelihood"
+
+    def collect(self, batch: Batch) -> None:
+        """Write truth, raw mean and deviation, and features to the temporary file."""
+        features = _features(self, batch)
+        if self._spool is None:
+            self._spool = Spool()
+        fields = [batch["target"], batch["raw_mean"], batch["raw_std"], features]
+        self._spool.append(fields, batch["weights"], batch["dates"])
+
+    def solve(self) -> None:
+        """Choose what is to be chosen by left-out dates, and fit all points."""
+        if self._spool is None:
+            raise nothing_collected(self)
+        spool = self._spool
+        design = Design(spool, self.harmonics, self.local)
+        self._prepare(design)
+        if self.local:
+            shape = spool.area.shape
+            rows = in_parallel(lambda points: self._rows(design, points), spool.blocks(_PER_DATE))
+        else:
+            shape = (1, 1)
+            rows = self._rows(design, sample_of(spool, _COMMON_SAMPLES))
+        # float32 keeps the digits: features are normalised, and mu is a correction to the mean
+        maps = torch.from_numpy(np.ascontiguousarray(rows.T)).to(self.location)
+        maps = maps.reshape(-1, *shape)
+        self.location, self.log_scale = (part.clone() for part in maps[:-1].chunk(2))
+        self.floor = maps[-1].clone()
+        self.solved.fill_(True)
+        self._spool = None
+
+    def _rows(self, design: Design, points: Points) -> Floats:
+        """Return coefficients of location and log scale, and the floor, a row for each problem."""
+        data, area = design.read(points)
+        same = np.concatenate([raw_coefficients(design.size).reshape(-1), [TINY]])
+        rows = []
+        for problem, theta in self._fits(design, data, area):
+            if problem is None or theta is None:
+                rows.append(same)
+            else:
+                physical = problem.physical(theta).reshape(-1)
+                rows.append(np.concatenate([physical, [problem.floor]]))
+        return np.array(rows)
+
+    @abstractmethod
+    def _prepare(self, design: Design) -> None:
+        """Compute what the fits of all problems have in common."""
+
+    @abstractmethod
+    def _fits(self, design: Design, data: Floats, area: Floats) -> list[Fit]:
+        """Return the problems of some points and their standardised coefficients, (2, k)."""
+
+    def forward(self, batch: Batch) -> Normal:
+        """Return a normal with mu and sigma (N, H, W); NaN where the raw ensemble is."""
+        self._require_solved()
+        if self.local:
+            require_same_grid(self, self.floor, batch)
+        features = _features(self, batch)
+        maps = (self.location, self.log_scale, self.floor)
+        location, log_scale, floor = map(current().of_samples, maps)
+        count = features.shape[1]
+        if count + 2 * self.harmonics + 2 != len(location):
+            raise ArgumentError(
+                "inputs",
+                f"the batch has {count} features, but {type(self).__name__} was fitted to "
+                f"{len(location) - 2 * self.harmonics - 2}",
+                "Use the same inputs as in the fit",
+            )
+        cycle = annual_cycle(batch["dates"], self.harmonics).to(location)
+        mean, std = batch["raw_mean"], batch["raw_std"]
+        log_std = torch.log(torch.maximum(std, floor.expand_as(std)))
+
+        def linear(by: Tensor) -> Tensor:
+            total = torch.einsum("nk,knhw->nhw", cycle[:, 1:], by[1 + count : -1])
+            total = total + (features * by[1 : 1 + count].transpose(0, 1)).sum(1)
+            total = total + by[0] + by[-1] * log_std
+            missing: Tensor = 0 * std  # NaN where the raw ensemble is
+            return total + missing
+
+        return Normal(mean + linear(location), linear(log_scale).exp(), positive=True)
+
+
+class RidgeEMOS(_PredictorEMOS):
+    """EMOS with auxiliary predictors and a log link for the scale, fitted with a ridge penalty.
+
+    mu = m + a + sum_j b_j x_j and log sigma = c + sum_j d_j x_j, with ensemble mean m. The
+    predictors x are the features of the batch (mean and deviation of each input, and the extras),
+    harmonics of the year and the logarithm of the target's raw deviation; list the target among
+    the inputs. They are standardised; constant ones have no effect. The penalty draws the
+    coefficients of each point to those of least mean score at all points, as `SeasonalEMOS` does;
+    of a global fit, to 0. Nonhomogeneous regression with a log link: Messner et al. (2017),
+    doi:10.1175/MWR-D-16-0088.1. Points with fewer than ten valid dates keep the raw ensemble.
+
+    Training batches are kept in a temporary file, 4 (C + 3) bytes for each date and point with C
+    features; blocks of points are fitted in parallel.
+
+    Args:
+        local: one fit per grid point instead of one for all.
+        harmonics: number of annual harmonics among the predictors.
+        criterion: "likelihood" or "crps", the mean score that is minimised.
+        strength: strength of the penalty: number of dates that the common coefficients count for.
+            None chooses it, and a factor of 1 or 10 for the coefficients of the scale, by the score
+            of left-out dates at some points, as in `SeasonalEMOS`.
+
+    Raises:
+        ArgumentError: negative harmonics or strength; batches of features of members.
+        UnknownNameError: another criterion.
+
+    Examples:
+        >>> import torch
+        >>> from ens10.models.statistical import RidgeEMOS
+        >>> g = torch.Generator().manual_seed(0)
+        >>> wind = torch.randn(200, 1, 1, 1, generator=g)
+        >>> batch = {"features": wind, "raw_mean": torch.full((200, 1, 1), 280.0),
+        ...          "raw_std": torch.rand(200, 1, 1, generator=g) + 0.5,
+        ...          "weights": torch.ones(200, 1, 1), "dates": torch.arange(200) * 86400 * 5}
+        >>> noise = torch.randn(200, 1, 1, generator=g)
+        >>> batch["target"] = 280 + 2 * wind[:, 0] + 0.1 * noise
+        >>> emos = RidgeEMOS(harmonics=0, strength=1)
+        >>> emos.collect(batch)
+        >>> emos.solve()
+        >>> round(emos.location[1].item(), 1)  # the coefficient of the wind
+        2.0
+    """
+
+    def __init__(
+        self,
+        local: bool = True,
+        harmonics: int = 1,
+        criterion: Criterion = "likelihood",
+        strength: float | None = None,
+    ) -> None:
+        super().__init__(local, harmonics, criterion)
+        if strength is not None and not strength >= 0:
+            raise ArgumentError(
+                "strength", f"{strength} is not 0 or more", "Choose a number of dates"
+            )
+        self.strength = strength
+        self.chosen_strength: Tensor  # in dates, of the location and of the scale
+        self.register_buffer("chosen_strength", torch.full((2,), math.nan))
+        self._prior: Floats = np.zeros((2, 0))
+
+    def _prepare(self, design: Design) -> None:
+        strengths = (self.strength,) * 2 if self.strength is not None else self._choose(design)
+        self.chosen_strength.copy_(torch.tensor(strengths))
+        self._prior = np.zeros((2, 1 + design.size))
+        if self.local:
+            found = design.problems(*design.read(sample_of(design.spool, _COMMON_SAMPLES)))
+            self._prior = self._common([problem for problem in found if problem is not None])
+
+    def _fits(self, design: Design, data: Floats, area: Floats) -> list[Fit]:
+        first, second = self.chosen_strength.tolist()
+        return [
+            (p, None if p is None else self._ridge(p, self._prior, (first, second), self._prior))
+            for p in design.problems(data, area)
+        ]
+
+    def _common(self, problems: list[Problem]) -> Floats:
+        """Fit all problems with the same standardised coefficients; zero if there are none."""
+        if not problems:
+            return self._prior
+        x, r, w = pooled(problems)
+        none = np.zeros((2, len(x)))
+        fitted: Floats = ridge_fit(self._likelihood, x, r, w, none, none, none)
+        return fitted
+
+    def _ridge(
+        self, problem: Problem, prior: Floats, strengths: tuple[float, float], start: Floats
+    ) -> Floats:
+        curvature = _CURVATURE[self.criterion]
+        share = [c * s / problem.r.size for c, s in zip(curvature, strengths, strict=True)]
+        penalty = np.repeat(np.array(share)[:, None], len(problem.x), 1)
+        if not self.local:
+            penalty[:, 0] = 0.0  # nothing to draw the constants to
+        x, r, w = problem.x, problem.r, problem.w
+        fitted: Floats = ridge_fit(self._likelihood, x, r, w, prior, penalty, start)
+        return fitted
+
+    def _choose(self, design: Design) -> tuple[float, float]:
+        """Choose both strengths by the score of left-out dates at a sample of points."""
+        choices = [(s, s * ratio) for ratio in _RATIOS for s in reversed(_STRENGTHS)]
+        totals = np.zeros(len(choices))
+        for problems in left_out_problems(design):
+            prior = np.zeros((2, 1 + design.size))
+            if self.local:
+                prior = self._common(problems)
+            for problem in problems:
+                start = prior
+                for n, choice in enumerate(choices):
+                    start = self._ridge(problem, prior, choice, start)
+                    x, r, w = problem.held
+                    totals[n] += mean_score(self._likelihood, r, w, start[0] @ x, start[1] @ x)
+        return choices[int(np.argmin(totals))]
+
+
+class BoostedEMOS(_PredictorEMOS):
+    """EMOS with auxiliary predictors and a log link for the scale, fitted by gradient boosting.
+
+    Nonhomogeneous boosting of Messner et al. (2017), doi:10.1175/MWR-D-16-0088.1: from the raw mean
+    plus its bias with a constant scale, each step changes the one coefficient, of the location or
+    of the log scale, that lowers the score most, by a fraction of its least-squares value. The
+    number of steps is that of the lowest score of left-out dates, so predictors that do not help
+    are never selected. Model and predictors are those of `RidgeEMOS`. Points with fewer than ten
+    valid dates keep the raw ensemble.
+
+    Args:
+        local: one fit per grid point instead of one for all.
+        harmonics: number of annual harmonics among the predictors.
+        criterion: "likelihood", as published, or "crps", the mean score that is minimised.
+        rate: fraction of the least-squares coefficient, in (0, 1].
+        steps: largest number of steps.
+        stop: "point" chooses the number of steps at each point, as published for each station;
+            "common" one for all, at some points; "none" takes all steps.
+
+    Raises:
+        ArgumentError: negative harmonics, rate or steps out of range; batches of features of
+            members.
+        UnknownNameError: another criterion or stop.
+    """
+
+    def __init__(
+        self,
+        local: bool = True,
+        harmonics: int = 1,
+        criterion: Criterion = "likelihood",
+        rate: float = 0.1,
+        steps: int = 500,
+        stop: Literal["common", "point", "none"] = "common",
+    ) -> None:
+        super().__init__(local, harmonics, criterion)
+        if not 0 < rate <= 1:
+            raise ArgumentError("rate", f"{rate} is not in (0, 1]", "Choose such as 0.1")
+        if steps < 1:
+            raise ArgumentError("steps", f"{steps} is not 1 or more", "Choose such as 500")
+        check_known("stop", stop, ("common", "point", "none"))
+        self.rate, self.steps, self.stop = rate, steps, stop
+        self.chosen_steps: Tensor  # mean over the points
+        self.register_buffer("chosen_steps", torch.full((), math.nan))
+        self._steps = steps
+
+    def _prepare(self, design: Design) -> None:
+        self._steps = self.steps
+        if self.stop == "common" or (self.stop == "point" and not self.local):
+            totals = np.zeros(self.steps + 1)
+            for problems in left_out_problems(design):
+                for problem in problems:
+                    totals += self._boosted(problem, self.steps, problem.held)[1]
+            self._steps = int(np.argmin(totals))
+        self.chosen_steps.fill_(self._steps)
+
+    def _fits(self, design: Design, data: Floats, area: Floats) -> list[Fit]:
+        problems = design.problems(data, area)
+        steps = np.full(len(problems), self._steps)
+        if self.stop == "point" and self.local:
+            totals = np.zeros((len(problems), self.steps + 1))
+            for fold in left_out_folds(design.dates):
+                for n, problem in enumerate(design.problems(data, area, fold.training)):
+                    if problem is not None:
+                        totals[n] += self._boosted(problem, self.steps, problem.held)[1]
+            steps = totals.argmin(1)
+        return [
+            (p, None if p is None else self._boosted(p, n, no_samples(len(p.x)))[0])
+            for p, n in zip(problems, steps.tolist(), strict=True)
+        ]
+
+    def _boosted(
+        self, problem: Problem, steps: int, held: tuple[Floats, Floats, Floats]
+    ) -> tuple[Floats, Floats]:
+        x, r, w = problem.x, problem.r, problem.w
+        theta, path = boost(self._likelihood, x, r, w, self.rate, steps, *held)
+        return theta, path
+
+
+def sample_of(spool: Spool, samples: int) -> Points:
+    """Return points that have about so many samples, at least 16."""
+    return spool.some_points(max(16, samples // len(spool.dates)))
+
+
+def left_out_problems(design: Design) -> Iterator[list[Problem]]:
+    """Yield for each fold of the dates the problems of a sample of points."""
+    data, area = design.read(sample_of(design.spool, _CHOICE_SAMPLES))
+    for fold in left_out_folds(design.dates):
+        found = design.problems(data, area, fold.training)
+        yield [problem for problem in found if problem is not None]
+
+
+def _features(method: StatisticalMethod, batch: Batch) -> Tensor:
+    features: Tensor = batch["features"]
+    if features.ndim != batch["raw_mean"].ndim + 1:
+        raise ArgumentError(
+            "features",
+            f"{type(method).__name__} takes mean and deviation of the inputs, not their members",
+            "Use the batch layout of fields",
+        )
+    return features
