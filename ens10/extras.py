@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
-from ens10.errors import Ens10Error
+from ens10.errors import ArgumentError, Ens10Error
 
 EXTRAS = {
     "torch": "train",
@@ -59,3 +61,19 @@ def telling_extras(what: str, *besides: str) -> Iterator[None]:
             raise
         extras = dict.fromkeys([*besides, EXTRAS[module]])
         raise MissingExtraError(what, module, *extras) from error
+
+
+def cluster_library() -> Any:
+    """Import `distributed`.
+
+    Raises:
+        ArgumentError: it is not installed.
+    """
+    try:
+        return import_module("distributed")
+    except ModuleNotFoundError as error:
+        raise ArgumentError(
+            "scheduler",
+            f"distributed cannot be imported ({error})",
+            "Install it with: pip install 'ens10[cluster]'",
+        ) from error

@@ -23,9 +23,10 @@ from ens10.convert.files import DiskFullError, Folder, lock_store, place
 from ens10.convert.plan import Plan, Source, differences, plain, size_of, source_identity
 from ens10.convert.sources import Inputs, paired_with
 from ens10.convert.work_units import Planned, axes_of, planned_sums, planned_units
-from ens10.convert.workers import cluster_library, group_units, work_on, workers_for
+from ens10.convert.workers import group_units, work_on, workers_for
 from ens10.durable import sync_files
 from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.extras import cluster_library
 from ens10.progress import bar
 from ens10.selection import Selection
 from ens10.source.gribs import Missing

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from ens10.convert.files import Folder, Writer
 from ens10.errors import ArgumentError, FileError
+from ens10.extras import cluster_library
 
 _SMALL = 1 << 30  # bytes of a source that one process has done before others have started
 _BATCH = 32  # groups of each worker that are described to dask at a time
@@ -184,22 +185,6 @@ def dead_worker_error(path: Path) -> FileError:
         'calls prepare without `if __name__ == "__main__"`)',
         "Run again with fewer --workers: it resumes",
     )
-
-
-def cluster_library() -> Any:
-    """Import `distributed`.
-
-    Raises:
-        ArgumentError: it is not installed.
-    """
-    try:
-        return import_module("distributed")
-    except ModuleNotFoundError as error:
-        raise ArgumentError(
-            "scheduler",
-            f"distributed cannot be imported ({error})",
-            "Install it with: pip install 'ens10[cluster]'",
-        ) from error
 
 
 def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, done: Done) -> None:

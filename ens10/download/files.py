@@ -418,12 +418,35 @@ def _tell(report: Report, coming: Sequence[Found], manner: Manner) -> None:
     )
 
 
+@contextmanager
+def fetching_pool(folder: Path, manner: Manner) -> Iterator[ThreadPoolExecutor]:
+    """Yield the threads that fetch; an error stops them and drops what they have not begun.
+
+    Args:
+        folder: where the files go, for errors.
+        manner: number of threads, and the event that stops them.
+
+    Raises:
+        FileError: instead of an `OSError` of the folder.
+    """
+    with ThreadPoolExecutor(manner.jobs) as pool:
+        try:
+            yield pool
+        except BaseException as error:
+            manner.stop.set()
+            pool.shutdown(cancel_futures=True)
+            if isinstance(error, OSError):
+                other = FileError(folder, f"cannot be written to ({error})", _AGAIN)
+                raise machine_error(error) or other from error
+            raise
+
+
 def _fetch(folder: Path, coming: Sequence[Found], record: Record, manner: Manner) -> dict[str, str]:
     """Fetches files in parallel; what went wrong, by name."""
     total = sum(one.info.size or 0 for one in coming)
     with (
         bar("download", total, manner.progress, in_bytes=True) as on_bytes,
-        ThreadPoolExecutor(manner.jobs) as pool,
+        fetching_pool(folder, manner) as pool,
     ):
 
         def one_file(one: Found) -> str | None:
@@ -435,13 +458,5 @@ def _fetch(folder: Path, coming: Sequence[Found], record: Record, manner: Manner
             return None
 
         futures = {pool.submit(one_file, one): one.name for one in coming}
-        try:
-            told = {futures[future]: future.result() for future in as_completed(futures)}
-        except BaseException as error:
-            manner.stop.set()
-            pool.shutdown(cancel_futures=True)
-            if isinstance(error, OSError):
-                other = FileError(folder, f"cannot be written to ({error})", _AGAIN)
-                raise machine_error(error) or other from error
-            raise
+        told = {futures[future]: future.result() for future in as_completed(futures)}
     return {name: reason for name, reason in told.items() if reason is not None}

@@ -16,7 +16,7 @@ import shutil
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ import xarray as xr
 
 from ens10.catalog import VARIABLES
 from ens10.download.choice import ERA5_NAMES, Choice
-from ens10.download.files import Manner, Report
+from ens10.download.files import Manner, Report, fetching_pool
 from ens10.download.local_files import (
     NAME,
     Entry,
@@ -43,7 +43,7 @@ from ens10.download.local_files import (
 from ens10.download.remote import Patience, TransientError, check_scheme, public
 from ens10.durable import whole_path
 from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError
-from ens10.machine_errors import machine_error, writing_netcdf
+from ens10.machine_errors import writing_netcdf
 from ens10.places import for_xarray, for_zarr, is_url
 from ens10.progress import track
 from ens10.source.units import check_range
@@ -401,22 +401,14 @@ def _fetch(
     """
     wrong = {}
     left = [hour for hour in hours if not _is_part(_part(folder, hour), hour, era5, choice)]
-    with ThreadPoolExecutor(manner.jobs) as pool:
+    with fetching_pool(folder, manner) as pool:
         coming = {pool.submit(_read, era5, choice, hour, manner.patience): hour for hour in left}
-        try:
-            for future in track(as_completed(coming), "download", len(left), manner.progress):
-                hour = coming.pop(future)
-                try:
-                    write(future.result(), _part(folder, hour), era5.source)
-                except (TransientError, Ens10Error) as error:
-                    wrong[hour] = f"{hour:%Y-%m-%dT%H} ({str(error).rstrip('.')})"
-        except BaseException as error:
-            manner.stop.set()
-            pool.shutdown(cancel_futures=True)
-            if isinstance(error, OSError):
-                other = FileError(folder, f"cannot be written to ({error})", _AGAIN)
-                raise machine_error(error) or other from error
-            raise
+        for future in track(as_completed(coming), "download", len(left), manner.progress):
+            hour = coming.pop(future)
+            try:
+                write(future.result(), _part(folder, hour), era5.source)
+            except (TransientError, Ens10Error) as error:
+                wrong[hour] = f"{hour:%Y-%m-%dT%H} ({str(error).rstrip('.')})"
     return wrong
 
 

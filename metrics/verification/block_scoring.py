@@ -6,7 +6,6 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from multiprocessing import get_context
 from os import sched_getaffinity
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.extras import cluster_library
 from ens10.metrics._dispatch import Array
 from ens10.metrics.distributions.registry import distribution_class, kind_of
 from ens10.metrics.scores.pairs import Pair
@@ -132,14 +132,7 @@ def _submitting(scheduler: Any) -> Iterator[tuple[Callable[..., Any], int]]:
         with pool:
             yield pool.submit, number
         return
-    try:
-        distributed: Any = import_module("distributed")
-    except ModuleNotFoundError as error:
-        raise ArgumentError(
-            "scheduler",
-            f"distributed cannot be imported ({error})",
-            "Install it with: pip install 'ens10[cluster]'",
-        ) from error
+    distributed = cluster_library()
     if isinstance(scheduler, distributed.Client):
         yield _on(scheduler)
         return
