@@ -3,15 +3,17 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
+
+Criterion = Literal["crps", "likelihood"]  # the score of which a fit minimises the mean
 
 
 class StatisticalMethod(nn.Module):
@@ -75,6 +77,16 @@ class StatisticalMethod(nn.Module):
             if buffer is not None and loaded is not None and loaded.shape != buffer.shape:
                 self._buffers[name] = buffer.new_empty(loaded.shape)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def check_criterion(criterion: str) -> None:
+    """Refuse an unknown criterion of a fit.
+
+    Raises:
+        UnknownNameError: another name than those of `Criterion`.
+    """
+    if criterion not in get_args(Criterion):
+        raise UnknownNameError("criterion", criterion, get_args(Criterion))
 
 
 def require_one_target(batch: Batch) -> None:

@@ -14,7 +14,13 @@ from torch import Tensor
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Normal
 from ens10.models.domain import current
-from ens10.models.statistical.base import StatisticalMethod, nothing_collected, require_same_grid
+from ens10.models.statistical.base import (
+    Criterion,
+    StatisticalMethod,
+    check_criterion,
+    nothing_collected,
+    require_same_grid,
+)
 from ens10.models.statistical.newton import Floats
 from ens10.models.statistical.normal_regression import Block, Samples, minimise
 from ens10.models.statistical.spool import Spool, in_parallel
@@ -35,7 +41,7 @@ class _Scaling:
 
 
 def fit(samples: Samples) -> Floats:
-    """Return the EMOS coefficients of least mean CRPS.
+    """Return the EMOS coefficients of least mean score.
 
     Args:
         samples: r truth, u ensemble mean, v ensemble variance, w weights that need not sum to 1.
@@ -107,7 +113,8 @@ def _physical(theta: Floats, scale: Floats, scaling: _Scaling) -> Floats:
 class EMOS(StatisticalMethod):
     """Ensemble model output statistics, N(a + b mean, c^2 + d^2 var), of least mean CRPS.
 
-    Gneiting et al. (2005), doi:10.1175/MWR2904.1, for exchangeable members. Global: one set of
+    Gneiting et al. (2005), doi:10.1175/MWR2904.1, for exchangeable members; fitted by maximum
+    likelihood instead if `criterion` says so. Global: one set of
     coefficients from all points, weighted by the batch's weights. Local: one set per grid point.
     Points (or a whole fit) with fewer than three valid dates keep the raw ensemble: a = c = 0,
     b = d = 1.
@@ -117,6 +124,10 @@ class EMOS(StatisticalMethod):
 
     Args:
         local: one fit per grid point instead of one for all.
+        criterion: "crps" or "likelihood", the mean score that is minimised.
+
+    Raises:
+        UnknownNameError: another criterion.
 
     Examples:
         >>> import torch
@@ -132,9 +143,10 @@ class EMOS(StatisticalMethod):
         2.0
     """
 
-    def __init__(self, local: bool = False) -> None:
+    def __init__(self, local: bool = False, criterion: Criterion = "crps") -> None:
         super().__init__()
-        self.local = local
+        check_criterion(criterion)
+        self.local, self.criterion = local, criterion
         # mu = mean + bias + slope (mean - centre): a + b mean would cancel in float32 for Z500
         for name in ("bias", "slope", "centre", "c", "d"):
             self.register_buffer(name, torch.zeros(0, 0))
@@ -171,14 +183,17 @@ class EMOS(StatisticalMethod):
         """Fit the coefficients, in blocks of points."""
         if self._spool is None:
             raise nothing_collected(self)
-        spool = self._spool
+        spool, likelihood = self._spool, self.criterion == "likelihood"
         if self.local:
             shape = spool.area.shape
-            rows = in_parallel(lambda p: fit(Samples([lambda: _block(spool, p)])), spool.blocks())
+            rows = in_parallel(
+                lambda p: fit(Samples([lambda: _block(spool, p)], likelihood)), spool.blocks()
+            )
         else:
             shape = (1, 1)
             blocks = spool.blocks()
-            rows = fit(Samples([lambda p=p: _as_one(_block(spool, p)) for p in blocks]))  # type: ignore[misc]
+            makers = [lambda p=p: _as_one(_block(spool, p)) for p in blocks]
+            rows = fit(Samples(makers, likelihood))
         columns = np.ascontiguousarray(rows.T).reshape(-1, *shape)
         for name, column in zip(("bias", "slope", "centre", "c", "d"), columns, strict=True):
             setattr(self, name, torch.from_numpy(column).to(self.bias))

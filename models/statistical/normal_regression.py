@@ -1,4 +1,4 @@
-"""Minimum-CRPS fits of normal regressions, for many independent problems at once.
+"""Fits of normal regressions by least CRPS or largest likelihood, many problems at once.
 
 Model of each problem: r ~ N(alpha + beta u, gamma^2 + delta^2 v), with all data standardised to
 order one. Gneiting et al. (2005), doi:10.1175/MWR2904.1, is the method; the solver is a damped
@@ -6,6 +6,11 @@ Newton method (`ens10.models.statistical.newton`) with the exact gradient and He
 
     d CRPS / d mu = 1 - 2 Phi(z),    d CRPS / d sigma = 2 phi(z) - 1/sqrt(pi),
     second derivatives in (mu, sigma) = 2 phi(z) / sigma * [[1, z], [z, z^2]],  z = (r - mu) / sigma
+
+of the CRPS, and of the negative log likelihood log sigma + z^2 / 2 (without its constant)
+
+    d / d mu = -z / sigma,    d / d sigma = (1 - z^2) / sigma,
+    second derivatives = 1 / sigma^2 * [[1, 2 z], [2 z, 3 z^2 - 1]]
 
 and, since the fit is not convex in (gamma, delta), eigenvalues taken by their magnitude, so that
 every step goes downhill.
@@ -59,17 +64,19 @@ class Samples:
 
     Args:
         makers: functions that return the blocks.
+        likelihood: the score is the negative log likelihood instead of the CRPS.
     """
 
-    def __init__(self, makers: Sequence[Callable[[], Block]]) -> None:
-        self.makers = list(makers)
+    def __init__(self, makers: Sequence[Callable[[], Block]], likelihood: bool = False) -> None:
+        self.makers, self.likelihood = list(makers), likelihood
         if len(self.makers) == 1:
             block = self.makers[0]()
             self.makers = [lambda: block]
 
     def map(self, change: Callable[[Block], Block]) -> "Samples":
         """Apply a function to each block, lazily."""
-        return Samples([lambda maker=maker: change(maker()) for maker in self.makers])  # type: ignore[misc]
+        makers = [lambda maker=maker: change(maker()) for maker in self.makers]
+        return Samples(makers, self.likelihood)
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> "Samples":
         """Return the chosen problems."""
@@ -80,7 +87,7 @@ class Samples:
         return np.asarray(np.sum(of_blocks(lambda maker: function(maker()), self.makers), axis=0))
 
     def evaluate(self, theta: Floats) -> Evaluation:
-        """Return the mean CRPS with gradient and Hessian.
+        """Return the mean score with gradient and Hessian.
 
         Args:
             theta: (P, 4): alpha, beta, gamma, delta.
@@ -88,27 +95,38 @@ class Samples:
         Returns:
             Score (P,), gradient (P, 4) and Hessian (P, 4, 4) in theta.
         """
-        sums = self.sum(lambda block: _of_block(theta, block))
+        sums = self.sum(lambda block: _of_block(theta, block, self.likelihood))
         return sums[:, 0], sums[:, 1:5], sums[:, 5:].reshape(-1, 4, 4)
 
 
-def _of_block(theta: Floats, block: Block) -> Floats:
+def _of_block(theta: Floats, block: Block, likelihood: bool) -> Floats:
     """Return score, gradient and Hessian in the columns of (P, 21)."""
     u, v, w = block.u, block.v, block.w
     alpha, beta, gamma, delta = (theta[:, i, None] for i in range(4))
     sigma = np.sqrt(gamma**2 + delta**2 * v + _VARIANCE_FLOOR)
     z = (block.r - alpha - beta * u) / sigma
-    phi = np.exp(-0.5 * z * z) * (1 / math.sqrt(2 * math.pi))
-    by_mu = 1 - 2 * special.ndtr(z)
-    by_sigma = 2 * phi - 1 / _SQRT_PI
-    value = (w * sigma * (by_sigma - z * by_mu)).sum(1)
+    if likelihood:
+        by_mu, by_sigma = -z / sigma, (1 - z * z) / sigma
+        value = (w * (np.log(sigma) + 0.5 * z * z)).sum(1)
+        curvature, tilt = w / sigma**2, 2 * z
+    else:
+        phi = np.exp(-0.5 * z * z) * (1 / math.sqrt(2 * math.pi))
+        by_mu = 1 - 2 * special.ndtr(z)
+        by_sigma = 2 * phi - 1 / _SQRT_PI
+        value = (w * sigma * (by_sigma - z * by_mu)).sum(1)
+        curvature, tilt = 2 * w * phi / sigma, z
 
     s_gamma, s_delta = gamma / sigma, delta * v / sigma  # derivatives of sigma
     pull, push = w * by_mu, w * by_sigma
     gradient = [pull.sum(1), (pull * u).sum(1), (push * s_gamma).sum(1), (push * s_delta).sum(1)]
-    # rows of the residual's derivative: the curvature is the rank-one product of [1, z] with itself
-    slopes = np.stack([np.ones_like(u), u, z * s_gamma, z * s_delta], 1)
-    hessian = (slopes * (2 * w * phi / sigma)[:, None]) @ slopes.swapaxes(1, 2)
+    # rows of the residual's derivative: the curvature is the rank-one product of [1, tilt] with
+    # itself, from which 1 + z^2 is subtracted for the likelihood: 3 z^2 - 1 = (2 z)^2 - (1 + z^2)
+    slopes = np.stack([np.ones_like(u), u, tilt * s_gamma, tilt * s_delta], 1)
+    hessian = (slopes * curvature[:, None]) @ slopes.swapaxes(1, 2)
+    if likelihood:
+        of_sigma = np.stack([s_gamma, s_delta], 1)
+        excess = curvature * (1 + z * z)
+        hessian[:, 2:, 2:] -= (of_sigma * excess[:, None]) @ of_sigma.swapaxes(1, 2)
     bend = push / sigma
     hessian[:, 2, 2] += (bend * (1 - s_gamma**2)).sum(1)
     hessian[:, 3, 3] += (bend * (v - s_delta**2)).sum(1)
@@ -119,7 +137,7 @@ def _of_block(theta: Floats, block: Block) -> Floats:
 
 
 def minimise(theta: Floats, samples: Samples) -> Floats:
-    """Return the parameters of least mean CRPS, from a starting point.
+    """Return the parameters of least mean score, from a starting point.
 
     Args:
         theta: (P, 4), the start: alpha, beta, gamma, delta. A gamma or delta of exactly 0 stays 0.

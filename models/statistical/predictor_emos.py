@@ -13,7 +13,13 @@ from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Normal
 from ens10.models.domain import current
-from ens10.models.statistical.base import StatisticalMethod, nothing_collected, require_same_grid
+from ens10.models.statistical.base import (
+    Criterion,
+    StatisticalMethod,
+    check_criterion,
+    nothing_collected,
+    require_same_grid,
+)
 from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
 from ens10.models.statistical.log_linear_loops import boost, mean_score, no_samples, ridge_fit
 from ens10.models.statistical.newton import Floats
@@ -22,7 +28,6 @@ from ens10.models.statistical.seasonal_fit import left_out_folds
 from ens10.models.statistical.spool import Points, Spool, in_parallel
 from ens10.protocol import check_known
 
-Criterion = Literal["crps", "likelihood"]
 _COMMON_SAMPLES = 1 << 18  # that common coefficients are fitted to, at 16 points at least
 _CHOICE_SAMPLES = 1 << 14  # that strength and number of steps are chosen at
 _PER_DATE = 2  # blocks of points are this much smaller than those of methods with few fields
@@ -43,7 +48,7 @@ class _PredictorEMOS(StatisticalMethod):
     def __init__(self, local: bool, harmonics: int, criterion: Criterion) -> None:
         super().__init__()
         check_harmonics(harmonics)
-        check_known("criterion", criterion, tuple(_CURVATURE))
+        check_criterion(criterion)
         self.local, self.harmonics, self.criterion = local, harmonics, criterion
         self.location: Tensor
         self.log_scale: Tensor

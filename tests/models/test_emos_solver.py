@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
+from scipy.stats import norm
 
 from ens10.models.statistical.normal_regression import Block, Samples, minimise
 
@@ -18,33 +19,36 @@ def problem(seed, problems=3, samples=20):
     return Block(r, u, v, w)
 
 
-def cut(block, *bounds):
+def cut(block, *bounds, likelihood=False):
     """The samples of a block in several blocks."""
     slices = [slice(a, b) for a, b in zip((0, *bounds), (*bounds, None), strict=True)]
 
     def part(chosen):
         return Block(*(x[:, chosen] for x in (block.r, block.u, block.v, block.w)))
 
-    return Samples([lambda chosen=chosen: part(chosen) for chosen in slices])
+    return Samples([lambda chosen=chosen: part(chosen) for chosen in slices], likelihood)
 
 
-def mean_crps(theta, block, which):
+def mean_score(theta, block, which, likelihood=False):
     """The score through an independent implementation, for one problem."""
     alpha, beta, gamma, delta = theta
     r, u, v, w = (x[which] for x in (block.r, block.u, block.v, block.w))
     sigma = np.sqrt(gamma**2 + delta**2 * v + 1e-8)
-    return float((w * properscoring.crps_gaussian(r, alpha + beta * u, sigma)).sum())
+    mu = alpha + beta * u
+    if likelihood:
+        return float(-(w * (norm.logpdf(r, mu, sigma) + 0.5 * np.log(2 * np.pi))).sum())
+    return float((w * properscoring.crps_gaussian(r, mu, sigma)).sum())
 
 
 @settings(deadline=None, max_examples=10)
-@given(seed=st.integers(0, 10_000))
-def test_score_gradient_and_hessian(seed):
+@given(seed=st.integers(0, 10_000), likelihood=st.booleans())
+def test_score_gradient_and_hessian(seed, likelihood):
     block = problem(seed)
-    samples = cut(block)
+    samples = cut(block, likelihood=likelihood)
     theta = np.random.default_rng(seed + 1).normal(size=(3, 4))
     theta[:, 2:] += np.sign(theta[:, 2:])  # away from sigma of 0, where differences are no use
     value, gradient, hessian = samples.evaluate(theta)
-    assert value[1] == pytest.approx(mean_crps(theta[1], block, 1))
+    assert value[1] == pytest.approx(mean_score(theta[1], block, 1, likelihood))
     for j in range(4):
         step = np.zeros(4)
         step[j] = 1e-5
@@ -85,9 +89,20 @@ def test_minimum_is_no_worse_than_scipy_finds(seed, samples):
     found = minimise(start, cut(block))
     assert (found[:, 2:] >= 0).all()
     for i in range(2):
-        oracle = minimize(mean_crps, start[i], args=(block, i), method="BFGS", tol=1e-9)
-        ours = mean_crps(found[i], block, i)
+        oracle = minimize(mean_score, start[i], args=(block, i), method="BFGS", tol=1e-9)
+        ours = mean_score(found[i], block, i)
         if samples == 100:  # one minimum: the same one
             assert ours == pytest.approx(oracle.fun, rel=1e-6)
-        descended = minimize(mean_crps, found[i], args=(block, i), method="Nelder-Mead")
+        descended = minimize(mean_score, found[i], args=(block, i), method="Nelder-Mead")
         assert descended.fun > ours * (1 - 1e-6)  # nothing lower nearby
+
+
+@settings(deadline=None, max_examples=5)
+@given(seed=st.integers(0, 10_000))
+def test_largest_likelihood_is_that_of_scipy(seed):
+    block = problem(seed, problems=2, samples=100)
+    start = np.array([[0.0, 0.0, 0.7, 0.7]] * 2)
+    found = minimise(start, cut(block, 40, likelihood=True))
+    for i in range(2):
+        oracle = minimize(mean_score, start[i], args=(block, i, True), method="BFGS", tol=1e-9)
+        assert mean_score(found[i], block, i, True) == pytest.approx(oracle.fun, rel=1e-6)

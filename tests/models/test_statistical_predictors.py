@@ -8,7 +8,7 @@ import torch
 from scipy import optimize, stats
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.models.statistical import BoostedEMOS, RidgeEMOS
+from ens10.models.statistical import EMOS, BoostedEMOS, RidgeEMOS
 from ens10.models.statistical.log_linear_loops import boost, mean_score, no_samples, ridge_fit
 
 CRITERIA = ("likelihood", "crps")
@@ -271,6 +271,22 @@ def test_blocks_and_threads_change_nothing(name, monkeypatch):
     parts.solve()
     np.testing.assert_array_equal(parts.location, whole.location)
     np.testing.assert_array_equal(parts.log_scale, whole.log_scale)
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_likelihood_of_emos_with_a_constant_spread_is_least_squares(local):
+    batch = batch_of(grid=(1, 1)) | {"raw_std": torch.ones(DATES, 1, 1)}
+    emos = solved(EMOS(local, criterion="likelihood"), batch)
+    mean, truth = (batch[key].double().numpy().ravel() for key in ("raw_mean", "target"))
+    slope, intercept = np.polyfit(mean, truth, 1)
+    residual = truth - intercept - slope * mean
+    forecast = emos(batch)
+    np.testing.assert_allclose(forecast.mu.numpy().ravel(), intercept + slope * mean, rtol=1e-6)
+    np.testing.assert_allclose(forecast.sigma.numpy().ravel(), residual.std(), rtol=1e-4)
+    other = solved(EMOS(local), batch)(batch)
+    assert crps(other, batch) < crps(forecast, batch)
+    with pytest.raises(UnknownNameError, match="criterion"):
+        EMOS(criterion="mae")
 
 
 def test_a_perfect_ensemble_and_no_spread_stay_finite():
