@@ -68,7 +68,14 @@ def test_one_process_answers_all(indexed):
     assert isolated._idle == [kept]
 
 
-@pytest.mark.parametrize("name", ["SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SIGABRT",
+        "SIGSEGV",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("SIGBUS", "SIGFPE")),
+    ],
+)
 def test_a_message_that_ends_eccodes(indexed, worker, name):
     isolated._idle.pop().end()
     worker(f"os.kill(os.getpid(), signal.{name})")

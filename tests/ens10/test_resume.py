@@ -107,7 +107,7 @@ def test_small_units_go_together_and_large_ones_alone():
         assert list(workers.group_units([])) == []
 
 
-@pytest.mark.parametrize("limit", [0, 1 << 20])
+@pytest.mark.parametrize("limit", [0, pytest.param(1 << 20, marks=pytest.mark.slow)])
 def test_large_chunks_and_grids_give_the_same_store(small, tmp_path, monkeypatch, limit):
     """Whose files and moments other threads look after, and whose units are alone."""
     monkeypatch.setattr("ens10.convert.work_units._LARGE", limit)
@@ -187,7 +187,10 @@ def test_a_full_disk_is_one_clear_error_and_resumes(write, tmp_path, monkeypatch
     assert_same(store, tmp_path / "other")
 
 
-@pytest.mark.parametrize("where", [".", "manifest", "manifest/json"])
+@pytest.mark.parametrize(
+    "where",
+    [".", *(pytest.param(n, marks=pytest.mark.slow) for n in ("manifest", "manifest/json"))],
+)
 def test_metadata_that_zarr_had_begun_is_removed(write, tmp_path, monkeypatch, where):
     source, store = write(cube()), tmp_path / "s"
 

@@ -19,6 +19,7 @@ NAMES = {
     "poet_almost_fair": "ensemble",
     "groenquist": "normal",
 }
+RARE = ("poet_almost_fair", "groenquist", "lenet")  # close to others
 GRID = ("--model.init_args.network.init_args.grid", "[8,16]")
 GRIDS = {"groenquist": GRID, "transformer_points": GRID}
 
@@ -44,7 +45,7 @@ def fit(name, store, run, *options, status=0):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n == "poet_almost_fair" else n for n in NAMES],
+    [pytest.param(n, marks=pytest.mark.slow if n in RARE else ()) for n in NAMES],
 )
 def test_a_few_steps_train_predict_and_score(name, store, tmp_path):
     run = tmp_path / name

@@ -57,7 +57,7 @@ def one_line(capsys, words):
 
 SIZES = {"prepare": (50, 1000), "download": (50, 1000), "grib": (50, 1000)}
 FULL = [(name, size) for name in WRITING for size in SIZES.get(name, (50,))]
-RARE = (("download", 50), ("grib", 50), ("case", 50))
+RARE = (("prepare", 1000), ("download", 50), ("grib", 50), ("case", 50))
 
 
 @pytest.mark.parametrize(
