@@ -31,7 +31,7 @@ class ArgumentError(Ens10Error, ValueError):
     """
 
     def __init__(self, argument: str, reason: str, remedy: str = "") -> None:
-        self.argument = argument
+        self.argument, self.reason = argument, reason
         super().__init__(_sentence(f"{argument}: {reason}", remedy))
 
 

@@ -112,9 +112,9 @@ def apply(
 
     Raises:
         FileError: the file exists, a run cannot be read, or another process writes the file.
-        UnknownNameError: a channel that a model needs is missing.
-        ArgumentError: another grid or lead time, too few members, runs that do not go together, or
-            a product that the GRIB edition cannot express.
+        ArgumentError: a channel that a model needs is missing, another grid or lead time, too few
+            members, runs that do not go together, or a product that the GRIB edition cannot
+            express.
     """
     out, products = Path(out), products or Products()
     chosen = _format(out, format)

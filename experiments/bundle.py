@@ -133,6 +133,8 @@ def bundle(run: Path | str, out: Path | str, *, licence: str = "", force: bool =
 
 
 def _of_run(run: Path, trust: Sequence[str]) -> Parts:
+    if not run.exists():
+        raise FileError(run, "no such run or bundle", "Check the path")
     if not (run / CONFIG).is_file():
         reason = f"not a run (it has no {CONFIG}), nor a bundle"
         raise FileError(run, reason, "Train one with `ens10 fit`")

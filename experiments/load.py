@@ -19,7 +19,7 @@ import xarray as xr
 from torch import Tensor
 
 from ens10.channels import step_number
-from ens10.errors import ArgumentError, listing
+from ens10.errors import ArgumentError, UnknownNameError, listing
 from ens10.experiments.bundle import read_parts
 from ens10.experiments.checkpoints import differences, other_architecture, shapes
 from ens10.experiments.products import Coupling, Fields, Products
@@ -186,8 +186,8 @@ class TrainedModel:
             distributions (`mu` and `sigma` of a normal) and `attrs["forecast_kind"]`.
 
         Raises:
-            UnknownNameError: a channel that the model needs is missing.
-            ArgumentError: another grid, lead time, or too few members.
+            ArgumentError: a channel that the model needs is missing, another grid, lead time, or
+                too few members.
         """
         products = Products(tuple(quantiles), tuple(probabilities), members, seed)
         corrections = self.corrections(forecast, products)
@@ -200,10 +200,22 @@ class TrainedModel:
         """Open forecasts for correction, date by date, without reading their values.
 
         Raises:
-            UnknownNameError: a channel that the model needs is missing.
-            ArgumentError: another grid, lead time, or fewer members than the model takes.
+            ArgumentError: a channel that the model needs is missing, another grid, lead time, or
+                fewer members than the model takes.
         """
-        return Corrections(self, self._opened(forecast), products or Products())
+        try:
+            return Corrections(self, self._opened(forecast), products or Products())
+        except UnknownNameError as error:
+            if error.argument not in ("target", "inputs"):
+                raise
+            needed = dict.fromkeys([*self.targets, *self._inputs()])
+            lacking = [name for name in needed if name.partition("@")[0] not in error.known]
+            raise ArgumentError(
+                "forecast",
+                f"it lacks {listing(lacking)}, which {self.name} takes; it has "
+                f"{listing(error.known)}",
+                "Add what is missing, or map its names (--names)",
+            ) from error
 
     def same_network(self, other: "TrainedModel") -> bool:
         """Return True if the other model is of the same run and lead time, for another target."""
@@ -294,11 +306,18 @@ class TrainedModel:
         try:
             names = [f"{target}@{self.step}" for target in self.targets]
             samples = open_samples(forecast, names, None, self.members)
+        except UnknownNameError:
+            raise
         except ArgumentError as error:
-            if error.argument != "ensemble":
-                raise
-            reason = f"{self.name} takes {self.members} members, and the forecast has fewer"
-            raise ArgumentError("members", reason, "Add the members that are missing") from error
+            if error.argument == "ensemble":
+                reason = f"{self.name} takes {self.members} members; {error.reason}"
+                remedy = "Add the members that are missing"
+                raise ArgumentError("members", reason, remedy) from error
+            if error.argument == "target":
+                reason = f"{error.reason}; {self.name} was trained at {self.step:g} "
+                remedy = "Give a forecast of that lead time"
+                raise ArgumentError("step", reason + self.step_units, remedy) from error
+            raise
         self.check_units(samples)
         self._check_grid(samples)
         self._warn_of_seasons(samples)
@@ -417,7 +436,6 @@ def all_corrections(
     """Open forecasts for correction by several models; those of one network share its forecasts.
 
     Raises:
-        UnknownNameError: a channel that a model needs is missing.
         ArgumentError: as for `TrainedModel.corrections`.
     """
     found: list[Corrections] = []

@@ -362,7 +362,7 @@ def move_in_place(moves: Iterable[Move | None], *fields: Field) -> None:
 
 def _members(held: int, ensemble: int | None) -> int:
     if ensemble is not None and not 1 <= ensemble <= held:
-        raise ArgumentError("ensemble", f"{ensemble} members of the {held} that the data have")
+        raise ArgumentError("ensemble", f"{ensemble} is not possible: the data have {held}")
     return ensemble or held
 
 

@@ -363,7 +363,11 @@ def _check(steps: Sequence[int], members: int, seed: int, truth_steps: Sequence[
         raise ArgumentError("truth_steps", f"{list(truth_steps)} are not whole days, in hours")
     for step in truth_steps:
         if step not in steps:
-            raise ArgumentError("steps", f"{step} is missing", f"The truth belongs to {step} h")
+            raise ArgumentError(
+                "steps",
+                f"{step} is missing",
+                f"Add it: the truth is at {step} h; --truth-steps changes that",
+            )
     if min(steps) < 0 or max(steps) > _LONGEST_STEP or len(set(steps)) < len(steps):
         raise ArgumentError("steps", f"hours from 0 to {_LONGEST_STEP}, each once, are possible")
     if not 2 <= members <= _MOST_MEMBERS:

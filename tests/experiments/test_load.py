@@ -14,7 +14,7 @@ from scipy.stats import norm, rankdata
 
 import ens10
 from ens10.convert import prepare
-from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.experiments.load import BeyondTrainingWarning
 from ens10.experiments.reading import open_forecast, open_predictions
 from ens10.experiments.run import run_stage
@@ -78,10 +78,10 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed(runs, model, f
     other = one.assign_coords(step=[24])
     warm = one.assign(t2m=one["t2m"].assign_attrs(units="furlong"))
     for wrong, said, error in (
-        (one.drop_vars("u10"), "u10", UnknownNameError),
+        (one.drop_vars("u10"), "lacks u10, which unet takes; it has", ArgumentError),
         (one.isel(latitude=slice(1, None)), "7 latitudes.*8 latitudes", ArgumentError),
         (one.isel(number=slice(9)), "unet takes 10 members", ArgumentError),
-        (other, r"\[24\], not at 48", ArgumentError),
+        (other, r"\[24\], not at 48; unet was trained at 48 h", ArgumentError),
         (one.drop_vars("step").squeeze("step"), "lead time", ArgumentError),
         (warm, "furlong", (ArgumentError, FileError)),
     ):
