@@ -34,10 +34,12 @@ from ens10.models.statistical import (
     ECC,
     EMOS,
     BiasMap,
+    BoostedEMOS,
     Climatology,
     IsotonicRegression,
     MemberByMember,
     Raw,
+    RidgeEMOS,
     SchaakeShuffle,
     SeasonalClimatology,
     SeasonalEMOS,
@@ -269,6 +271,8 @@ def test_a_statistical_run_of_all_in_use(emos, several, tmp_path):
         BiasMap(),
         EMOS(),
         pytest.param(SeasonalEMOS(harmonics=1), marks=pytest.mark.slow),
+        RidgeEMOS(strength=10.0),
+        pytest.param(BoostedEMOS(steps=20, stop="none"), marks=pytest.mark.slow),
         MemberByMember(),
         pytest.param(IsotonicRegression(levels=9, nodes=5), marks=pytest.mark.slow),
         ECC(EMOS(local=True)),
@@ -280,6 +284,8 @@ def test_a_statistical_run_of_all_in_use(emos, several, tmp_path):
 def test_every_method_is_fitted_to_each_target_and_lead_time(several, method):
     in_order = not isinstance(method, Climatology | SeasonalClimatology | BiasMap)
     tolerance = 0 if in_order else 1e-6  # sums depend on the order of the dates, by rounding
+    if isinstance(method, RidgeEMOS | BoostedEMOS):
+        tolerance = 1e-5  # the lead time is one more predictor, which is constant
     together = forecasts_of(several, deepcopy(method), ["t2m", "z500"], list(STEPS))
     for target, name in enumerate(("t2m", "z500")):
         for step in STEPS:
@@ -293,7 +299,8 @@ def test_every_method_is_fitted_to_each_target_and_lead_time(several, method):
 
 def forecasts_of(store, method, target, step):
     """The forecasts of the test dates by valid date and lead time."""
-    data = EnsembleDataModule(store, target, step=step, members=True, batch_size=5)
+    inputs = ["t2m", "z500"]
+    data = EnsembleDataModule(store, target, inputs, step=step, members=True, batch_size=5)
     trainer, model = fitted(method, data)
     found = trainer.predict(model, datamodule=data)
     return {
