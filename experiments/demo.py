@@ -15,6 +15,7 @@ from ens10.experiments.report import write_report
 from ens10.experiments.run import run_stage
 from ens10.experiments.score import STATES, score_run
 from ens10.synthetic import World
+from ens10.synthetic.world import WorldKind
 from ens10.untrusted import read_mapping
 
 MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
@@ -24,13 +25,19 @@ _CONSOLE = Console(stderr=True)
 
 
 def run_demo(
-    out: Path | str, *, seed: int = 0, models: Sequence[str] = MODELS, quiet: bool = False
+    out: Path | str,
+    *,
+    seed: int = 0,
+    kind: WorldKind = "pointwise",
+    models: Sequence[str] = MODELS,
+    quiet: bool = False,
 ) -> Path:
     """Runs the demonstration; what a folder holds already is not done again.
 
     Args:
         out: folder for everything.
         seed: of the world and of the training.
+        kind: of the world, "pointwise" or "displaced".
         models: configurations in `experiments/configs`; "raw" among them.
         quiet: no progress bars.
 
@@ -38,10 +45,11 @@ def run_demo(
         The path of the report's page.
 
     Raises:
-        FileError: the folder holds something else, or a demonstration with another seed.
+        FileError: the folder holds something else, or a demonstration with another seed or kind
+            of world.
     """
     out = Path(out)
-    world = _world(out, seed, quiet)
+    world = _world(out, seed, kind, quiet)
     store = out / "store.zarr"
     if not store.exists():
         prepare(out / "world", store, truth=out / "world" / "truth", progress=not quiet)
@@ -63,13 +71,13 @@ def config_path(name: str) -> Path:
     return Path(str(files("ens10.experiments"))) / "configs" / f"{name}.yaml"
 
 
-def _world(out: Path, seed: int, quiet: bool) -> World:
+def _world(out: Path, seed: int, kind: WorldKind, quiet: bool) -> World:
     folder = out / "world"
     partial = out / "world.partial"
     if out.is_dir() and list(out.iterdir()) == [partial]:
         shutil.rmtree(partial)  # of a call that was interrupted
     if not out.exists() or not any(out.iterdir()):
-        world = World("46x96", YEARS, DATES, seed=seed, steps=(48,))
+        world = World("46x96", YEARS, DATES, seed=seed, steps=(48,), kind=kind)
         world.write(partial, progress=not quiet)
         partial.rename(folder)
     elif not (folder / "world.json").exists():
@@ -79,6 +87,9 @@ def _world(out: Path, seed: int, quiet: bool) -> World:
     written = read_mapping(folder / "world.json").get("seed")
     if written != seed:
         raise FileError(out, f"holds the demonstration of seed {written}", "Choose another --out")
+    if world.kind != kind:
+        reason = f"holds the demonstration of the {world.kind} world"
+        raise FileError(out, reason, "Choose another --out")
     return world
 
 

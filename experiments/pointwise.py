@@ -9,7 +9,7 @@ this function bounds what there is to learn from the neighbours. WORK is that of
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +29,13 @@ DESIGNS = ("u10", "tanh(u10)")
 _SMALLEST = 0.1  # lowest deviation of a forecast, as a share of the raw one
 
 
-def normal_of_points(design: Floats, batch: Batch, test: Floats, dates: Batch) -> tuple[Any, Any]:
+def normal_of_points(
+    design: Floats,
+    batch: Mapping[str, Any],
+    test: Floats,
+    dates: Mapping[str, Any],
+    ridge: float = 0.0,
+) -> tuple[Any, Any]:
     """Mean and deviation of the normal forecasts of least squares at each point.
 
     The error of the raw mean is regressed on the design. The absolute residual, times
@@ -41,12 +47,13 @@ def normal_of_points(design: Floats, batch: Batch, test: Floats, dates: Batch) -
         batch: the training dates.
         test: (M, H, W, K), of the test dates.
         dates: the test dates.
+        ridge: added to the mean squares of the columns, for columns that depend on each other.
 
     Returns:
         mu and sigma, (M, H, W) each.
     """
     error = batch["target"] - batch["raw_mean"]
-    mean = _solve(design, error)
+    mean = _solve(design, error, ridge)
     n, k = len(error), design.shape[-1]
     residual = error - _product(design, mean)
     size = np.abs(residual) * np.sqrt(np.pi / 2 * n / (n - k))
@@ -84,20 +91,27 @@ def attained_skill(world: World, store: Path) -> dict[str, float]:
 def _design(batch: Batch, name: str) -> Floats:
     """(N, H, W, 4): 1, the annual cycle, and the zonal wind or its tanh."""
     wind = batch["features"][:, 0].astype(np.float64)
-    days = batch["dates"].astype("datetime64[s]").astype("datetime64[D]")
+    wind = np.tanh(wind / WIND_SCALE) if name == "tanh(u10)" else wind
+    return _columns(*annual_columns(batch["dates"].astype("datetime64[s]")), wind)
+
+
+def annual_columns(dates: npt.NDArray[np.datetime64]) -> tuple[Any, Any, Any]:
+    """Return 1 and the annual cycle of dates (N,), as columns of a design: 1, (N, 1, 1) twice."""
+    days = dates.astype("datetime64[D]")
     day = (days - days.astype("datetime64[Y]")).astype(float) + 1
     angle = (2 * np.pi * day / 365.25)[:, None, None]
-    wind = np.tanh(wind / WIND_SCALE) if name == "tanh(u10)" else wind
-    return _columns(1.0, np.cos(angle), np.sin(angle), wind)
+    return 1.0, np.cos(angle), np.sin(angle)
 
 
 def _columns(*columns: Any) -> Floats:
     return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64)
 
 
-def _solve(design: Floats, y: Floats) -> Floats:
+def _solve(design: Floats, y: Floats, ridge: float = 0.0) -> Floats:
     """Coefficients (H, W, K) of least squares over the dates."""
     gram = np.einsum("nhwk,nhwl->hwkl", design, design)
+    if ridge:
+        gram = gram + ridge * len(design) * np.eye(design.shape[-1])
     right = np.einsum("nhwk,nhw->hwk", design, y)
     solved: Floats = np.linalg.solve(gram, right[..., None])[..., 0]
     return solved

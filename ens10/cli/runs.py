@@ -165,6 +165,9 @@ def _reproduce(**options: Any) -> int:
 def _demo_options(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--kind", choices=("pointwise", "displaced"), default="pointwise", help="of the world"
+    )
 
 
 def _demo(**options: Any) -> None:

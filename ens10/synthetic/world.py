@@ -13,7 +13,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10 import catalog
-from ens10.channels import field_of, resolve, split
+from ens10.channels import channel_names, field_of, resolve, split
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.grib import Encoder, LatLonGrid
@@ -52,8 +52,8 @@ class World:
         years: hindcast years.
         dates: start dates as MMDD, or the number of evenly chosen dates of ENS-10's 105; None for
             all.
-        variables: names in the catalogue; None for all surface variables (and, in the displaced
-            world, the wind speed si10).
+        variables: names in the catalogue; None for all surface variables of ENS-10. The displaced
+            world has the wind speed, si10, as well.
         seed: seed of all random fields.
         levels: levels in hPa of the variables on pressure levels.
         steps: lead times in hours; must contain those of the truth.
@@ -93,9 +93,7 @@ class World:
         rows, columns = grid_shape(grid)
         if rows < 4 or columns < 8:
             raise ArgumentError("grid", f"{rows}x{columns} is too small", "Pass 4x8 or more")
-        surface = catalog.names_of_kind("sfc")
-        more = (catalog.WIND_SPEED.name,) if kind == "displaced" else ()
-        requested = variables or (*surface, *more)
+        requested = variables or catalog.names_of_kind("sfc")
         names = list(dict.fromkeys(catalog.variable(v).name for v in requested))
         self.grid = LatLonGrid(rows, columns, 90.0, -90.0, 0.0, 360.0 / columns)
         self.month_days = _month_days(dates)
@@ -239,7 +237,7 @@ class World:
                 f"the optimum has no closed form for {members} of the {self._members} members",
                 "Compare with the optimum of all of them",
             )
-        law = self._law(target)
+        law = self.law(target)
         without = [without] if isinstance(without, str) else list(without)
         if without and not isinstance(law, DisplacedLaw):
             raise ArgumentError("without", "the pointwise world has one optimum", "Leave it out")
@@ -247,7 +245,7 @@ class World:
             law = law.lacking(without)
         days = track(self.month_days, "optimum", len(self.month_days), progress)
         dtype = np.float32 if self.kind == "displaced" else np.float64  # mixtures are large
-        files = (_ForecastFiles(self.folder, day) for day in days)
+        files = (ForecastFiles(self.folder, day) for day in days)
         parts = [law.forecast(one.members(law.channels, step), step).astype(dtype) for one in files]
         best = xr.concat(parts, "time", data_vars="minimal").sortby("time")
         return best.assign_attrs(model="optimum")
@@ -267,7 +265,13 @@ class World:
             reason = f"two start dates have truth on the same day at {self._truth_steps} h"
             raise ArgumentError("truth_steps", reason, "Choose closer lead times, or fewer dates")
 
-    def _law(self, target: str) -> AnyLaw:
+    def law(self, target: str) -> AnyLaw:
+        """Return the law of a target: the distribution of its truth, given the forecasts.
+
+        Raises:
+            UnknownNameError: the world has no such channel.
+            ArgumentError: it has no truth, or the world lacks the winds that it depends on.
+        """
         names = [f"{c.name}_{c.level}" if c.level else c.name for c in self._atmosphere.channels]
         channel = resolve(target, names, "target")
         if isinstance(self._atmosphere, Weather):
@@ -276,7 +280,7 @@ class World:
 
     def _law_or_none(self, target: str) -> AnyLaw | None:
         try:
-            return self._law(target)
+            return self.law(target)
         except (ArgumentError, UnknownNameError):
             return None
 
@@ -303,10 +307,10 @@ class World:
 
     def _write_truth(self, folder: Path, month_day: str) -> None:
         encoder = Encoder(self.grid, data_type="an", members=0)
-        files = _ForecastFiles(folder, month_day)
+        files = ForecastFiles(folder, month_day)
         wanted = [(*named, step) for named in enumerate(self.targets) for step in self._truth_steps]
         for stream, target, step in wanted:
-            law = self._law(target)
+            law = self.law(target)
             best = law.forecast(files.members(law.channels, step), step)
             name, level = split(target)
             for n, start in enumerate(self._starts(month_day)):
@@ -320,7 +324,7 @@ class World:
                     file.write(message)
 
 
-class _ForecastFiles:
+class ForecastFiles:
     """Reader of the forecasts of one month and day, which decodes each channel once.
 
     Args:
@@ -333,17 +337,25 @@ class _ForecastFiles:
         self._datasets: dict[str, xr.Dataset] = {}
         self._members: dict[tuple[str, int], xr.DataArray] = {}
 
+    @property
+    def channels(self) -> list[str]:
+        """Return the names of all channels."""
+        kinds = [
+            k for k in ("sfc", "pl") if (self._folder / _file_name(k, self._month_day)).exists()
+        ]
+        return [name for kind in kinds for name in channel_names(self._dataset(kind))]
+
     def members(self, channels: Sequence[str], step: int) -> dict[str, xr.DataArray]:
         """Read the members of channels, each (time, number, latitude, longitude), float64."""
         for channel in channels:
             if (channel, step) not in self._members:
-                field = field_of(self._dataset(channel), channel).sel(step=step)
+                kind = catalog.variable(split(channel)[0]).kind
+                field = field_of(self._dataset(kind), channel).sel(step=step)
                 decoded = field.compute(scheduler="synchronous").astype(np.float64)
                 self._members[channel, step] = decoded
         return {channel: self._members[channel, step] for channel in channels}
 
-    def _dataset(self, channel: str) -> xr.Dataset:
-        kind = catalog.variable(split(channel)[0]).kind
+    def _dataset(self, kind: str) -> xr.Dataset:
         if kind not in self._datasets:
             path = self._folder / _file_name(kind, self._month_day)
             self._datasets[kind] = open_source(path)

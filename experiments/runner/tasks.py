@@ -16,6 +16,7 @@ from ens10.experiments.runner.claims import BEAT, claim, holder
 from ens10.loader.batches import Batches
 from ens10.protocol import Protocol, protocol_of
 from ens10.synthetic import World
+from ens10.synthetic.world import WorldKind
 from ens10.untrusted import read_mapping
 
 MEMBERS = 10  # of ENS-10
@@ -226,6 +227,7 @@ class WorldSize:
         levels: of the variables on pressure levels, hPa.
         steps: hours.
         kinds: of variables, "sfc" and "pl".
+        world: kind of the world, "pointwise" or "displaced".
     """
 
     grid: str = "46x96"
@@ -234,6 +236,7 @@ class WorldSize:
     levels: tuple[int, ...] = (500, 850)
     steps: tuple[int, ...] = catalog.STEPS_HOURS
     kinds: tuple[catalog.Kind, ...] = ("sfc", "pl")
+    world: WorldKind = "pointwise"
 
     @property
     def folder(self) -> str:
@@ -244,6 +247,8 @@ class WorldSize:
         for name, value in others.items():
             if name in ("levels", "steps", "kinds") and value != getattr(usual, name):
                 found.append("_".join([name, *map(str, value)]))
+        if self.world != usual.world:
+            found.append(self.world)
         return "" if self == usual else "-".join(found)
 
 
@@ -283,6 +288,9 @@ def _check_size(folder: Path, size: WorldSize) -> None:
     rows, columns = len(world.grid.latitude()), len(world.grid.longitude())
     held = (f"{rows}x{columns}", len(world.years), len(world.month_days))
     asked = (size.grid.lower(), len(size.years), size.dates)
+    if world.kind != size.world:
+        reason = f"is a {world.kind} world, not a {size.world} one"
+        raise FileError(folder / "world", reason, "Work in another folder")
     if held != asked:
         told = "is of {} points, {} years and {} dates".format(*held)
         told += ", not of {}, {} and {}".format(*asked)
@@ -295,8 +303,11 @@ def _world(folder: Path, seed: int, size: WorldSize) -> None:
     partial = folder / "world.partial"
     shutil.rmtree(partial, ignore_errors=True)  # of a call that was interrupted
     names = [name for kind in size.kinds for name in catalog.names_of_kind(kind)]
+    if size.world == "displaced" and "sfc" in size.kinds:
+        names.append(catalog.WIND_SPEED.name)
     world = World(
-        size.grid, size.years, size.dates, names, seed, levels=size.levels, steps=size.steps
-    )
+        size.grid, size.years, size.dates, names, seed, levels=size.levels, steps=size.steps,
+        kind=size.world,
+    )  # fmt: skip
     world.write(partial)
     partial.rename(folder / "world")

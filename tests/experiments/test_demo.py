@@ -7,7 +7,9 @@ import realruns
 
 from ens10.errors import FileError
 from ens10.experiments import demo
+from ens10.experiments.run_results import read_runs
 from ens10.experiments.score import read_states
+from ens10.experiments.tables import score_table
 from ens10.metrics import summarise
 
 
@@ -37,6 +39,18 @@ def test_the_demonstration_makes_a_report(tiny):
     assert crps["optimum"] < crps["emos_global"] < crps["raw"]
 
 
+@pytest.mark.slow
+def test_the_demonstration_on_the_displaced_world(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "YEARS", range(2000, 2004))
+    monkeypatch.setattr(demo, "DATES", 3)
+    out = tmp_path / "demo"
+    demo.run_demo(out, kind="displaced", models=("raw", "emos_global"), quiet=True)
+    runs = {run.name: run for run in read_runs(sorted((out / "runs").iterdir()))}
+    rows = {row.model: row for row in score_table(list(runs.values()))}
+    assert rows["optimum"].crps.value < rows["emos_global"].crps.value < rows["raw"].crps.value
+    assert 0 < rows["emos_global"].attained.value < 0.5
+
+
 def test_what_is_done_is_not_done_again(tiny, monkeypatch):
     out, _ = tiny
     table = (out / "report" / "table.md").read_bytes()
@@ -53,6 +67,8 @@ def test_what_is_done_is_not_done_again(tiny, monkeypatch):
 def test_another_seed_or_another_folder_is_refused(tiny, tmp_path):
     with pytest.raises(FileError, match="seed 0"):
         demo.run_demo(tiny[0], seed=1, quiet=True)
+    with pytest.raises(FileError, match="of the pointwise world"):
+        demo.run_demo(tiny[0], kind="displaced", quiet=True)
     (tmp_path / "letter.txt").write_text("mine")
     with pytest.raises(FileError, match="--out"):
         demo.run_demo(tmp_path, quiet=True)

@@ -1,0 +1,378 @@
+"""What there is to learn in the displaced world, and what knowledge it takes.
+
+    python -m ens10.experiments.studies.displaced_world WORK --out FOLDER --figure FILE
+
+WORK keeps the world; it is written if it is not there. The table has, for each target, the CRPS of
+the raw ensemble and of the optimum on the last two years, how much of the attainable skill the
+optimum's formula loses without one kind of knowledge, and how much a regression at each point on
+all channels attains: fitted to the years before, and, as a bound from above, to the dates that it
+is judged on and all others.
+"""
+
+import datetime as dt
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.channels import field_of
+from ens10.errors import ArgumentError
+from ens10.experiments.pointwise import annual_columns, normal_of_points
+from ens10.experiments.writers import columns_of, markdown_of
+from ens10.metrics import crps_ensemble, crps_normal
+from ens10.metrics.distributions import Distribution
+from ens10.metrics.figures.style import COLOURS, INK, STYLE, look, new_figure
+from ens10.progress import track
+from ens10.source import open_source
+from ens10.synthetic import World
+from ens10.synthetic.atmosphere import Atmosphere, Channel
+from ens10.synthetic.displaced import Knowledge
+from ens10.synthetic.weather import Weather
+from ens10.synthetic.world import ForecastFiles
+from ens10.usage import command_parser, count, reports_errors
+
+Floats = npt.NDArray[np.float64]
+VARIABLES = ("t2m", "u10", "v10", "tp", "si10", "z", "t", "u", "v")
+KNOWLEDGE: tuple[str, ...] = get_args(Knowledge)
+TEST_YEARS = 2
+STEP = 48
+# tp is not near a normal distribution: a regression of its error is no fair forecast
+REGRESSED = ("t2m", "z_500", "t_850", "si10")
+_UNITS = {"tp": (1000.0, "mm"), "z_500": (1.0, "m2 s-2"), "si10": (1.0, "m s-1")}
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What there is to learn about one target.
+
+    Attributes:
+        target: name of the channel.
+        raw: CRPS of the raw ensemble by test date, its units.
+        optimum: CRPS of the optimum by test date.
+        spread: root mean square of the ensemble deviation over that of the mean's error.
+        without: CRPS by test date of the optimum's formula without one kind of knowledge.
+        regression: attained skill in percent, out of sample and in sample; empty for tp.
+    """
+
+    target: str
+    raw: Floats
+    optimum: Floats
+    spread: float
+    without: Mapping[str, Floats]
+    regression: tuple[float, float] | tuple[()]
+
+    @property
+    def removable(self) -> float:
+        """Return the share of the raw CRPS that the optimum removes, in percent."""
+        return float(100 * (1 - self.optimum.mean() / self.raw.mean()))
+
+    def lost(self, knowledge: str) -> tuple[float, float]:
+        """Return the attainable skill lost without a knowledge, in percent, and its 95 % margin.
+
+        The margin is 1.96 standard errors over the dates.
+        """
+        loss, gain = self.without[knowledge] - self.optimum, (self.raw - self.optimum).mean()
+        error = loss.std(ddof=1) / np.sqrt(len(loss))
+        return float(100 * loss.mean() / gain), float(196 * error / gain)
+
+
+def world_of(folder: Path, grid: str, years: Sequence[int], dates: int, seed: int) -> World:
+    """Return the world of a folder, which is written if it is not there."""
+    if not folder.exists():
+        partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        world = World(grid, years, dates, VARIABLES, seed, steps=(STEP,), kind="displaced")
+        world.write(partial, progress=True)
+        partial.rename(folder)
+    return World.load(folder)
+
+
+def worth_of(world: World, folder: Path) -> list[Worth]:
+    """Measure what there is to learn about each target of a world.
+
+    Args:
+        world: written.
+        folder: of its files.
+    """
+    weights = _area(world.grid.latitude())
+    test_years = max(world.years) - TEST_YEARS
+    held: dict[str, _Parts] = {target: _Parts() for target in world.targets}
+    means: dict[str, list[Floats]] = {}
+    valid = []
+    truths = open_source(folder / "truth")
+    observed = {target: field_of(truths, target) for target in world.targets}
+    for day in track(world.month_days, "measuring", len(world.month_days), True):
+        files = ForecastFiles(folder, day)
+        for name, members in files.members(files.channels, STEP).items():
+            means.setdefault(name, []).append(members.mean("number").to_numpy())
+        valid.append(members["valid_time"].to_numpy())
+        for target, parts in held.items():
+            law = world.law(target)
+            decoded = files.members(law.channels, STEP)
+            times = decoded[target]["valid_time"]
+            y = observed[target].sel(time=times.to_numpy()).to_numpy().astype(np.float64)
+            parts.add(law, decoded, y.reshape(len(times), *y.shape[-2:]), test_years, weights)
+    dates = np.concatenate(valid)
+    joined = {name: np.concatenate(values) for name, values in means.items()}
+    return [_worth(target, parts, joined, dates, weights) for target, parts in held.items()]
+
+
+class _Parts:
+    """Values of one target, month by month."""
+
+    def __init__(self) -> None:
+        self.scores: dict[str, list[Floats]] = {}
+        self.truth: list[Floats] = []
+        self.deviation: list[Floats] = []
+        self.test: list[npt.NDArray[np.bool_]] = []
+
+    def add(
+        self, law: Any, decoded: Mapping[str, xr.DataArray], y: Floats, last: int, weights: Floats
+    ) -> None:
+        """Score the dates of one file whose valid year is after `last`."""
+        members = decoded[law.channel]
+        test = members["valid_time"].dt.year.to_numpy() > last
+        self.truth.append(y)
+        self.deviation.append(members.std("number", ddof=1).to_numpy())
+        self.test.append(test)
+        some = {name: values.isel(time=test) for name, values in decoded.items()}
+        ensemble, at = some[law.channel].to_numpy(), y[test]
+        scores = {
+            "raw": crps_ensemble(ensemble, at, estimator="plain", member_dim=1),
+            "optimum": _crps(law.forecast(some, STEP), at),
+            "error": (ensemble.mean(axis=1) - at) ** 2,
+            "variance": ensemble.var(axis=1, ddof=1),
+        }
+        for knowledge in KNOWLEDGE:
+            scores[knowledge] = _crps(law.lacking([knowledge]).forecast(some, STEP), at)
+        for name, values in scores.items():
+            self.scores.setdefault(name, []).append(_mean(np.asarray(values), weights))
+
+
+def _worth(
+    target: str, parts: _Parts, means: Mapping[str, Floats], valid: Any, weights: Floats
+) -> Worth:
+    scores = {name: np.concatenate(values) for name, values in parts.scores.items()}
+    regression: tuple[float, float] | tuple[()] = ()
+    if target in REGRESSED:
+        deviation, truth = np.concatenate(parts.deviation), np.concatenate(parts.truth)
+        scored = _regressions(means, target, valid, deviation, truth, np.concatenate(parts.test))
+        gain = (scores["raw"] - scores["optimum"]).mean()
+        new, same = (
+            float(100 * (scores["raw"] - _mean(one, weights)).mean() / gain) for one in scored
+        )
+        regression = (new, same)
+    spread = float(np.sqrt(scores["variance"].mean() / scores["error"].mean()))
+    without = {name: scores[name] for name in KNOWLEDGE}
+    return Worth(target, scores["raw"], scores["optimum"], spread, without, regression)
+
+
+def _regressions(
+    means: Mapping[str, Floats],
+    target: str,
+    valid: npt.NDArray[np.datetime64],
+    deviation: Floats,
+    observed: Floats,
+    test: npt.NDArray[np.bool_],
+) -> tuple[Floats, Floats]:
+    """Return the CRPS on the test dates of regressions at each point, fitted without and with them.
+
+    The error of the ensemble mean is regressed on 1, the annual cycle, the year and the ensemble
+    means of all channels; the deviation on that of the ensemble.
+    """
+    years = (valid.astype("datetime64[Y]").astype(float) + 1970 - 2008) / 10
+    columns = [*annual_columns(valid), years[:, None, None]]
+    for field in means.values():
+        scale = field.std(axis=0)
+        columns.append((field - field.mean(axis=0)) / np.where(scale > 0, scale, 1.0))
+    design = np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64)
+    everything = {"raw_mean": means[target], "raw_std": deviation, "target": observed}
+    batches = {name: {k: v[mask] for k, v in everything.items()}
+               for name, mask in (("train", ~test), ("test", test))}  # fmt: skip
+    batches["all"] = everything
+    if (~test).sum() <= design.shape[-1] + 1:
+        reason = f"{(~test).sum()} dates to fit {design.shape[-1]} coefficients to at each point"
+        raise ArgumentError("dates", reason, "Pass more dates or years")
+    scored = []
+    for name, mask in (("train", ~test), ("all", np.ones_like(test))):
+        mu, sigma = normal_of_points(
+            design[mask], batches[name], design[test], batches["test"], ridge=1e-6
+        )
+        scored.append(np.asarray(crps_normal(mu, sigma, batches["test"]["target"])))
+    return scored[0], scored[1]
+
+
+def _crps(best: xr.Dataset, y: Floats) -> Floats:
+    return np.asarray(Distribution.from_dataset(best).crps(y), np.float64)
+
+
+def _area(latitude: Floats) -> Floats:
+    edges = np.deg2rad(np.clip(latitude + 0.5 * abs(latitude[1] - latitude[0]), -90, 90))
+    lower = np.deg2rad(np.clip(latitude - 0.5 * abs(latitude[1] - latitude[0]), -90, 90))
+    area = np.sin(edges) - np.sin(lower)
+    return np.asarray(area / area.sum())
+
+
+def _mean(values: Floats, weights: Floats) -> Floats:
+    return np.asarray((values.mean(axis=-1) * weights).sum(axis=-1))
+
+
+def table_of(found: Sequence[Worth]) -> str:
+    """Return the table of all targets as Markdown."""
+    heads = ["target", "raw CRPS", "optimum", "removable (%)", "spread/error"]
+    heads += [f"without {name}" for name in KNOWLEDGE]
+    heads += ["regression: new dates", "same dates"]
+    rows = []
+    for one in found:
+        factor, units = _UNITS.get(one.target, (1.0, "K"))
+        row = [
+            f"{one.target} ({units})",
+            f"{factor * one.raw.mean():.3g}",
+            f"{factor * one.optimum.mean():.3g}",
+            f"{one.removable:.1f}",
+            f"{one.spread:.2f}",
+        ]
+        row += ["{:.1f} ± {:.1f}".format(*one.lost(name)) for name in KNOWLEDGE]
+        row += [f"{value:.0f}" for value in one.regression] or ["–", "–"]
+        rows.append(row)
+    return markdown_of(columns_of(heads, rows))
+
+
+def draw(found: Sequence[Worth], world: World, path: Path) -> None:
+    """Draw fields of one date, spectra, and what knowledge is worth."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        figure = new_figure(6.6)
+        axes: Any = figure.subplot_mosaic(
+            [["wind", "wind", "rain", "rain"], ["map", "map", "ground", "ground"],
+             ["spectra", "spectra", "worth", "worth"]],
+            height_ratios=[1, 1, 1.35],
+        )  # fmt: skip
+        _draw_fields(axes, world)
+        _draw_spectra(axes["spectra"])
+        _draw_worth(axes["worth"], found)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=140)
+
+
+def _draw_fields(axes: Mapping[str, Any], world: World) -> None:
+    generator: Any = world._atmosphere
+    start = dt.date(world.years[0], 1, 1).replace(
+        month=int(world.month_days[0][:2]), day=int(world.month_days[0][2:])
+    )
+    fields = {(c.name, c.level): m for s, c, m in generator.forecast(start) if s == STEP}
+    ground, latitude = generator.ground, world.grid.latitude()
+    longitude = world.grid.longitude()
+    mean = {key: members.mean(axis=0) for key, members in fields.items()}
+    law = world.law("t2m")
+    east, north = law.displacement(mean["u10", None], mean["v10", None])  # type: ignore[union-attr]
+    some = (slice(2, None, 3), slice(None, None, 4))
+    panels = {
+        "wind": (
+            fields["z", 500][0] / 98.0665,
+            "viridis",
+            "z500 of a member (dam), wind at 500 hPa",
+        ),
+        "rain": (
+            np.sqrt(1000 * fields["tp", None][0]),
+            "Blues",
+            "√ of precipitation in 48 h (√mm)",
+        ),
+        "map": (world.region, "Pastel1", "hidden map, displacement of t2m"),
+        "ground": (fields["t2m", None][0], "RdYlBu_r", "t2m of a member (K), ground of 500 m"),
+    }
+    for name, (values, colours, title) in panels.items():
+        ax = axes[name]
+        mesh = ax.pcolormesh(longitude, latitude, values, cmap=colours, shading="nearest")
+        if name != "map":
+            ax.figure.colorbar(mesh, ax=ax, pad=0.01)
+        ax.set_title(title)
+        ax.set_xticks([0, 90, 180, 270])
+        ax.set_yticks([-60, 0, 60])
+    grid = longitude[some[1]], latitude[some[0]]
+    axes["wind"].quiver(*grid, mean["u", 500][some], mean["v", 500][some], color=INK, width=0.003)
+    axes["map"].quiver(*grid, east[some], north[some], color=INK, width=0.003)
+    axes["ground"].contour(longitude, latitude, ground.orography, [500], colors=INK, linewidths=0.7)
+
+
+def _draw_spectra(ax: Any) -> None:
+    """Draw zonal spectra between 35 and 65 degrees of both kinds of world."""
+    latitude, columns = np.linspace(90, -90, 121), 240
+    channels = [Channel(name, 500) for name in ("z", "t", "u")]
+    starts = [dt.date(2008, 1, 1) + dt.timedelta(days=20 * n) for n in range(8)]
+    rows = (np.abs(latitude) > 35) & (np.abs(latitude) < 65)
+    order = np.arange(2, 56)
+    for kind, maker in (("displaced", Weather), ("pointwise", Atmosphere)):
+        world = maker(latitude, columns, channels, (STEP,), 2, starts, 0)
+        fields: dict[str, list[Any]] = {c.name: [] for c in channels}
+        for start in starts:
+            for _, channel, members in world.forecast(start):
+                fields[channel.name].append(members[:, rows])
+        for n, name in enumerate(("z", "t", "u") if kind == "displaced" else ("z",)):
+            power = (np.abs(np.fft.rfft(fields[name], axis=-1)) ** 2).mean(axis=(0, 1, 2))
+            label = f"{name} at 500 hPa" if kind == "displaced" else "z, pointwise world"
+            style = look(n) if kind == "displaced" else {"color": "#7F7F7F", "linestyle": "--"}
+            ax.loglog(order, power[order] / power[2:6].mean(), label=label, **style)
+    for slope, height in ((3.0, 3.0), (5 / 3, 6.0)):
+        label = "-3" if slope == 3 else "-5/3"
+        ax.loglog(order[8:], height * (order[8:] / 8.0) ** -slope, color=INK, linewidth=0.7)
+        ax.text(50, 1.3 * height * (50 / 8.0) ** -slope, label, fontsize=8)
+    ax.set_ylim(1e-6, 20)
+    ax.set_xticks([2, 5, 10, 20, 50], ["2", "5", "10", "20", "50"])
+    ax.minorticks_off()
+    ax.set_xlabel("zonal wavenumber, 35 to 65 degrees")
+    ax.set_title("power spectra, relative")
+    ax.legend(fontsize=7, loc="lower left")
+
+
+def _draw_worth(ax: Any, found: Sequence[Worth]) -> None:
+    """Draw the attained skill of the optimum's formula without each kind of knowledge."""
+    width = 0.8 / len(KNOWLEDGE)
+    for k, knowledge in enumerate(KNOWLEDGE):
+        values = np.array([one.lost(knowledge) for one in found])
+        ax.bar(
+            np.arange(len(found)) + (k - 2) * width, values[:, 0], width, yerr=values[:, 1],
+            color=COLOURS[k], label=knowledge, error_kw={"linewidth": 0.7},
+        )  # fmt: skip
+    ax.set_xticks(range(len(found)), [one.target for one in found])
+    ax.set_ylabel("attainable skill lost (%)")
+    ax.set_title("what knowledge is worth")
+    ax.set_ylim(0, 1.45 * ax.get_ylim()[1])
+    ax.legend(fontsize=7, ncols=2)
+
+
+@reports_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    parser = command_parser("python -m ens10.experiments.studies.displaced_world")
+    parser.add_argument("work", type=Path, help="folder of the world")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="of the table")
+    parser.add_argument("--figure", type=Path, metavar="FILE")
+    parser.add_argument("--grid", default="46x96", help="rows x columns (default: %(default)s)")
+    parser.add_argument("--years", type=count, default=20, help="from 1998 (default: %(default)s)")
+    parser.add_argument("--dates", type=count, default=36, help="a year (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    years = range(1998, 1998 + options.years)
+    folder = options.work / f"{options.grid}-{options.years}x{options.dates}-seed{options.seed}"
+    options.work.mkdir(parents=True, exist_ok=True)
+    world = world_of(folder, options.grid, years, options.dates, options.seed)
+    found = worth_of(world, folder)
+    table = table_of(found)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "table.md").write_text(table)
+    print(table)
+    if options.figure is not None:
+        draw(found, world, options.figure)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
