@@ -17,11 +17,12 @@ NAMES = {
     "saet": "normal",
     "poet": "ensemble",
     "poet_almost_fair": "ensemble",
+    "poet_calibrated": "ensemble",
     "groenquist": "normal",
 }
 RARE = ("poet_almost_fair", "groenquist", "lenet")  # close to others
 GRID = ("--model.init_args.network.init_args.grid", "[8,16]")
-GRIDS = {"groenquist": GRID, "transformer_points": GRID}
+GRIDS = {"groenquist": GRID, "transformer_points": GRID, "poet_calibrated": GRID}
 
 
 GRIDS_OF_ANOTHER = ("--model.init_args.network.init_args.grid", "[9,16]")
