@@ -97,6 +97,9 @@ def test_sea_level_pressure_of_a_standard_atmosphere_is_that_of_its_sea_level():
     lowest = (t0 - 6.5e-3 * z) * 0.95 ** (1 / power)
     found = fields.sea_level_pressure(surface, lowest, 0.95, 9.80665 * z)
     np.testing.assert_allclose(found, p0, rtol=1e-12)
+    cold = fields.sea_level_pressure(62000.0, 215.0 * 0.95 ** (1 / power), 0.95, 9.80665 * 3500.0)
+    mean = np.exp(3500.0 * 9.80665 / (287.0 * (235.0 + 6.5e-3 * 3500.0 / 2)))  # of 215 and 255 K
+    assert cold == pytest.approx(62000.0 * mean, rel=2e-3)
 
 
 def test_scalars_are_interpolated_linearly_in_latitude_and_poles_have_one_value():

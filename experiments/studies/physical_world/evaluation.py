@@ -29,7 +29,7 @@ TARGETS = {  # name in tables: channel, units in tables, factor from the units o
     "si10": (("si10", 0), "m s-1", 1.0),
     "tp": (("tp", 0), "mm", 1e3),
 }
-_NOT_NORMAL = ("tp",)  # no EMOS with a normal distribution
+_NOT_NORMAL = ("tp",)  # neither an additive bias nor a normal distribution
 _BLOCKS = 4  # folds of a single year
 _MOST_DATES = 24  # that the coefficients of EMOS are fitted to
 _POOLING = 0.3  # share of the zonal mean in the residual variance of a point
@@ -74,9 +74,10 @@ class Line:
         spread_error: spread over error of the raw ensemble; 1 if reliable.
         bias_share: of the mean squared error, without the sampling variance of the bias.
         raw: CRPS of the members ("plain").
-        unbiased: CRPS of the members after subtraction of the cross-validated bias.
+        unbiased: CRPS of the members after subtraction of the cross-validated bias; NaN for
+            precipitation, whose bias is not additive.
         emos: CRPS of a normal distribution around the unbiased mean; NaN for precipitation.
-        removed: share of the raw CRPS that the better correction removes, percent.
+        removed: share of the raw CRPS that EMOS removes, percent; NaN for precipitation.
         removed_error: standard error of `removed`, dates as independent.
         perfect_spread_error: spread over error of the perfect ensembles; NaN without them.
         perfect_ranks: sum over ranks of |frequency - 1/(M+1)| of the perfect ensembles.
@@ -233,14 +234,11 @@ def evaluate(name: str, step: int, case: Case) -> Line:
     x, y, b = case.forecast[use], case.truth[use], bias[use]
     error, members = case.error[use], x.shape[1]
     raw = area_mean(crps_ensemble(x, y, estimator="plain", member_dim=1))
-    corrected = x - b[:, None]
-    if name in _NOT_NORMAL:
-        corrected = np.maximum(corrected, 0.0)
-    unbiased = area_mean(crps_ensemble(corrected, y, estimator="plain", member_dim=1))
-    emos = np.full_like(raw, np.nan)
+    unbiased = emos = np.full_like(raw, np.nan)
     if name not in _NOT_NORMAL:
+        unbiased = area_mean(crps_ensemble(x - b[:, None], y, estimator="plain", member_dim=1))
         emos = area_mean(crps_normal(x.mean(1) - b, sigma[use], y))
-    gain = raw - (unbiased if name in _NOT_NORMAL else emos)
+    gain = raw - emos
     ratio = spread_error_ratio(x.mean(1), x.var(1, ddof=1), y, members=members, weights=weights)
     return Line(
         target=name,
@@ -306,7 +304,8 @@ def markdown(frame: pd.DataFrame) -> str:
     for _, line in frame.iterrows():
         cells = {key: _cell(key, line[key]) for key in names}
         cells["target"] = f"{line['target']} ({line['units']})"
-        cells["removed"] = f"{line['removed']:.1f} ± {line['removed_error']:.1f}"
+        if np.isfinite(line["removed"]):
+            cells["removed"] = f"{line['removed']:.1f} ± {line['removed_error']:.1f}"
         rows.append(list(cells.values()))
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 

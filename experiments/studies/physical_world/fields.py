@@ -32,6 +32,7 @@ UPPER = ("z", "t", "u", "v", "q")
 CHANNELS = (*((name, 0) for name in SURFACE), *((name, p) for name in UPPER for p in LEVELS))
 _PASCAL = 100.0  # in a hectopascal
 _MM = 1e-3  # m
+_COLD = 255.0  # K
 _CLIPPED = ("q", "si10", "tp", "tcw")  # spectral transforms leave small negative amounts
 
 
@@ -101,6 +102,9 @@ def sea_level_pressure(
 ) -> Array:
     """Reduce surface pressure to sea level with a lapse rate of 6.5 K/km.
 
+    Surface temperatures below 255 K, of inversions over ice, are replaced by their mean with 255 K,
+    as the ECMWF does (Trenberth et al. 1993, NCAR/TN-396, doi:10.5065/D6HX19NH).
+
     Args:
         surface_pressure: Pa.
         lowest: temperature of the lowest level, K.
@@ -108,10 +112,11 @@ def sea_level_pressure(
         surface_geopotential: m2 s-2.
 
     Returns:
-        Pa. The hydrostatic equation integrated exactly through the layer of constant lapse rate.
+        Pa. The hydrostatic equation is integrated exactly through a layer of constant lapse rate.
     """
     exponent = GAS_CONSTANT * LAPSE_RATE / GRAVITY
     surface = lowest * sigma_lowest**-exponent
+    surface = np.where(surface < _COLD, (surface + _COLD) / 2, surface)
     warmer = 1.0 + LAPSE_RATE * surface_geopotential / (GRAVITY * surface)
     result: Array = surface_pressure * warmer ** (1.0 / exponent)
     return result

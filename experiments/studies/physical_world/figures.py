@@ -69,5 +69,5 @@ def _ranks(axis: Any, cases: Mapping[tuple[str, int], Case]) -> None:
             axis.plot(share, f"o{style}", color=color, ms=3, label=f"{name} {label}")
             axis.axhline(even, color=GREY, lw=0.8)
     axis.set(title=f"rank of the truth at {_STEP} h", xlabel="rank", ylabel="frequency (%)")
-    axis.set_ylim(0.0, None)
-    axis.legend(fontsize="small", loc="lower center")
+    axis.set(xticks=range(0, members.shape[1] + 1, 2), ylim=(0.0, None))
+    axis.legend(fontsize="small", loc="upper right")
