@@ -470,10 +470,13 @@ def test_corrections_never_see_the_fold_that_they_correct():
     assert (np.abs(other[12:] - bias[12:]) > 10).all()
 
 
-def test_one_year_is_cut_into_four_seasons_in_a_row():
+def test_dates_of_one_year_are_left_out_one_by_one_and_years_as_a_whole():
     parts = evaluation.folds(STARTS[:12])
-    assert [part.sum() for part in parts] == [3, 3, 3, 3]
-    assert np.flatnonzero(parts[1]).tolist() == [3, 4, 5]
+    assert [np.flatnonzero(part).tolist() for part in parts] == [[n] for n in range(12)]
+    years = evaluation.folds(STARTS)
+    assert [np.flatnonzero(part).tolist() for part in years] == [
+        list(range(12)), list(range(12, 24))
+    ]  # fmt: skip
 
 
 def test_evaluate_writes_table_checksums_and_figure(tmp_path, capsys):

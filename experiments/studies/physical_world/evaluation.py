@@ -30,7 +30,7 @@ TARGETS = {  # name in tables: channel, units in tables, factor from the units o
     "tp": (("tp", 0), "mm", 1e3),
 }
 _NOT_NORMAL = ("tp",)  # neither an additive bias nor a normal distribution
-_BLOCKS = 4  # folds of a single year
+_FEWEST = 8  # dates that the annual cycle of the bias is fitted to
 _MOST_DATES = 24  # that the coefficients of EMOS are fitted to
 _POOLING = 0.3  # share of the zonal mean in the residual variance of a point
 
@@ -107,12 +107,12 @@ def read_cases(work: Path) -> dict[tuple[str, int], Case]:
     Dates with perfect ensembles are scored; all dates if there are none.
 
     Raises:
-        MissingDataError: fewer than eight units are kept.
+        MissingDataError: fewer than 8 units are kept.
     """
     world = PhysicalWorld.load(work)
     kept = [unit for unit in world.units if is_complete(unit_path(work, *unit))]
-    if len(kept) < 2 * _BLOCKS:
-        reason = f"{2 * _BLOCKS - len(kept)} units of at least {2 * _BLOCKS}"
+    if len(kept) < _FEWEST:
+        reason = f"{_FEWEST - len(kept)} units of at least {_FEWEST}"
         raise MissingDataError(work, [reason], "Run `simulate` again")
     positions = [CHANNELS.index(channel) for channel, _, _ in TARGETS.values()]
     units = []
@@ -134,12 +134,14 @@ def read_cases(work: Path) -> dict[tuple[str, int], Case]:
 
 
 def folds(starts: Sequence[dt.date]) -> list[Array]:
-    """Return masks of the dates of each fold: calendar years, or quarters of a single year."""
+    """Return masks of the dates of each fold: calendar years, or each date of a single year.
+
+    Errors of forecasts that start a week apart are nearly independent.
+    """
     years = np.array([start.year for start in starts])
     if len(set(years)) > 1:
         return [years == year for year in sorted(set(years))]
-    blocks = np.arange(len(starts)) * _BLOCKS // len(starts)
-    return [blocks == block for block in range(_BLOCKS)]
+    return list(np.eye(len(starts), dtype=bool))
 
 
 def area_mean(field: Array) -> Array:

@@ -191,7 +191,7 @@ class JcmProcess:
 
 
 def make_environment(folder: Path) -> None:
-    """Make a virtual environment with jcm, unless it is there; 75 packages, 1 GB.
+    """Make a virtual environment with jcm, unless it is there; 130 packages, 1.6 GB.
 
     Raises:
         FileError: the installation failed.
