@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ens10.catalog import VARIABLES, Variable
 from ens10.grib import LatLonGrid
 
 Array = npt.NDArray[Any]
@@ -17,16 +16,6 @@ GAS_CONSTANT = 287.0  # of dry air, J kg-1 K-1
 LAPSE_RATE = 6.5e-3  # K m-1, of the standard atmosphere, below the lowest level
 LEVELS = (200, 500, 700, 850)
 GRID = LatLonGrid(46, 96, 90.0, -90.0, 0.0, 3.75)
-WIND_SPEED = Variable(
-    name="si10",
-    short_name="10si",
-    param_id=207,
-    kind="sfc",
-    units="m s-1",
-    long_name="10 metre wind speed",
-    standard_name="wind_speed",
-    valid_range=(-1.0, 150.0),
-)
 SURFACE = ("t2m", "skt", "msl", "u10", "v10", "si10", "tp", "tcw")
 UPPER = ("z", "t", "u", "v", "q")
 CHANNELS = (*((name, 0) for name in SURFACE), *((name, p) for name in UPPER for p in LEVELS))
@@ -34,11 +23,6 @@ _PASCAL = 100.0  # in a hectopascal
 _MM = 1e-3  # m
 _COLD = 255.0  # K
 _CLIPPED = ("q", "si10", "tp", "tcw")  # spectral transforms leave small negative amounts
-
-
-def variable(name: str) -> Variable:
-    """Return the variable of a channel: one of ENS-10's, or the wind speed."""
-    return WIND_SPEED if name == WIND_SPEED.name else VARIABLES[name]
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
-from ens10.catalog import MODEL_YEAR
+from ens10.catalog import MODEL_YEAR, variable
 from ens10.durable import replace_folder, temporary_path, whole_path
 from ens10.errors import FileError, MissingDataError
-from ens10.experiments.studies.physical_world.fields import CHANNELS, GRID, Array, variable
+from ens10.experiments.studies.physical_world.fields import CHANNELS, GRID, Array
 from ens10.experiments.studies.physical_world.production import (
     STEPS,
     PhysicalWorld,
