@@ -105,7 +105,9 @@ class Simulator:
         )
         physics = speedy_physics(parameters, checkpoint_terms=False)
         self.model = Model(dycore=core, physics=physics, start_time="1990-01-01")
-        self.surface_geopotential = np.asarray(terrain.orog) * GRAVITY
+        grid = COORDINATES.horizontal
+        orography = grid.to_nodal(grid.clip_wavenumbers(grid.to_modal(terrain.orog)))
+        self.surface_geopotential = np.asarray(orography) * GRAVITY  # that the dynamics have
         self._compiled = jax.jit(self._day)
 
     def advance(self, state, carry, day):
