@@ -12,7 +12,10 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("ens10", "metrics", "models", "experiments")  # each may import those to its left
-ROOF = "ens10/cli/"  # the only files downstairs that may reach up, inside their functions
+ROOF = "ens10/cli/"
+# downstairs only these may reach up, inside their functions: the commands, and the world whose
+# truth is drawn from the distributions that scores know
+REACHING = (ROOF, "ens10/synthetic/displaced.py")
 TORCH = {"torch", "pytorch_lightning", "torchmetrics"}
 # the rest is light; in metrics/ the kernels on tensors are files called *_torch.py
 WITH_TORCH = re.compile(r"ens10/loader/(datamodule|tensors)\.py|metrics/(\w+/)?\w*_torch\.py")
@@ -83,10 +86,10 @@ def violations(name, text):
         light = home in ("ens10", "metrics") and not inside and not WITH_TORCH.fullmatch(name)
         if light and module.split(".")[0] in TORCH:
             yield f"{name}: {module} when it is imported"
-        if further_up(module, home) and not (name.startswith(ROOF) and inside):
+        if further_up(module, home) and not (name.startswith(REACHING) and inside):
             yield f"{name}: {module} is further up"
     for module in called(tree):
-        if further_up(module, home) and not name.startswith(ROOF):
+        if further_up(module, home) and not name.startswith(REACHING):
             yield f"{name}: {module} is further up"
 
 

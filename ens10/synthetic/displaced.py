@@ -20,7 +20,7 @@ is coherent in space. Hence no forecast can be better than `DisplacedLaw.forecas
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,6 @@ from scipy import special
 from ens10.catalog import VARIABLES
 from ens10.channels import split
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics.distributions import Distribution, distribution_class
 from ens10.synthetic.atmosphere import TARGET_STEP, Channel, Floats
 from ens10.synthetic.sphere import EARTH_RADIUS_KM
 from ens10.synthetic.weather import (
@@ -40,6 +39,9 @@ from ens10.synthetic.weather import (
     climate,
     depth_below_ground,
 )
+
+if TYPE_CHECKING:
+    from ens10.metrics.distributions import Distribution
 
 Knowledge = Literal["neighbours", "flow", "place", "members", "year"]
 DISPLACED_TARGETS = ("t2m", "z_500", "t_850", "tp", "si10")
@@ -156,6 +158,8 @@ class DisplacedLaw:
 
     def truth(self, best: xr.Dataset, noise: Floats) -> Floats:
         """Return the truth of one date, the quantile of the distribution at Phi(noise), (H, W)."""
+        from ens10.metrics.distributions import distribution_class
+
         names = distribution_class(self.kind).stored_variables(best)
         arrays = {name: best[name].to_numpy() for name in names}
         known = distribution_class(self.kind).from_variables(arrays, best.coords)
@@ -164,7 +168,7 @@ class DisplacedLaw:
 
     def distribution(
         self, members: Floats, u: Floats, v: Floats, when: dt.date, step: int = TARGET_STEP
-    ) -> Distribution:
+    ) -> "Distribution":
         """Return the distribution of the truth of one date.
 
         Args:
@@ -232,7 +236,7 @@ class DisplacedLaw:
                 bias = bias - 0.05 * LAPSE_RATE * below
         return np.asarray(bias * share)
 
-    def _mixture(self, moved: Floats, v: Floats, when: dt.date, share: float) -> Distribution:
+    def _mixture(self, moved: Floats, v: Floats, when: dt.date, share: float) -> "Distribution":
         mean, deviation = moved.mean(axis=0), moved.std(axis=0, ddof=1)
         apart = moved - mean
         rough = 1 + 0.3 * self.ground.orography / 1500
@@ -253,7 +257,7 @@ class DisplacedLaw:
             mu, sigma, weights = average[None], np.sqrt(variance)[None], np.ones_like(mu[:1])
         return _of_kind(self.kind, mu, sigma, weights)
 
-    def _rain(self, moved: Floats, share: float) -> Distribution:
+    def _rain(self, moved: Floats, share: float) -> "Distribution":
         """Return a censored, shifted gamma distribution, in m since the start."""
         scale = _SCALES["tp"].error * share
         wet = (1 + 0.3 * self.ground.orography / 1500) * self._of(_RAIN)
@@ -267,7 +271,7 @@ class DisplacedLaw:
         mean = mean + shift
         return _of_kind(self.kind, (mean / spread) ** 2, spread**2 / mean, shift)
 
-    def _wind_speed(self, moved: Floats, share: float) -> Distribution:
+    def _wind_speed(self, moved: Floats, share: float) -> "Distribution":
         sizes = _SCALES["si10"]
         scale = sizes.error * share
         calm = np.maximum(0.3, 1 - _SHELTER * self.ground.orography / 1000)
@@ -280,7 +284,9 @@ class DisplacedLaw:
         return _of_kind(self.kind, centre, spread, np.zeros_like(mean), np.full_like(mean, np.inf))
 
 
-def _of_kind(kind: str, *parameters: Floats) -> Distribution:
+def _of_kind(kind: str, *parameters: Floats) -> "Distribution":
+    from ens10.metrics.distributions import distribution_class
+
     cls = distribution_class(kind)
     return cls(*parameters, positive=True)  # type: ignore[call-arg]
 
