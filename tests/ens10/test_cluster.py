@@ -9,7 +9,7 @@ import pytest
 from gribfiles import cube
 from storetools import assert_same, units_done
 
-from ens10 import prepare
+from ens10 import extras, prepare
 from ens10.convert import workers
 from ens10.convert.workers import work
 from ens10.errors import ArgumentError, FileError
@@ -71,7 +71,7 @@ def test_without_distributed(write, tmp_path, monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(workers, "import_module", missing)
+    monkeypatch.setattr(extras, "import_module", missing)
     with pytest.raises(ArgumentError, match=r"cannot be imported.*ens10\[cluster\]"):
         prepare(write(cube()), tmp_path / "s", scheduler="tcp://127.0.0.1:1")
     assert not list(tmp_path.glob("s*"))
