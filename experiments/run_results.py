@@ -133,6 +133,20 @@ class FinishedRun:
         return str(self.states["crps_sum"].attrs.get("units", ""))
 
     @property
+    def still_improving(self) -> bool:
+        """Whether a longer training would probably have been better.
+
+        True if the best validation loss of the last tenth of the epochs (at least the last one) is
+        more than 0.1 % below the best of those before.
+        """
+        losses = [epoch.val_loss for epoch in self.log if epoch.val_loss is not None]
+        last = max(1, len(losses) // 10)
+        if len(losses) <= last:
+            return False
+        before = min(losses[:-last])
+        return min(losses[-last:]) < before - 1e-3 * abs(before)
+
+    @property
     def loss_name(self) -> str:
         """What the losses of its log are, with units."""
         if self.log_of_targets:

@@ -37,6 +37,10 @@ _NOTE = (
     "flat one. CPU: processor seconds of the fit; memory: most that its process held."
 )
 _UNEVEN = "Lines of fewer seeds are of fewer worlds: do not compare their CRPS with the others'."
+_IMPROVING = (
+    "(+): still improving when its training ended, with at least one seed: the best validation "
+    "loss of the last tenth of its epochs is more than 0.1 % below the best before."
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Entry:
         pit: deviation of its PIT histogram from a flat one.
         cpu: processor seconds of the fit.
         memory: most memory of the fit's process, MB.
+        improving: whether it was still improving when its training ended.
     """
 
     seed: int
@@ -56,6 +61,7 @@ class Entry:
     pit: float
     cpu: float
     memory: float
+    improving: bool = False
 
     @property
     def skill(self) -> float:
@@ -68,14 +74,17 @@ class Entry:
         return self.row.spread_error.value if self.row.spread_error else float("nan")
 
 
-def write_summary(out: Path, kept: Path, models: Sequence[str], seeds: Iterable[int]) -> str:
-    """Write `table.md` and `table.csv` of the kept cells, and return the first.
+def write_summary(
+    out: Path, kept: Path, models: Sequence[str], seeds: Iterable[int], name: str = TABLE
+) -> str:
+    """Write a table of the kept cells as Markdown and CSV, and return the first.
 
     Args:
         out: folder of the tables.
         kept: folder of the unpacked cells.
         models: names to show.
         seeds: to show.
+        name: of the files, without ending.
 
     Raises:
         MissingDataError: no cell is there.
@@ -87,9 +96,11 @@ def write_summary(out: Path, kept: Path, models: Sequence[str], seeds: Iterable[
     entries = _entries(runs)
     uneven = len({len(seeds) for seeds in entries}) > 1
     note = f"{_NOTE} {_UNEVEN}\n" if uneven else f"{_NOTE}\n"
+    if any(entry.improving for found in entries for entry in found):
+        note = f"{note}{_IMPROVING}\n"
     parts = [as_markdown(entries), note, comparisons(runs), sizes_as_markdown(runs)]
     text = "\n".join(part for part in parts if part)
-    write_files(out, {f"{TABLE}.md": text, f"{TABLE}.csv": as_csv(entries)})
+    write_files(out, {f"{name}.md": text, f"{name}.csv": as_csv(entries)})
     return text
 
 
@@ -126,8 +137,8 @@ def _entries(runs: dict[int, list[FinishedRun]]) -> list[list[Entry]]:
 
 def _entry(seed: int, row: Row, run: FinishedRun) -> Entry:
     known = run.provenance
-    costs = (float(known.get(name) or np.nan) for name in ("cpu_seconds", "memory_mb"))
-    return Entry(seed, row, pit_deviation(run), *costs)
+    cpu, memory = (float(known.get(name) or np.nan) for name in ("cpu_seconds", "memory_mb"))
+    return Entry(seed, row, pit_deviation(run), cpu, memory, run.still_improving)
 
 
 def _place(entries: Sequence[Entry]) -> tuple[int, float, float]:
@@ -162,7 +173,7 @@ def _cells(entries: Sequence[Entry]) -> list[str]:
         return "–" if np.isnan(number) else format(number, form)
 
     return [
-        first.model,
+        first.model + (" (+)" if any(entry.improving for entry in entries) else ""),
         f"{first.members} members" if first.members else first.forecast,
         str(len(entries)),
         mean(lambda e: e.row.crps.value, ".4f"),
@@ -195,13 +206,13 @@ def sizes_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
 def as_csv(models: Sequence[Sequence[Entry]]) -> str:
     """A line for each model and seed."""
     bounds = [f"{name}{part}" for name in ("crps", "attained") for part in ("", "_lower", "_upper")]
-    costs = ["spread_error", "pit_deviation", "cpu_seconds", "memory_mb"]
+    costs = ["spread_error", "pit_deviation", "cpu_seconds", "memory_mb", "still_improving"]
     rows = []
     for entry in (entry for entries in models for entry in entries):
         row, values = entry.row, []
         for held in (row.crps, row.attained):
             values += [held.value, held.lower, held.upper] if held else [np.nan] * 3
-        values += [entry.spread_error, entry.pit, entry.cpu, entry.memory]
+        values += [entry.spread_error, entry.pit, entry.cpu, entry.memory, int(entry.improving)]
         rows.append([row.model, entry.seed, *values, row.parameters, row.dates])
     return csv_of(["model", "seed", *bounds, *costs, "parameters", "dates"], rows, ".6g")
 

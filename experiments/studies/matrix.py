@@ -1,21 +1,25 @@
-"""Many models with many seeds on synthetic worlds, then one table of all.
+"""Many models with many seeds on synthetic worlds or prepared data, then a table for each target.
 
 python -m ens10.experiments.studies.matrix WORK --out OUT --seeds 3
 """
 
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import get_args
 
+import numpy as np
 from jsonargparse import Namespace
 
 from ens10.experiments.commands import add_work_options, refuse_file
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
-from ens10.experiments.runner.tables import write_summary
-from ens10.experiments.runner.tasks import WorldSize, store_of
+from ens10.experiments.runner.tables import TABLE, write_summary
+from ens10.experiments.runner.tasks import Task, WorldSize, store_of
 from ens10.experiments.runner.trainings import find_cells, keep_optimum
+from ens10.synthetic.world import WorldKind
 from ens10.usage import command_parser, count, reports_errors
 
 MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
@@ -27,37 +31,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     for folder in (options.work, options.out):
         refuse_file(folder)
-    outcome = Outcome() if options.tables else _run(options)
+    tasks = [Task(target=target) for target in dict.fromkeys(options.targets)]
+    outcome = Outcome() if options.tables else _run(options, tasks)
     with Results(options.out).temporary_folder() as kept:
-        print(write_summary(options.out, kept, options.models, range(options.seeds)))
+        for task in tasks:
+            name = f"{TABLE}-{task.target}" if task.folder else TABLE
+            seeds = range(options.seeds)
+            print(write_summary(options.out, kept / task.folder, options.models, seeds, name))
     return int(outcome.failed)
 
 
-def _run(options: Namespace) -> Outcome:
-    seeds = range(options.seeds)
-    configs = config_path("raw").parent
-    where = (options.work, options.out, configs)
-    cells = find_cells(options.models, seeds, *where, options.budget)
-    first = WorldSize().years[0]
-    years = tuple(range(first, first + options.years))
+def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
+    seeds, configs = range(options.seeds), config_path("raw").parent
+    where = (options.work, options.out, configs, options.budget)
+    years = WorldSize().years[0] + np.arange(options.years)
+    size = WorldSize(options.grid, tuple(years.tolist()), options.dates, world=options.world)
+    cells = []
     for seed in seeds:
-        store_of(options.work / f"seed{seed}", seed, WorldSize(options.grid, years, options.dates))
-    counts = {"workers": options.workers, "threads": options.threads}
-    outcome = run_cells(cells, **counts, older=options.keep_older)
-    for seed in seeds:
-        keep_optimum([cell for cell in cells if cell.seed == seed])
+        if options.store is None:
+            store_of(options.work / f"seed{seed}", seed, size)
+        for task in tasks:
+            # without a task the configuration is taken as it is, as earlier cells were
+            other = task if task.folder or size.world != "pointwise" or options.store else None
+            cells += find_cells(options.models, [seed], *where, other, options.store)
+    outcome = run_cells(
+        cells, workers=options.workers, threads=options.threads, older=options.keep_older
+    )
+    if options.store is None:
+        for _, group in groupby(cells, lambda cell: (cell.seed, cell.task)):
+            keep_optimum(list(group))
     return outcome
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:
     parser = command_parser(
         "python -m ens10.experiments.studies.matrix",
-        "Every model with every seed on synthetic worlds; resumable.",
+        "Every model with every seed on synthetic worlds or prepared data; resumable.",
     )
     parser.add_argument("work", type=Path, help="folder for data and runs (7 GB a seed)")
     parser.add_argument("--out", type=Path, required=True, help="folder for the small results")
     parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME")
+    parser.add_argument("--targets", nargs="+", default=["t2m"], metavar="NAME")
     parser.add_argument("--seeds", type=count, default=3)
+    parser.add_argument("--world", choices=get_args(WorldKind), default="pointwise")
+    parser.add_argument("--store", type=Path, help="prepared data of all seeds, instead of worlds")
     usual = WorldSize()
     parser.add_argument("--grid", default=usual.grid, help="of the worlds, rows x columns")
     parser.add_argument("--years", type=count, default=len(usual.years), help="of the worlds")

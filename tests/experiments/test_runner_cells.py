@@ -22,7 +22,7 @@ from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import compute_cell, run_cells
-from ens10.experiments.runner.tables import write_files
+from ens10.experiments.runner.tables import write_files, write_summary
 from ens10.experiments.runner.tasks import load_budget
 from ens10.experiments.runner.trainings import find_cells, keep_optimum, read_kept
 from ens10.experiments.studies import matrix as command
@@ -83,6 +83,51 @@ def test_the_table_holds_them_and_the_optimum(done):
     assert float(rows["emos_global"]["cpu_seconds"]) > 0
     assert "emos_global against raw" in (out / "table.md").read_text()
     assert "paired over the test dates (blocks of " in (out / "table.md").read_text()
+
+
+def test_a_row_that_was_still_improving_is_marked(done, tmp_path):
+    """By the losses of its log: the last tenth of the epochs against those before."""
+    _, _, out = done
+
+    def table(*losses):
+        kept = tmp_path / str(len(list(tmp_path.iterdir())))
+        with Results(out).temporary_folder() as cells:
+            shutil.copytree(cells, kept)
+        log = kept / "seed0" / "emos_global" / "log" / "metrics.csv"
+        log.parent.mkdir(exist_ok=True)
+        lines = [f"{n},{loss},{loss},{loss}" for n, loss in enumerate(losses)]
+        log.write_text("\n".join(["epoch,train_loss,val_loss,val_crps", *lines]) + "\n")
+        return write_summary(kept, kept, ["raw", "emos_global"], [0])
+
+    marked, note = "global (+) |", "(+): still improving"
+    for losses in ((1.0, 0.9), (*[1.0] * 18, 0.9, 0.95)):
+        told = table(*losses)
+        assert marked in told
+        assert note in told
+    for losses in ((1.0, 0.9995), (1.0, 0.9, 0.95), (*[1.0] * 17, 0.9, 0.95, 0.95)):
+        assert note not in table(*losses)
+
+
+@pytest.mark.slow
+def test_targets_and_kinds_of_worlds(tmp_path, monkeypatch):
+    """Of a displaced world, two targets: a table for each; then the same from prepared data."""
+    monkeypatch.setattr(running, "start_cell", compute_here)
+    size = ["--grid", "8x16", "--years", "5", "--dates", "3", "--seeds", "1"]
+    models = ["--models", "raw", "emos_global", "--targets", "t2m", "si10"]
+    out = ["--out", str(tmp_path / "out")]
+    assert command.main([str(tmp_path / "work"), *out, *size, *models, "--world", "displaced"]) == 0
+    crps = {}
+    for name in ("table", "table-si10"):
+        with (tmp_path / "out" / f"{name}.csv").open() as file:
+            crps[name] = {row["model"]: float(row["crps"]) for row in csv.DictReader(file)}
+        assert set(crps[name]) == {"raw", "emos_global", "optimum"}
+    assert crps["table"]["raw"] != crps["table-si10"]["raw"]
+    store = ["--store", str(tmp_path / "work" / "seed0" / "store.zarr")]
+    given = [str(tmp_path / "other"), "--out", str(tmp_path / "given"), "--seeds", "1"]
+    assert command.main([*given, *store, "--models", "raw", "--targets", "si10"]) == 0
+    with (tmp_path / "given" / "table-si10.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["crps"]) == crps["table-si10"]["raw"]
 
 
 def test_nothing_is_done_twice(done, monkeypatch, capsys):
