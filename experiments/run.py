@@ -14,7 +14,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,6 +51,7 @@ from ens10.experiments.saving import MINUTES, RunCheckpoints, SignalHandlers, Wh
 from ens10.experiments.trust import checked_config, split_trust, write_config
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.samples import Samples
+from ens10.models.parallel.failure_detection import one_error_for_lost_processes
 from ens10.models.warmstart import outermost_methods
 from ens10.protocol import content_of, reference_of
 from ens10.signals import Interrupted, Stop, Terminated, ending, stoppable
@@ -300,6 +301,13 @@ class RunCLI(LightningCLI):
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = WholeCheckpointIO()
         return trainer
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Runs a stage; a lost process ends it with one line wherever the others wait for it."""
+        several = self.trainer.world_size > 1
+        rank = self.trainer.global_rank
+        with one_error_for_lost_processes(rank) if several else nullcontext():
+            super()._run_subcommand(subcommand)
 
     def before_fit(self) -> None:
         """Writes the configuration and what is known of the run before anything is trained."""

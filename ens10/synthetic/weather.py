@@ -278,7 +278,9 @@ class Weather:
         if look.family == "mass":
             return np.asarray(centre + look.signal * self._mass_by_latitude * state.mass)
         if look.family == "moisture":
-            relative = np.exp(0.17 * state.moisture) * (1.02 if name == "tcw" else 1.0)
+            # at most 2.2 times the climate's: rare clusters of members lie many deviations away
+            relative = np.minimum(np.exp(0.17 * state.moisture), 2.2)
+            relative = relative * (1.02 if name == "tcw" else 1.0)
             return np.asarray(np.maximum(centre * relative, look.lower))
         if look.family == "heat":
             own = 0.15 * state.lift if name == "skt" else 0.0

@@ -247,7 +247,7 @@ def test_statistical_methods(name, case):
 )
 def test_features_that_are_not_finite_end_the_training_before_a_step(name, value):
     module = module_of(name)
-    batches = batches_of(module, count=4)
+    batches = batches_of(module)
     if module.method is not None:
         solve(module.method, batches)
     batches[1]["features"][1, ..., 2, 3, 5] = value
