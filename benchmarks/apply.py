@@ -4,7 +4,8 @@
 
 A synthetic date of 361 x 720 points, 11 variables of 10 members in one GRIB file. Applying is
 `ens10.experiments.apply.apply` with the shipped U-Net, from the files to corrected netCDF: opening,
-checks, ensemble moments, normalisation, network, writing. The bound is opening and decoding the
+checks, ensemble moments, normalisation, network, writing; in the line of one date reading the model
+counts too. The bound is opening and decoding the
 same fields (`open_source`, one date computed) and the network alone on features in memory. What is
 written is first compared with the network's own output. Memory is the peak of a process that
 applies to all dates, beside one that applies to a single date.
@@ -81,15 +82,22 @@ def measure(given: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, Any
         def read() -> None:
             open_source(source).isel(time=[0]).compute(scheduler="synchronous")
 
-        def applied() -> None:
-            apply([network], open_source(source).isel(time=[0]), out, force=True)
+        def applied(dates: int) -> None:
+            apply([network], open_source(source).isel(time=slice(dates)), out, force=True)
 
-        subjects = {"read": read, "network": lambda: model.distribution(batch), "apply": applied}
+        subjects = {
+            "read": read,
+            "network": lambda: model.distribution(batch),
+            "apply": lambda: applied(1),
+            "apply_all": lambda: applied(DATES),
+        }
         times = interleave(subjects, given.rounds)
         few, many = (peak(network, source, Path(place), dates) for dates in (1, DATES))
     bound = times["read"] + times["network"]
+    every = times["apply_all"] / (DATES * bound)
     lines = [
         Line("time of a date, of reading and network alone", times["apply"] / bound, 1.5, False),
+        Line(f"time of {DATES} dates, of reading and network alone", every, 1.5, False),
         Line(f"peak memory of {DATES} dates, of one date", many / few, 1.1, False),
     ]
     seconds = {f"{name}_s": round(value, 3) for name, value in times.items()}
