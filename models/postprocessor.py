@@ -143,9 +143,9 @@ class _ForecastModule(pl.LightningModule):
         return torch.stack([loss(one, of) / scale for one, of, scale in parts], 1)
 
     @property
+    @abstractmethod
     def _scales(self) -> Tensor:
         """Scales of the losses of several targets, in units of the targets."""
-        raise NotImplementedError
 
     def _weighted_mean(self, values: Tensor, batch: Batch, name: str) -> Tensor:
         weights, domain = batch["weights"], current()

@@ -73,7 +73,7 @@ class Worth:
         return float(100 * (1 - self.optimum.mean() / self.raw.mean()))
 
     def lost(self, knowledge: str) -> tuple[float, float]:
-        """Return the attainable skill lost without a knowledge, in percent, and its 95 % margin.
+        """Return the share of attainable skill lost without one input (%), and its 95 % margin.
 
         The margin is 1.96 standard errors over the dates.
         """

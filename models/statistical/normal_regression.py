@@ -87,7 +87,7 @@ class Samples:
         return np.asarray(np.sum(of_blocks(lambda maker: function(maker()), self.makers), axis=0))
 
     def evaluate(self, theta: Floats) -> Evaluation:
-        """Return the mean score with gradient and Hessian.
+        """Return the mean score of a fit, its gradient and its Hessian.
 
         Args:
             theta: (P, 4): alpha, beta, gamma, delta.

@@ -83,7 +83,7 @@ class Design:
     def problems(
         self, data: Floats, area: Floats, training: npt.NDArray[np.bool_] | None = None
     ) -> list[Problem | None]:
-        """Return the problems of the points, None for those with too few samples.
+        """Return the regression problem of each point, None where there are too few samples.
 
         Args:
             data: fields of the points, as `read` returns them.

@@ -102,7 +102,7 @@ class Line:
 
 
 def read_cases(work: Path) -> dict[tuple[str, int], Case]:
-    """Return the cases of all targets and lead times from the units that are kept.
+    """Return forecasts and truth of all targets and lead times from the start dates simulated.
 
     Dates with perfect ensembles are scored; all dates if there are none.
 

@@ -107,7 +107,7 @@ class PhysicalWorld:
 
     @classmethod
     def load(cls, work: Path) -> "PhysicalWorld":
-        """Return the world of a folder.
+        """Return the world that was written to a folder.
 
         Raises:
             FileError: there is none, or its settings are damaged.
