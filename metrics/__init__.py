@@ -47,6 +47,7 @@ from ens10.metrics.calibration import (
 )
 from ens10.metrics.crps import Estimator, crps_ensemble
 from ens10.metrics.distributions.bernstein import crps_bernstein
+from ens10.metrics.distributions.censored_gev import crps_censored_gev
 from ens10.metrics.distributions.csgd import crps_csgd
 from ens10.metrics.distributions.gamma import crps_gamma
 from ens10.metrics.distributions.gev import crps_gev
@@ -155,6 +156,7 @@ __all__ = [
     "corp_diagram",
     "cpf",
     "crps_bernstein",
+    "crps_censored_gev",
     "crps_censored_logistic",
     "crps_censored_normal",
     "crps_csgd",

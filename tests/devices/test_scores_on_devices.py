@@ -89,6 +89,7 @@ PARAMETERS = {  # of families, and where the truth has to lie
     "gamma": "positive sigma positive",
     "csgd": "positive sigma probability positive",
     "gev": "mu sigma probability y",
+    "censored_gev": "mu sigma probability y",
     "student_t": "positive mu sigma y",
 }
 

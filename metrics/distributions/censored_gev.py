@@ -1,0 +1,351 @@
+"""The generalised extreme value distribution whose part below a bound is a mass on the bound.
+
+Scheuerer (2014, doi:10.1002/qj.2183) uses it for precipitation, with the bound 0. With F = exp(-t),
+t = (1 + shape z)^(-1/shape), the integral of F^2 up to z is 2^shape Gamma(-shape, 2 t), and that of
+(1 - F)^2 above z a power series in t.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import special
+
+from ens10.metrics._reduce import Over
+from ens10.metrics.distributions.base import LOWER, ClosedForm
+from ens10.metrics.distributions.formula import Kernel
+from ens10.metrics.distributions.gamma_functions import (
+    UNIT_POINTS,
+    UNIT_WEIGHTS,
+    gammainc_by_shape,
+    upper_near_0,
+)
+from ens10.metrics.distributions.gev import (
+    GEV,
+    _cdf,
+    _exponent,
+    _interpolate,
+    _log_score,
+    _log_score_partials,
+    _partials,
+    _quantile,
+    _rest,
+    _value,
+    _z,
+)
+
+_HEAVIEST = 2.0  # a shape from which on the score is infinite
+_NEAR, _NODES = 0.05, 0.015 * np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
+_TERMS = 32  # of the series in t, up to t = 1
+_CLOSE = 0.3  # change of -log t across which a quadrature of F^2 is exact to rounding
+
+
+def _upper_gamma(a: Any, t: Any, log_t: Any) -> tuple[Any, Any]:
+    """Return Gamma(a, t) and its derivative by a, for a above -2."""
+    heavy, light = a <= -1, a > 0.5
+    shape = np.where(light, 0.0, np.where(heavy, a + 1, a))
+    value, slope = upper_near_0(shape, t, log_t)
+    # Gamma(a, t) = (Gamma(a + 1, t) - t^a e^-t) / a
+    safe = np.where(heavy, a, -1.0)
+    edge = np.exp(np.where(heavy, safe * np.maximum(log_t, -700 / 2) - t, -math.inf))
+    lower = (value - edge) / safe
+    by_lower = (slope - np.where(edge == 0, 0.0, edge * log_t) - lower) / safe
+    value, slope = np.where(heavy, lower, value), np.where(heavy, by_lower, slope)
+    b = np.where(light, a, 1.0)
+    full, above = special.gamma(b), special.gammaincc(b, t)
+    by_b = full * (special.psi(b) * above - gammainc_by_shape(b, t))
+    return np.where(light, full * above, value), np.where(light, by_b, slope)
+
+
+def _by_shape_of_exponent(z: Any, shape: Any, exponent: Any) -> Any:
+    """Return the derivative of -log t by the shape, at a fixed z inside the support."""
+    tiny = np.abs(shape * z) < 1e-3
+    safe = np.where(tiny, 1.0, shape)
+    near = np.where(tiny, z, 0.0)
+    series = sum((-1) ** n * n / (n + 1) * shape ** (n - 1) * near ** (n + 1) for n in range(1, 7))
+    inside = np.where(tiny | ~np.isfinite(exponent), 1.0, 1 + shape * z)
+    return np.where(tiny, series, (z / inside - np.where(np.isinf(exponent), 0, exponent)) / safe)
+
+
+def _tail_series(t: Any, log_t: Any, shape: Any, weights: list[float]) -> tuple[Any, Any]:
+    """Return the sum of w_n t^(n - shape) / (n - shape) from n = 1, and its derivative by shape."""
+    total, slope = np.zeros_like(t), np.zeros_like(t)
+    for n, weight in enumerate(weights, 1):
+        if weight:
+            term = weight * np.exp((n - shape) * log_t) / (n - shape)
+            total, slope = total + term, slope + term * (1 / (n - shape) - log_t)
+    return total, slope
+
+
+_SQUARE = [(-1) ** n * (2.0**n - 2) / math.factorial(n) for n in range(1, _TERMS)]  # (1 - e^-t)^2
+_PLAIN = [(-1) ** (n + 1) / math.factorial(n) for n in range(1, _TERMS)]  # 1 - e^-t
+
+
+def _lower(z: Any, shape: Any) -> tuple[Any, Any]:
+    """Return the integral of F^2 up to z, and its derivative by the shape."""
+    exponent = _exponent(z, shape)
+    beyond = (exponent == math.inf) & (shape < 0)  # above the end of the support
+    end = np.where(beyond, -1 / np.where(beyond, shape, -1.0), 0.0)
+    log_t = np.clip(-exponent, -1e4, 700.0)
+    t = np.exp(log_t)
+    part, by_a = _upper_gamma(-shape, 2 * t, log_t + math.log(2))
+    power = 2.0**shape
+    edge = np.exp(-shape * log_t - 2 * t)  # t^-shape F^2
+    by_t = edge * np.where(beyond, 0.0, _by_shape_of_exponent(z, shape, exponent))
+    slope = power * (math.log(2) * part - by_a) + np.where(edge == 0, 0.0, by_t)
+    empty = exponent == -math.inf  # below the support
+    value = np.where(empty, 0.0, power * part + np.where(beyond, z - end, 0.0))
+    return value, np.where(empty, 0.0, slope - np.where(beyond, end**2, 0.0))
+
+
+def _upper(z: Any, shape: Any, below: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return the integral of (1 - F)^2 above z, and its derivative by the shape.
+
+    Args:
+        z: points.
+        shape: below 2.
+        below: result of `_lower` there, which is subtracted from the score where t > 1.
+    """
+    exponent = _exponent(z, shape)
+    few = exponent >= 0
+    at = np.where(few, exponent, 0.0)
+    log_t = -np.minimum(at, 1e4)
+    t = np.exp(log_t)
+    value, slope = _tail_series(t, log_t, shape, _SQUARE)
+    turn = np.where(few & np.isfinite(exponent), _by_shape_of_exponent(z, shape, exponent), 0.0)
+    slope = slope - np.expm1(-t) ** 2 * np.exp(-shape * log_t) * turn
+    with np.errstate(over="ignore"):
+        many = np.exp(-np.where(few, 0.0, exponent))
+    rest, by_shape = _rest(np.where(few, 0.0, exponent), many, shape)
+    direct = z * (2 * np.exp(-many) - 1) + rest
+    return np.where(few, value, direct - below[0]), np.where(few, slope, by_shape - below[1])
+
+
+def _between(lo: Any, hi: Any, shape: Any, change: Any) -> Any:
+    """Return the integral of F^2 from lo to hi; `change` is that of `_lower`, which may cancel."""
+    near = np.abs(_exponent(hi, shape) - _exponent(lo, shape)) < _CLOSE
+    gap, total = np.where(near, hi - lo, 0.0), np.zeros_like(change)
+    for point, weight in zip(UNIT_POINTS, UNIT_WEIGHTS, strict=True):
+        total = total + weight * np.exp(-2 * np.exp(-_exponent(lo + point * gap, shape)))
+    return np.where(near, gap * total, change)
+
+
+def _standard(mu: Any, sigma: Any, lower: Any, y: Any) -> tuple[Any, Any, Any]:
+    """Return z of y brought above the bound, that of the bound, and the distance to the bound."""
+    inside = np.maximum(y, lower)
+    return _z(mu, sigma, inside), _z(mu, sigma, lower), np.maximum(lower - y, 0.0)
+
+
+def _score(sigma: Any, shape: Any, hi: Any, lo: Any) -> tuple[Any, Any]:
+    """Return the score between the bound and above over sigma, and its derivative by the shape."""
+    xi = np.where(shape >= _HEAVIEST, 0.0, shape)  # NaN stays
+    hi, lo = (np.where(sigma == 0, 0.0, z) for z in (hi, lo))
+    at_y, at_bound = _lower(hi, xi), _lower(lo, xi)
+    above = _upper(hi, xi, at_y)
+    between = _between(lo, hi, xi, at_y[0] - at_bound[0])
+    return between + above[0], at_y[1] - at_bound[1] + above[1]
+
+
+def _value_censored(ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any, y: Any) -> Any:
+    hi, lo, outside = _standard(mu, sigma, lower, y)
+    value = np.maximum(sigma * _score(sigma, shape, hi, lo)[0], 0.0)
+    at_0 = np.abs(np.maximum(y, lower) - np.maximum(mu, lower))
+    value = np.where(sigma == 0, at_0, value)
+    value = np.where((shape >= _HEAVIEST) & (sigma > 0), math.inf, value) + outside
+    value = np.where(np.isinf(y), math.inf, value)
+    return _where_bounded(lower, value, _value(ops, mu, sigma, shape, y))
+
+
+def _where_bounded(lower: Any, value: Any, free: Any) -> Any:
+    """Return the value, that of the GEV without a bound, NaN for a bound that is missing."""
+    return np.where(np.isnan(lower), np.nan, np.where(np.isinf(lower), free, value))
+
+
+def _partials_censored(
+    ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any, y: Any
+) -> tuple[Any, ...]:
+    hi, lo, outside = _standard(mu, sigma, lower, y)
+    score, by_shape = _score(sigma, shape, hi, lo)
+    levels = [np.exp(-np.exp(-np.maximum(_exponent(z, shape), -700.0))) for z in (hi, lo)]
+    by_z, by_lo = 2 * levels[0] - 1, -(levels[1] ** 2)
+    by_sigma = score - hi * by_z - np.where(by_lo == 0, 0.0, lo * by_lo)
+    point = sigma == 0
+    by_z = np.where(point, np.sign(np.maximum(y, lower) - np.maximum(mu, lower)), by_z)
+    by_lo = np.where(point, np.where(mu < lower, -by_z, 0.0), by_lo)
+    by_sigma, by_shape = (np.where(point, 0.0, part) for part in (by_sigma, sigma * by_shape))
+    left = outside > 0
+    parts = (
+        -(by_z + by_lo),
+        by_sigma,
+        by_shape,
+        by_lo + np.where(left, by_z + 1, 0.0),
+        np.where(left, -1.0, by_z),
+    )
+    flat = (shape >= _HEAVIEST) & ~point  # an infinite score has no slope
+    parts = tuple(np.where(flat | np.isinf(y), 0.0, part) for part in parts)
+    mu_, sigma_, shape_, y_ = _partials(ops, mu, sigma, shape, y)
+    free = (mu_, sigma_, shape_, np.zeros_like(y_), y_)
+    return tuple(_where_bounded(lower, p, f) for f, p in zip(free, parts, strict=True))
+
+
+def _cdf_censored(ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any, y: Any) -> Any:
+    at_point = np.where((sigma == 0) & (mu <= y), 1.0, _cdf(ops, mu, sigma, shape, y))
+    return _where_bounded(lower, np.where(y < lower, 0.0 * at_point, at_point), at_point)
+
+
+def _cdf_below(ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any, y: Any) -> Any:
+    at_point = np.where((sigma == 0) & (mu >= y), 0.0, _cdf(ops, mu, sigma, shape, y))
+    return _where_bounded(lower, np.where(y <= lower, 0.0 * at_point, at_point), at_point)
+
+
+def _log_score_censored(ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any, y: Any) -> Any:
+    with np.errstate(over="ignore"):
+        mass = np.exp(-_exponent(_z(mu, sigma, lower), shape))  # -log F
+    score = np.where(y == lower, mass, _log_score(ops, mu, sigma, shape, y))
+    score = np.where(y < lower, math.inf, score) + 0 * (mu + sigma + shape)
+    return _where_bounded(lower, score, score)
+
+
+def _log_score_partials_censored(
+    ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any, y: Any
+) -> tuple[Any, ...]:
+    by_mu, by_sigma, by_shape, by_y = _log_score_partials(ops, mu, sigma, shape, y)
+    lo = np.where(np.isinf(lower), 0.0, _z(mu, sigma, lower))
+    exponent = _exponent(lo, shape)
+    known = np.isfinite(exponent)
+    exponent = np.where(known, exponent, 0.0)
+    with np.errstate(over="ignore"):
+        t = np.where(known, np.exp(-exponent), 0.0)
+    by_lo = -t / np.where(known, 1 + shape * lo, 1.0)  # of t by z
+    turn = np.where(known, _by_shape_of_exponent(lo, shape, exponent), 0.0)
+    zero, at, none = np.zeros_like(by_y), y == lower, y < lower
+    mass = (-by_lo / sigma, -by_lo * lo / sigma, -t * turn, by_lo / sigma, zero)
+    free = (by_mu, by_sigma, by_shape, zero, by_y)
+    return tuple(np.where(none, 0.0, np.where(at, m, f)) for m, f in zip(mass, free, strict=True))
+
+
+def _mean(_ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any) -> Any:
+    about = sigma * _moments(mu, sigma, shape, lower)[0]
+    return _where_bounded(lower, lower + about, mu + about)
+
+
+def _variance(_ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any) -> Any:
+    first, second = _moments(mu, sigma, shape, lower)
+    variance = sigma**2 * np.maximum(second - first**2, 0.0)
+    return _where_bounded(lower, variance, variance)
+
+
+def _moments(mu: Any, sigma: Any, shape: Any, lower: Any) -> tuple[Any, Any]:
+    """Return first and second moment, over sigma, about the bound (about mu without one)."""
+    free = np.isinf(lower)
+    lo = np.where(free, 0.0, _z(mu, sigma, lower))
+    with np.errstate(over="ignore"):
+        t = np.where(free, math.inf, np.exp(-_exponent(lo, shape)))
+    near = np.abs(shape) < _NEAR
+    first, second = _partial_moments(t, np.where(near, _NEAR, shape))
+    nodes = [_partial_moments(t, np.full_like(t, node)) for node in _NODES]
+    inner = np.where(near, shape, 0.0)
+    first = np.where(near, _interpolate(np.stack([a for a, _ in nodes]), inner)[0], first)
+    second = np.where(near, _interpolate(np.stack([b for _, b in nodes]), inner)[0], second)
+    mass = -np.expm1(-t)
+    about, square = first - lo * mass, second - 2 * lo * first + lo**2 * mass
+    # beyond the support the limits are 0; a point mass has no moments of its own
+    about = np.where(t == 0, 0.0, about)
+    square = np.where(t == 0, 0.0, square)
+    about = np.where(sigma == 0, np.maximum(mu - np.where(free, mu, lower), 0.0), about)
+    return (
+        np.where(shape >= 1, math.inf, about),
+        np.where(shape >= 0.5, math.inf, np.where(sigma == 0, about**2, square)),
+    )
+
+
+def _partial_moments(t: Any, shape: Any) -> tuple[Any, Any]:
+    """Return E[Z; Z > z] and E[Z^2; Z > z] of the standard variable, t at z, away from shape 0."""
+    parts = []
+    for k in range(3):
+        a = np.maximum(1 - k * shape, 1e-8)
+        parts.append(special.gamma(a) * special.gammainc(a, t))
+    first = (parts[1] - parts[0]) / shape
+    return first, (parts[2] - 2 * parts[1] + parts[0]) / shape**2
+
+
+def _quantile_censored(ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any, p: Any) -> Any:
+    return np.maximum(_quantile(ops, mu, sigma, shape, p), lower)
+
+
+@dataclass(eq=False)
+class CensoredGEV(ClosedForm, kind="censored_gev"):
+    """Generalised extreme value distribution with its part below a bound on the bound.
+
+    Args:
+        mu: location before censoring, (..., H, W), target units.
+        sigma: scale before censoring, 0 or more, target units.
+        shape: above 0 the tail is heavy, below 0 there is an upper bound; no unit.
+        lower: the bound, target units, such as 0 for precipitation; -inf for none.
+        positive: True to skip the check that the parameters are valid.
+    """
+
+    mu: Any
+    sigma: Any
+    shape: Any
+    lower: Any = -np.inf
+    positive: bool = False
+
+    parameters: ClassVar = {**GEV.parameters, "lower": LOWER}
+    kernels: ClassVar = {
+        "crps": Kernel(_value_censored, _partials_censored, on_host=True, double=True),
+        "log_score": Kernel(
+            _log_score_censored,
+            _log_score_partials_censored,
+            on_host=True,
+            double=True,
+            positive=("sigma",),
+        ),
+        "cdf": Kernel(_cdf_censored, on_host=True, double=True),
+        "cdf_below": Kernel(_cdf_below, on_host=True, double=True),
+        "mean": Kernel(_mean, on_host=True, double=True),
+        "variance": Kernel(_variance, on_host=True, double=True),
+    }
+    inverse = _quantile_censored
+    inverse_on_host = True
+
+
+def crps_censored_gev(
+    mu: Any,
+    sigma: Any,
+    shape: Any,
+    y: Any,
+    *,
+    lower: Any = -math.inf,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+    check: bool = True,
+) -> Any:
+    """Return the CRPS of extreme value distributions that are censored at a lower bound.
+
+    The closed form of Scheuerer (2014, doi:10.1002/qj.2183) for max(lower, X) with a GEV variable
+    X, as the integrals of F^2 from the bound to y and of (1 - F)^2 above y. For y below the bound
+    the distance to it is added. It is inf for shapes of 2 and more, with gradient 0. Tensors are
+    computed on the host; gradients are analytic.
+
+    Args:
+        mu: locations before censoring, any shape.
+        sigma: scales, 0 or more, in the unit of `mu`.
+        shape: above 0 the tail is heavy, below 0 there is an upper bound; no unit.
+        y: observations.
+        lower: the bound; -inf for none, which is `crps_gev`.
+        dim: dimensions of a weighted mean; None for the scores of the points.
+        weights: of the mean.
+        nan: "propagate" or "omit", in the mean.
+        check: refuse a negative sigma.
+
+    Returns:
+        The scores, in the unit of `mu`, as an array of the input's type.
+
+    Raises:
+        ArgumentError: a negative sigma, arrays that do not match.
+    """
+    formula = CensoredGEV.formula("crps")
+    return formula(mu, sigma, shape, lower, y, check=check, dim=dim, weights=weights, nan=nan)
