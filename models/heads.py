@@ -14,6 +14,7 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.batch import Batch
 from ens10.metrics import Estimator
 from ens10.metrics.distributions import Distribution, Ensemble, Normal
+from ens10.metrics.distributions.amounts import WITH_SHAPE, amount
 from ens10.metrics.distributions.base import ClosedForm
 from ens10.metrics.distributions.bernstein import Bernstein
 from ens10.metrics.distributions.registry import location_scale, location_scale_kinds
@@ -271,12 +272,15 @@ class FamilyHead(Head):
     these are the moments before truncation or censoring.
 
     s is at least `floor`, in units of the target, and o_1 is clamped to [-7, 7]; both as in
-    `ResidualNormalHead`.
+    `ResidualNormalHead`. Of "csgd" and "censored_gev", for precipitation, a third output o_2 is the
+    shift, floor exp(o_2), or the shape, 0.6 tanh(o_2); see `ens10.metrics.distributions.amounts`.
+    The floor is then the size of the smallest amounts, such as 1e-4 m: where all members are dry,
+    an untrained network forecasts no rain with a probability of 63 % (csgd).
 
     Args:
         family: "normal", "logistic", "student_t", "truncated_normal", "censored_normal",
-            "truncated_logistic" or "censored_logistic".
-        lower: lower bound of a bounded family, in units of the target.
+            "truncated_logistic", "censored_logistic", "csgd" or "censored_gev".
+        lower: lower bound of a bounded family, in units of the target; that of csgd is always 0.
         upper: upper bound.
         df: degrees of freedom of "student_t", above 2.
         floor: smallest s, e.g. 0.001 K.
@@ -295,7 +299,6 @@ class FamilyHead(Head):
             family; df of at most 2; a floor that is not positive.
     """
 
-    out_channels = 2
     max_log_scale = 7.0
 
     def __init__(
@@ -307,9 +310,12 @@ class FamilyHead(Head):
         floor: float = 1e-3,
     ) -> None:
         super().__init__()
-        if family not in (known := location_scale_kinds()):
+        if family not in (known := (*location_scale_kinds(), *WITH_SHAPE)):
             raise UnknownNameError("family", family, known)
         _check_bounds(family, lower, upper)
+        if family in WITH_SHAPE and not math.isinf(upper):
+            raise ArgumentError("upper", f"{family} has no upper bound")
+        self.out_channels = 3 if family in WITH_SHAPE else 2
         if not df > 2:
             raise ArgumentError("df", f"{df} is not above 2", "The variance would be infinite")
         self.family, self.lower, self.upper, self.df = family, lower, upper, df
@@ -325,12 +331,16 @@ class FamilyHead(Head):
         return 1.0
 
     def forward(self, outputs: Tensor, batch: Batch) -> ClosedForm:
-        """Return the forecast with location and scale (N, H, W) from outputs (N, 2, H, W)."""
+        """Return the forecast, parameters (N, H, W), from outputs (N, 2 or 3, H, W)."""
         raw = RawEnsemble.of(batch, self.floor)
         # float32 also under mixed precision, see ResidualNormalHead
-        shift, log_scale = outputs.to(raw.mean.dtype).unbind(1)
+        shift, log_scale, *third = outputs.to(raw.mean.dtype).unbind(1)
         scale = log_scale.clamp(-self.max_log_scale, self.max_log_scale).exp()
         mu, sigma = raw.mean + raw.spread * shift, self._unit * raw.spread * scale
+        if third:
+            shape = third[0].clamp(-self.max_log_scale, self.max_log_scale)
+            mu, sigma, shape = map(raw.mask_missing, (mu, sigma, shape))
+            return amount(self.family, mu, sigma, shape, self.floor, self.lower)
         return location_scale(
             self.family,
             raw.mask_missing(mu),
@@ -371,6 +381,8 @@ class BernsteinHead(Head):
     Args:
         degree: degree d of the polynomials; `out_channels` is d + 2.
         floor: smallest s, e.g. 0.001 K.
+        lower: smallest coefficient, target units, and so a bound of the forecast: 0 for
+            precipitation and wind speed; -inf for none.
 
     Raises:
         ArgumentError: a degree below 1, or a floor that is not positive.
@@ -378,8 +390,9 @@ class BernsteinHead(Head):
 
     max_log_rise = 7.0
 
-    def __init__(self, degree: int = 12, floor: float = 1e-3) -> None:
+    def __init__(self, degree: int = 12, floor: float = 1e-3, lower: float = -math.inf) -> None:
         super().__init__()
+        self.lower = lower
         if degree < 1:
             raise ArgumentError("degree", f"{degree} is less than 1")
         self.degree, self.floor = degree, checked_floor(floor)
@@ -398,6 +411,8 @@ class BernsteinHead(Head):
         risen = torch.cat([torch.zeros_like(shift), rises.cumsum(1)], dim=1)
         centred = risen - risen.mean(1, keepdim=True)
         coefficients = raw.mean.unsqueeze(1) + raw.spread.unsqueeze(1) * (shift + centred)
+        if not math.isinf(self.lower):
+            coefficients = coefficients.clamp(min=self.lower)
         return Bernstein(raw.mask_missing(coefficients))
 
 

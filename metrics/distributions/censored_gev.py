@@ -310,6 +310,16 @@ class CensoredGEV(ClosedForm, kind="censored_gev"):
     inverse = _quantile_censored
     inverse_on_host = True
 
+    def twcrps(self, y: Any, lower: float, upper: float) -> Any:
+        """Return the threshold-weighted CRPS: above a bound it is the CRPS censored there."""
+
+        def above(bound: float) -> Any:
+            start = self.ops.maximum(self._as_field(self.lower), self._as_field(bound))
+            beyond = CensoredGEV(self.mu, self.sigma, self.shape, start, self.positive)
+            return beyond.crps(y if math.isinf(bound) else self.ops.maximum(y, 0 * y + bound))
+
+        return above(lower) - above(upper) if upper < math.inf else above(lower)
+
 
 def crps_censored_gev(
     mu: Any,

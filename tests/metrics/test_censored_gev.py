@@ -124,3 +124,29 @@ def test_probabilities_quantiles_moments_and_draws():
     middle = forecast.quantile(0.5)[:, 0]
     np.testing.assert_allclose(middle, np.maximum(free.median(), given["lower"]), rtol=1e-12)
     assert (forecast.sample(50, 0).min(-3) >= given["lower"][:, None]).all()
+
+
+@pytest.mark.parametrize("interval", [(2.0, np.inf), (0.5, 3.0), (-1.0, 1.0), (-np.inf, np.inf)])
+@pytest.mark.parametrize("name", ["censored_gev", "csgd"])
+def test_threshold_weighted_scores_are_integrals(name, interval):
+    third = {"censored_gev": {"mu": 1.0, "sigma": 0.8, "shape": 0.2, "lower": 0.0}}
+    given = third.get(name, {"shape": 1.3, "scale": 0.9, "shift": 0.4})
+    parts = {
+        k: torch.tensor([[v]], dtype=torch.float64, requires_grad=True) for k, v in given.items()
+    }
+    forecast = FAMILIES[name](**parts)
+    free = {"censored_gev": stats.genextreme(-0.2, 1.0, 0.8), "csgd": stats.gamma(1.3, -0.4, 0.9)}
+
+    def cdf(x):
+        return free[name].cdf(x) * (x >= 0)
+
+    for y in (0.0, 0.7, 4.0, -0.3):
+        low, high = max(interval[0], -2.0), min(interval[1], 60.0)
+        points = sorted({x for x in (0.0, y) if low < x < high})
+        wanted = integrate.quad(
+            lambda x, y=y: (cdf(x) - (y <= x)) ** 2, low, high, points=points, limit=300
+        )[0]
+        got = forecast.twcrps(torch.full((1, 1), y, dtype=torch.float64), *interval)
+        assert float(got.detach()) == pytest.approx(wanted, rel=1e-6)
+        gradients = torch.autograd.grad(got.sum(), list(parts.values()))
+        assert all(bool(g.isfinite().all()) for g in gradients)

@@ -40,6 +40,8 @@ HEADS = {
     "FamilyHead truncated_normal": {"family": "truncated_normal", **BOUNDS},
     "FamilyHead truncated_logistic": {"family": "truncated_logistic", "lower": 200.0},
     "FamilyHead censored_normal": {"family": "censored_normal", **BOUNDS},
+    "FamilyHead csgd": {"family": "csgd"},
+    "FamilyHead censored_gev": {"family": "censored_gev", "lower": 200.0},
     "MembersHead": {},
     "MembersNormalHead": {},
 }
@@ -63,10 +65,12 @@ def of_class(place, name, options):
     return {"class_path": f"ens10.models.{place}{name.split()[0]}", "init_args": options}
 
 
+CHANNELS_OF = {"BernsteinHead": 6, "SplineHead": 10, "MembersHead": 1, "MembersNormalHead": 1}
+CHANNELS_OF |= {"FamilyHead csgd": 3, "FamilyHead censored_gev": 3}
+
+
 def channels_of(name):
-    return {"BernsteinHead": 6, "SplineHead": 10, "MembersHead": 1, "MembersNormalHead": 1}.get(
-        name, 2
-    )
+    return CHANNELS_OF.get(name, 2)
 
 
 def parts(network, head, loss="CRPSLoss"):
