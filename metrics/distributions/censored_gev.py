@@ -183,10 +183,10 @@ def _partials_censored(
         np.where(left, -1.0, by_z),
     )
     flat = (shape >= _HEAVIEST) & ~point  # an infinite score has no slope
-    parts = tuple(np.where(flat | np.isinf(y), 0.0, part) for part in parts)
+    finite = [np.where(flat | np.isinf(y), 0.0, part) for part in parts]
     mu_, sigma_, shape_, y_ = _partials(ops, mu, sigma, shape, y)
     free = (mu_, sigma_, shape_, np.zeros_like(y_), y_)
-    return tuple(_where_bounded(lower, p, f) for f, p in zip(free, parts, strict=True))
+    return tuple(_where_bounded(lower, p, f) for f, p in zip(free, finite, strict=True))
 
 
 def _cdf_censored(ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any, y: Any) -> Any:

@@ -13,7 +13,7 @@ prior counts for as many dates as `strength` says. Many points are solved at onc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -110,6 +110,13 @@ class SeasonalProblems:
         return terms, [c / sigma, d * self.v / sigma], sigma
 
 
+class PointScores(Protocol):
+    """Mean scores of P points."""
+
+    def mean_crps(self, theta: Floats) -> Evaluation:
+        """Return the mean CRPS of each point, with gradient and Hessian."""
+
+
 @dataclass
 class PooledProblem:
     """All points of a problem with the same coefficients.
@@ -119,7 +126,7 @@ class PooledProblem:
         share: (P,) weight of each point, which sum to 1.
     """
 
-    points: SeasonalProblems
+    points: PointScores
     share: Floats
 
     def evaluate(self, theta: Floats) -> Evaluation:
