@@ -292,8 +292,15 @@ class TrainedModule(_ForecastModule):
             super().validation_step(batch)
 
     def configure_optimizers(self) -> Any:
-        """Return the optimiser, and the schedule if any; a plateau schedule monitors `val_loss`."""
+        """Return the optimiser, and the schedule if any; a plateau schedule monitors `val_loss`.
+
+        Adam and AdamW run in torch's fused form, unless one of their forms is chosen.
+        """
         optimizer = self._optimizer(self.parameters())
+        if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
+            for group in optimizer.param_groups:
+                if group["fused"] is group["foreach"] is None and not group["differentiable"]:
+                    group["fused"] = True  # a third of the time
         if self._scheduler is None:
             return optimizer
         scheduler = self._scheduler(optimizer)
@@ -313,6 +320,8 @@ class PostProcessor(TrainedModule):
             weights.
         optimizer: makes the optimiser from the parameters, by default Adam at 1e-3.
         scheduler: makes a learning rate schedule from the optimiser, stepped once an epoch.
+        compiled: True to compile the network by `torch.compile` before a fit. It takes a minute and
+            needs a C++ compiler on a CPU; `benchmarks/networks.py` measures what it is worth.
 
     Examples:
         >>> import torch
@@ -336,10 +345,17 @@ class PostProcessor(TrainedModule):
         loss: Loss | None = None,
         optimizer: OptimizerCallable = adam,
         scheduler: LRSchedulerCallable | None = None,
+        compiled: bool = False,
     ) -> None:
         super().__init__(head, loss, optimizer, scheduler)
         require_match(network, head)
-        self.network = network
+        self.network, self._compiled = network, compiled
+
+    def setup(self, stage: str) -> None:
+        """Compile the network before a fit, if this was chosen."""
+        super().setup(stage)
+        if stage == "fit" and self._compiled:
+            self.network.compile()  # type: ignore[no-untyped-call]
 
     def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
         """Return the forecast for a batch, or that of each of several targets.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -66,6 +67,9 @@ class UNetBody(Network):
             ArgumentError: fewer than 8 rows or columns.
         """
         check_levels(features, 3, _SMALLEST, "The U-Net", "; MLP takes any grid")
+        # on a CPU a tenth to a third less time than channels first; a compiler chooses by itself
+        if features.device.type == "cpu" and not torch.compiler.is_compiling():
+            features = features.contiguous(memory_format=torch.channels_last)
         fields = through_levels(
             features,
             (self.down_0, self.down_1, self.bottom),

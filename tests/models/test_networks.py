@@ -1,8 +1,12 @@
+from unittest.mock import patch
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.models.domain import Edges, Sides, current
 from ens10.models.layers import SameConv2d, upsample_twice
 from ens10.models.layers.levels import join_level
 from ens10.models.networks import MLP, UNet
@@ -113,6 +117,46 @@ def test_same_convolution_refuses_what_it_cannot_do():
         SameConv2d(1, 1, 2)
     with pytest.raises(UnknownNameError, match="did you mean 'replicate'"):
         SameConv2d(1, 1, poles="replicat")
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("sides", [(1, 2, 3, 4), (0, 1, 0, 2), (3, 0, 6, 0)])
+def test_padding_is_that_of_torch_and_keeps_the_memory_format(form, sides):
+    fields = torch.randn(2, 3, 4, 6).contiguous(memory_format=form).requires_grad_()
+    padded = current().pad(fields, Sides(*sides), Edges("replicate", "circular"))
+    wide = functional.pad(fields, (*sides[2:], 0, 0), mode="circular")
+    expected = functional.pad(wide, (0, 0, *sides[:2]), mode="replicate")
+    assert torch.equal(padded, expected)
+    assert padded.is_contiguous(memory_format=form)
+    weights = torch.rand(padded.shape)
+    gradients = (torch.autograd.grad((p * weights).sum(), fields)[0] for p in (padded, expected))
+    torch.testing.assert_close(*gradients)
+
+
+def test_padding_by_more_than_the_globe_is_refused():
+    with pytest.raises(ArgumentError, match="3 periodic columns beyond a grid of 2"):
+        current().pad(torch.zeros(1, 1, 4, 2), Sides(0, 0, 3, 0), Edges("zeros", "circular"))
+
+
+def test_unet_works_in_channels_last_and_gives_what_channels_first_gives():
+    torch.manual_seed(0)
+    network = UNet(in_channels=5, periodic_longitude=True).double()
+    formats = []
+    for module in network.modules():
+        if isinstance(module, SameConv2d):
+            module.register_forward_hook(
+                lambda _, before, after: formats.append(
+                    [x.is_contiguous(memory_format=torch.channels_last) for x in (*before, after)]
+                )
+            )
+    features = torch.randn(2, 5, 18, 21, dtype=torch.float64)
+    given = network(features)
+    assert len(formats) == 13
+    assert all(all(pair) for pair in formats)
+    with patch.object(torch.Tensor, "contiguous", lambda values, **_: values):
+        plain = network(features)
+    assert not all(formats[13 + 1])
+    torch.testing.assert_close(given, plain, rtol=1e-10, atol=1e-12)
 
 
 def test_upsampling_puts_values_at_half_pixel_centres():

@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -103,6 +105,23 @@ def test_fit_checkpoint_test_and_predict(name, make_batches, tmp_path):
         fresh, loader(batches[:3]), ckpt_path=best, verbose=False, weights_only=True
     )
     assert validated[0]["val_crps"] == pytest.approx(crps, rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself
+def test_a_compiled_network_trains_as_the_plain_one(make_batches, tmp_path):
+    def weights(compiled):
+        torch.manual_seed(0)
+        network = MLP(4)
+        model = PostProcessor(network, ResidualNormalHead(), optimizer=sgd, compiled=compiled)
+        train = trainer(tmp_path / str(compiled))
+        train.fit(model, loader(make_batches(grid=(9, 13))), loader(make_batches(1)))
+        assert (network._compiled_call_impl is not None) is compiled
+        return model.state_dict()
+
+    compiled, plain = weights(True), weights(False)
+    assert list(compiled) == list(plain)
+    torch.testing.assert_close(compiled, plain, rtol=1e-3, atol=1e-4)
 
 
 def test_emos_beats_raw_and_climatology(make_batches, tmp_path):
@@ -265,6 +284,35 @@ def test_yaml_builds_the_module():
     assert made["optimizer"].param_groups[0]["lr"] == 0.01
     assert made["lr_scheduler"]["scheduler"].step_size == 2
     assert made["lr_scheduler"]["monitor"] == "val_loss"  # for a schedule that waits for a plateau
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_adam_is_fused_unless_another_form_is_chosen(kind):
+    def steps(**form):
+        torch.manual_seed(0)
+        model = PostProcessor(
+            MLP(in_channels=2), ResidualNormalHead(), optimizer=partial(kind, lr=0.1, **form)
+        ).double()
+        optimizer = model.configure_optimizers()
+        for _ in range(5):
+            for n, parameter in enumerate(model.parameters()):
+                parameter.grad = torch.sin(parameter.detach() * 10 + n)
+            optimizer.step()
+        return optimizer.param_groups[0]["fused"], torch.cat(
+            [p.flatten() for p in model.parameters()]
+        )
+
+    fused, ours = steps()
+    chosen, plain = steps(foreach=False)
+    assert (fused, chosen) == (True, None)
+    torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-12)
+
+
+def test_other_optimisers_stay_as_they_are():
+    model = PostProcessor(
+        MLP(in_channels=2), ResidualNormalHead(), optimizer=partial(torch.optim.SGD, lr=0.1)
+    )
+    assert not model.configure_optimizers().param_groups[0]["fused"]
 
 
 def test_yaml_builds_a_statistical_module():
