@@ -355,7 +355,7 @@ class PostProcessor(TrainedModule):
         """Compile the network before a fit, if this was chosen."""
         super().setup(stage)
         if stage == "fit" and self._compiled:
-            self.network.compile()  # type: ignore[no-untyped-call]
+            self.network.compile()
 
     def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
         """Return the forecast for a batch, or that of each of several targets.
