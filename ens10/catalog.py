@@ -151,6 +151,7 @@ HINDCAST_YEARS = tuple(range(1998, 2018))
 GRID_SHAPE = (361, 720)
 MODEL_YEAR = 2018
 TARGETS = ("z500", "t850", "t2m")
+ACCUMULATED = ("tp", "cp")  # sums since the start of the forecast
 DATA_LICENCE = "CC BY 4.0 (the ENS-10 data; the code of this package is Apache-2.0)"
 CITATION = (
     "Ashkboos, S., Huang, L., Dryden, N., Ben-Nun, T., Dueben, P., Gianinazzi, L., Kummer, L., "

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from ens10.catalog import LEVELS_HPA, MODEL_YEAR, VARIABLES, month_days
+from ens10.catalog import ACCUMULATED, LEVELS_HPA, MODEL_YEAR, VARIABLES, month_days
 from ens10.channels import resolve, split
 from ens10.errors import ArgumentError
 
@@ -28,7 +28,6 @@ ERA5_NAMES = {
     "w": "vertical_velocity",
     "d": "divergence",
 }
-_ACCUMULATED = ("tp", "cp")
 
 
 @dataclass(frozen=True)
@@ -81,12 +80,12 @@ def choose(hours: Sequence[datetime], fields: Sequence[str], spacing: float) -> 
     known += [f"{n}_{h}" for n, v in VARIABLES.items() if v.kind == "pl" for h in LEVELS_HPA]
     pairs = [split(resolve(channel, known, "fields")) for channel in fields]
     for name, _ in pairs:
-        if name in _ACCUMULATED:
+        if name in ACCUMULATED:
             raise ArgumentError(
                 "fields",
                 f"{name} of ERA5 is the sum of one hour, and that of the forecasts is the sum "
-                "since the start: the one is no truth of the other",
-                "Leave it out",
+                "since the start: every hour would be needed",
+                "Leave it out, and pass a store of hourly fields to ens10 prepare --truth",
             )
     wanted = {name for name, _ in pairs}
     return Choice(

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from ens10.catalog import ACCUMULATED
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.source.layout import as_truth
 from ens10.source.names import TRUTH_OPTION
@@ -137,6 +138,8 @@ _TOLERANCE_DEGREES = 1e-3
 # A step is one that the truth is meant for if at least this share of its valid dates has truth:
 # valid dates of other steps can coincide with a few of them (31 December + 48 h, 1 January + 24 h).
 _MEANT = 0.5
+_HOUR = 3600  # seconds
+SINCE_START = "since start"  # of the attribute `accumulation` of truth that is such a sum
 
 
 def pair_truth(
@@ -150,6 +153,12 @@ def pair_truth(
 
     Nothing is read but coordinates: fields stay lazy, in the catalogue's units, and of those that
     are not asked for nothing is ever touched.
+
+    Forecasts of precipitation (tp, cp) are sums since the start. Hourly truth, as in ERA5, is the
+    sum of the hour before its time: it is added up over the hours from the start to the valid time,
+    negative rounding set to 0. Truth that is not hourly must be a sum since the start as well:
+    fields of the forecast's own start and step, GRIB analyses at the valid dates, as synthetic
+    worlds have them, or a variable with the attribute `accumulation` "since start".
 
     Args:
         forecasts: with `valid_time` over (time, step).
@@ -168,19 +177,31 @@ def pair_truth(
     Raises:
         MissingDataError: valid dates lack truth; all are listed. Or variables lack.
         ArgumentError: the truth's grid does not contain the forecasts' points, the truth has
-            several members, or its levels are not those of the forecasts.
+            several members, or its levels are not those of the forecasts; precipitation of an
+            unknown period.
         FileError: units of the truth that cannot be converted.
     """
     source = truth.encoding.get("source", "truth")
+    analyses = "step" in truth.coords and not truth["step"].to_numpy().any()
     truth = wanted_fields(forecasts, as_truth(truth), source, variables)
     if regrid and (has_stations(forecasts) or has_stations(truth)):
         raise ArgumentError("regrid", "stations are not interpolated", "Omit the option")
     picks = {} if regrid else _grid_picks(truth, forecasts)
     position = _positions(forecasts, truth)
     found = position >= 0
+    summed = _hourly_sums(forecasts, truth, analyses)
+    hours = _hours(forecasts, truth) if summed else {}
     steps = _steps_meant(found)
-    times = _times(forecasts, truth, found, steps, missing)
-    taken = _take(truth, position[np.ix_(times, steps)]).isel(picks)
+    for j in steps if summed else ():
+        found[:, j] &= (hours[j] >= 0).all(axis=1)
+    times = _times(forecasts, truth, found, steps, missing, summed)
+    parts = []
+    if len(summed) < len(truth.data_vars):
+        parts = [_take(truth.drop_vars(summed), position[np.ix_(times, steps)])]
+    if summed:
+        places = [np.where(found[times, j, None], hours[j][times], -1) for j in steps]
+        parts.append(_sum_hours(truth[summed], places))
+    taken = xr.merge(parts, compat="override", join="override").isel(picks)
     if regrid:
         taken = regrid_truth(taken, forecasts, regrid)
     there = forecasts.isel(time=times, step=steps)
@@ -234,10 +255,7 @@ def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64
     start and step, that field is taken rather than another one of the same valid time.
     """
     wanted, available = _seconds(forecasts["valid_time"]), _seconds(_dates(truth)).ravel()
-    order = np.argsort(available, kind="stable")
-    place = np.searchsorted(available, wanted, side="right", sorter=order) - 1
-    position = order[place.clip(0)]
-    position = np.where((place >= 0) & (available[position] == wanted), position, -1)
+    position = _places(wanted, available)
     if "step" in truth.dims:
         rows = truth.indexes["time"].get_indexer(forecasts.indexes["time"])[:, None]
         columns = truth.indexes["step"].get_indexer(forecasts.indexes["step"])[None, :]
@@ -245,6 +263,88 @@ def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64
         same = (own >= 0) & (available[own.clip(0)] == wanted)
         position = np.where(same, own, position)
     return position
+
+
+def _places(
+    wanted: npt.NDArray[np.int64], available: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return the index of each wanted time among those that are available, -1 for none."""
+    order = np.argsort(available, kind="stable")
+    place = np.searchsorted(available, wanted, side="right", sorter=order) - 1
+    position = order[place.clip(0)]
+    return np.where((place >= 0) & (available[position] == wanted), position, -1)
+
+
+def _hourly_sums(forecasts: xr.Dataset, truth: xr.Dataset, analyses: bool) -> list[Hashable]:
+    """Return the variables of the truth that are sums of one hour, those of forecasts since start.
+
+    Args:
+        forecasts: with `valid_time` over (time, step).
+        truth: over (time, ...) or (time, step, ...).
+        analyses: True if the truth has step 0 alone, as GRIB analyses do.
+
+    Raises:
+        ArgumentError: the period of a sum is not known.
+    """
+    names = [
+        name
+        for name, field in truth.data_vars.items()
+        if name in ACCUMULATED and field.attrs.get("accumulation") != SINCE_START
+    ]
+    if not names:
+        return []
+    available = np.unique(_seconds(_dates(truth)))
+    if available.size > 1 and np.median(np.diff(available)) == _HOUR:
+        if str(forecasts["step"].attrs.get("units", "h")) != "h":
+            reason = "precipitation of every hour, and lead times that are not in hours"
+            raise ArgumentError("truth", reason, "Use lead times in hours")
+        return names
+    own = "step" in truth.dims and bool(truth.indexes["time"].isin(forecasts.indexes["time"]).all())
+    if own or analyses:
+        return []
+    listed = ", ".join(map(str, names))
+    raise ArgumentError(
+        "truth",
+        f"{listed} is not known to be the sum since the start, as that of the forecasts: in ERA5 "
+        "it is the sum of one hour",
+        "Pass the fields of every hour, which are added up, or set the attribute accumulation of "
+        f"{listed} to '{SINCE_START}' if it is that sum",
+    )
+
+
+def _hours(forecasts: xr.Dataset, truth: xr.Dataset) -> dict[int, npt.NDArray[np.int64]]:
+    """Return for each step the places (time, hours) of the hours up to the valid time, -1 for none.
+
+    Step 0 has none of them.
+    """
+    available, valid = _seconds(_dates(truth)).ravel(), _seconds(forecasts["valid_time"])
+    steps = np.rint(forecasts["step"].to_numpy().astype(np.float64)).astype(np.int64)
+    return {
+        j: _places(valid[:, j, None] - _HOUR * np.arange(step), available)
+        for j, step in enumerate(steps.tolist())
+    }
+
+
+def _sum_hours(fields: xr.Dataset, places: Sequence[npt.NDArray[np.int64]]) -> xr.Dataset:
+    """Return the sums over places (time, hours), for each step; NaN where one is -1."""
+    bare = fields.drop_vars([c for c in fields.coords if c not in _GRID])
+    parts = []
+    for place in places:
+        if place.shape[1] == 0:
+            dry = bare.isel({d: 0 for d in ("time", "step") if d in bare.dims}) * 0.0
+            parts.append(dry.fillna(0.0).expand_dims(time=len(place)))
+            continue
+        at = {"time": place.clip(0)}
+        if "step" in bare.dims:
+            at = dict(
+                zip(("time", "step"), np.divmod(place.clip(0), bare.sizes["step"]), strict=True)
+            )
+        index = {d: xr.DataArray(i, dims=("start", "hour")) for d, i in at.items()}
+        part = bare.isel(index).rename(start="time").map(_by_date)
+        total = part.clip(min=0).sum("hour", skipna=False, keep_attrs=True)
+        parts.append(total.where(xr.DataArray((place >= 0).all(axis=1), dims="time")))
+    whole: xr.Dataset = xr.concat(parts, "step", coords="minimal", compat="override")
+    return whole.map(lambda field: field.assign_attrs(fields[field.name].attrs))
 
 
 def _dates(truth: xr.Dataset) -> xr.DataArray:
@@ -268,6 +368,7 @@ def _times(
     found: npt.NDArray[np.bool_],
     steps: npt.NDArray[np.int64],
     missing: Literal["error", "nan", "skip"],
+    summed: Sequence[Hashable] = (),
 ) -> npt.NDArray[np.int64]:
     """Return indices of the start dates to keep."""
     whole = found[:, steps].all(axis=1)
@@ -282,6 +383,9 @@ def _times(
         "Add the truth of these valid dates, leave them out with --missing skip, or fill them with "
         "--missing nan"
     )
+    if summed:
+        listed = ", ".join(map(str, summed))
+        remedy = f"Every hour from the start on is needed for the sums of {listed}. {remedy}"
     if not found.any():
         truth_dates = _dates(truth).to_numpy()
         remedy = (
