@@ -21,7 +21,7 @@ from ens10.experiments.writers import csv_of
 from ens10.grid import Weighting
 from ens10.machine_errors import writing_netcdf
 from ens10.metrics import Interval, ScoringOptions, monthly_climatology, summarise
-from ens10.metrics.scores.registry import METRICS
+from ens10.metrics.scores.registry import METRICS, without_unit
 from ens10.metrics.uncertainty import blocks_in_words
 from ens10.metrics.verification import available_scores, paired_states
 from ens10.metrics.verification.alignment import Join, moments
@@ -31,6 +31,7 @@ STATES, TABLE, GROUPS = "scores.nc", "scores.csv", "groups.csv"
 LOCK = "score.lock"
 SHOWN = ("crps", "crps_fair", "rmse", "spread_error", "eecrps", "eecrps_weighted")
 SKILLS = ("crpss", "eecrpss")
+EVENTS = ("brier_", "twcrps_")  # shown if they are asked for
 BOUNDS = ("", "_lower", "_upper")
 
 
@@ -108,8 +109,8 @@ def score_forecast(
         path: a run folder, or a forecast store of any kind.
         truth: store or file of the truth; None for the one beside the forecast.
         variable: its name there; the run's target if None and it is there.
-        scores: as for `score_states`; if None, without the fair CRPS where the run's protocol
-            does without it.
+        scores: as for `score_states`, thresholds also with a unit, as in "brier_5mm"; if None,
+            without the fair CRPS where the run's protocol does without it.
         reference: run folder or forecast store to compare with.
         out: folder to write into; that of the run, or of the store, if None.
         points: number of points to cross-check; none if None.
@@ -137,6 +138,8 @@ def score_forecast(
         raise FileError(path, "holds no truth", "Give it with --truth STORE")
     if scores is None and not _tells_fair(known):
         scores = [score for score in available_scores(forecast) if score != "crps_fair"]
+    if scores is not None:
+        scores = [without_unit(name, str(observed.attrs.get("units", ""))) for name in scores]
     options = options or ScoringOptions(weights=known.get("weights", "cell"))
     options = options.with_settings({k: v for k, v in settings.items() if v is not None})
     with reading(path):
@@ -207,10 +210,13 @@ def in_words(states: xr.Dataset, reference: xr.Dataset | None = None) -> str:
     """The scores with their confidence intervals in one line."""
     scores = summarise(states, reference, maps=False)
     parts = []
-    shown = [n for n in (*SHOWN, *SKILLS) if n in scores] or _names(scores)
+    shown = [n for n in (*SHOWN, *SKILLS) if n in scores]
+    shown += [n for n in _names(scores) if n.startswith(EVENTS) and not n.endswith("_difference")]
+    shown = shown or _names(scores)
     for name in shown:
         value, low, high = (float(scores[name + part]) for part in BOUNDS)
-        units = str(scores[name].attrs.get("units", "")).replace("1", "")
+        units = str(scores[name].attrs.get("units", ""))
+        units = "" if units == "1" else units
         parts.append(f"{name} {value:.4g} [{low:.4g}, {high:.4g}] {units}".strip())
     if "dates" not in scores:
         return f"histograms of {states.sizes['time']} dates"

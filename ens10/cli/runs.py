@@ -184,7 +184,8 @@ COMMANDS = {
         "Scores a forecast in one pass and writes scores.nc (sums that add), scores.csv and, with "
         "--by, groups.csv beside it.",
         "Scores: crps, crps_fair, rmse, bias, spread_error, log_score, histogram, and with "
-        "a number brier_273.15 (threshold), quantile_score_0.9, coverage_0.8, width_0.8, "
+        "a number brier_273.15 and twcrps_280 (threshold, also brier_5mm, twcrps_20m/s), "
+        "quantile_score_0.9, coverage_0.8, width_0.8, "
         "interval_score_0.8; pod, far, frequency_bias, csi, ets, hss and sedi with a threshold, "
         "such as csi_273.15; acc with --climatology; eecrps with --raw and --climate. "
         "Groups: season, month, year, step, level, latitude_band, surface, region.",

@@ -104,6 +104,40 @@ def metric_of(name: str) -> NamedMetric:
     return NamedMetric(f"{base}_{value:g}", METRICS[base], value)
 
 
+# units that a threshold may be written in: that of the truth, factor and offset to it
+_THRESHOLD_UNITS = {
+    "mm": ("m", 1e-3, 0.0),
+    "m": ("m", 1.0, 0.0),
+    "K": ("K", 1.0, 0.0),
+    "C": ("K", 1.0, 273.15),
+    "m/s": ("m s-1", 1.0, 0.0),
+    "km/h": ("m s-1", 1 / 3.6, 0.0),
+    "kn": ("m s-1", 1852 / 3600, 0.0),
+}
+_WITH_UNIT = re.compile(rf"(.+)_([-+.\de]*\d)({'|'.join(_THRESHOLD_UNITS)})")
+
+
+def without_unit(name: str, units: str) -> str:
+    """Return the name of a score with its threshold in the truth's units, without their name.
+
+    Args:
+        name: such as "brier_5mm", which is "brier_0.005" for a truth in m; others are unchanged.
+        units: of the truth.
+
+    Raises:
+        ArgumentError: a unit that is not one of the truth's quantity.
+    """
+    found = _WITH_UNIT.fullmatch(name)
+    if not found:
+        return name
+    base, number, unit = found.groups()
+    own, factor, offset = _THRESHOLD_UNITS[unit]
+    if own != units:
+        reason = f"{name}: the truth is in {units}, which is not compared with {unit}"
+        raise ArgumentError("scores", reason, f"Write the threshold in {units}")
+    return f"{base}_{float(number) * factor + offset:g}"
+
+
 def why_undefined(score: str, kind: str, members: int | None) -> str:
     """Return the reason why a score is undefined for a forecast, or "" if it is defined."""
     offered = distribution_class(kind).offers

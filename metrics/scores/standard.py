@@ -33,6 +33,12 @@ def _brier(pair: Pair, threshold: float) -> Floats:
     return score
 
 
+def _twcrps(pair: Pair, threshold: float) -> Array:
+    """Return the CRPS of values above a threshold, from which on differences count."""
+    score: Array = pair.forecast.twcrps(pair.y, threshold, np.inf)
+    return score
+
+
 def _quantile_score(pair: Pair, level: float) -> Array:
     """Return the pinball loss (1{y < q} - level) (q - y) of the quantile q of a level."""
     gap = pair.quantile(level) - pair.y
@@ -59,6 +65,7 @@ STATISTICS = (
     PointStatistic("variance", _field("variance"), "truth2"),
     PointStatistic("log_score", _field("log_score"), "1"),
     PointStatistic("brier", _brier, "1"),
+    PointStatistic("twcrps", _twcrps, requires=("crps",)),
     PointStatistic("quantile_score", _quantile_score),
 )
 METRICS = (
@@ -91,6 +98,13 @@ METRICS = (
         ("brier",),
         "1",
         skill="brier_skill",
+        number="threshold",
+    ),
+    Metric(
+        "twcrps",
+        "mean threshold-weighted continuous ranked probability score above {}",
+        ("twcrps",),
+        skill="twcrps_skill",
         number="threshold",
     ),
     Metric(

@@ -10,11 +10,11 @@ import pytest
 import realruns
 import zarr
 
-from ens10.errors import Ens10Error, FileError
+from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments.reading import open_predictions
-from ens10.experiments.score import read_states, score_run
+from ens10.experiments.score import read_states, score_forecast, score_run
 from ens10.grid import area_weights
-from ens10.metrics import crps_normal, summarise
+from ens10.metrics import crps_normal, summarise, twcrps_normal
 
 
 def table(folder):
@@ -128,3 +128,19 @@ def test_scores_need_no_torch(runs, tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
     written = (tmp_path / "mlp" / "scores.csv").read_bytes()
     assert written == (runs["mlp"] / "scores.csv").read_bytes()
+
+
+def test_thresholds_with_a_unit(runs, tmp_path, capsys):
+    shutil.copytree(runs["emos_local"], tmp_path / "run")
+    names = ("brier_10C", "twcrps_283.15", "twcrps_280K")
+    realruns.command("score", tmp_path / "run", "--scores", "crps", *names)
+    rows = table(tmp_path / "run")
+    assert {"brier_283.15", "twcrps_283.15", "twcrps_280"} <= rows.keys()
+    forecast, truth = open_predictions(tmp_path / "run")
+    y, mu, sigma = (x.to_numpy().astype(float) for x in (truth, forecast["mu"], forecast["sigma"]))
+    weights = area_weights(truth["latitude"].to_numpy(), "cell")[:, None] + 0 * y
+    wanted = np.average(twcrps_normal(mu, sigma, y, lower=280.0), weights=weights)
+    assert float(rows["twcrps_280"]["value"]) == pytest.approx(wanted, rel=1e-5)
+    assert "brier_283.15" in capsys.readouterr().out
+    with pytest.raises(ArgumentError, match="the truth is in K, which is not compared with mm"):
+        score_forecast(tmp_path / "run", scores=["brier_5mm"])
