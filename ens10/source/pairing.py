@@ -286,7 +286,7 @@ def _hourly_sums(forecasts: xr.Dataset, truth: xr.Dataset, analyses: bool) -> li
     Raises:
         ArgumentError: the period of a sum is not known.
     """
-    names = [
+    names: list[Hashable] = [
         name
         for name, field in truth.data_vars.items()
         if name in ACCUMULATED and field.attrs.get("accumulation") != SINCE_START
