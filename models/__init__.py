@@ -41,8 +41,10 @@ if TYPE_CHECKING:
         SpectralCRPSLoss,
         SumLoss,
         ThresholdCRPSLoss,
+        VariogramLoss,
     )
     from ens10.models.postprocessor import PostProcessor, StatisticalPostProcessor
+    from ens10.models.random_fields import RandomFieldHead
 
 RESULT_VERSION = 1  # raise it when results change
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "PostProcessor",
     "Predictive",
     "Quantiles",
+    "RandomFieldHead",
     "ResidualNormalHead",
     "SpectralCRPSLoss",
     "SplineFlow",
@@ -72,6 +75,7 @@ __all__ = [
     "SumLoss",
     "TargetHeads",
     "ThresholdCRPSLoss",
+    "VariogramLoss",
 ]
 
 _HOMES = {
@@ -93,6 +97,7 @@ _HOMES = {
     "PostProcessor": "ens10.models.postprocessor",
     "Predictive": "ens10.metrics.distributions",
     "Quantiles": "ens10.metrics.distributions",
+    "RandomFieldHead": "ens10.models.random_fields",
     "ResidualNormalHead": "ens10.models.heads",
     "SpectralCRPSLoss": "ens10.models.losses",
     "SplineFlow": "ens10.metrics.distributions",
@@ -101,6 +106,7 @@ _HOMES = {
     "SumLoss": "ens10.models.losses",
     "TargetHeads": "ens10.models.heads",
     "ThresholdCRPSLoss": "ens10.models.losses",
+    "VariogramLoss": "ens10.models.losses",
 }
 # names of earlier versions
 _RENAMED = {"FamilyForecast": "location_scale", "Predictive": "Distribution"}

@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics import Estimator, crps_ensemble, energy_score, spectral_crps
+from ens10.metrics import (
+    Estimator,
+    crps_ensemble,
+    energy_score,
+    spectral_crps,
+    variogram_score,
+)
 from ens10.metrics.crps import spread_factor
 from ens10.metrics.distributions import Distribution, Ensemble
 from ens10.models.domain import current
@@ -145,7 +151,7 @@ class SumLoss(Loss):
         return total
 
 
-Over = Literal["row", "field"]
+Over = Literal["row", "field", "patch"]
 
 
 class _MembersLoss(Loss):
@@ -276,31 +282,39 @@ class SpectralCRPSLoss(_FieldsLoss):
 
 
 class EnergyLoss(_FieldsLoss):
-    """The energy score of rows or of whole fields, which measures dependence between points.
+    """The energy score of rows, patches or whole fields, which measures dependence between points.
 
     Gneiting and Raftery 2007, doi:10.1198/016214506000001437. The norm is the root mean square over
-    the points of a row or of a date's field (for fields with the step's weights, if any), so that
-    the score is in units of the target, and equals the CRPS for constant fields. Every point gets
-    the score of its row or date, so that the step's mean is the mean over rows by area, or over
-    dates. Differences from the truth at points without truth or members are 0.
+    the points of a row, of a patch (see `Patches`) or of a date's field (for fields with the step's
+    weights, if any), so that the score is in units of the target, and equals the CRPS for constant
+    fields. Every point gets the score of its row, patch or date, so that the step's mean is the
+    mean over rows or patches by area, or over dates. Differences from the truth at points without
+    truth or members are 0.
 
     Args:
-        over: points that make one vector: a "row" or a "field".
+        over: points that make one vector: a "row", a "field" or a "patch", which is more sensitive
+            to the dependence between neighbours than a field.
         estimator: "plain", "fair" or "almost_fair".
         alpha: weight of the fair score in "almost_fair"; unused otherwise.
+        patch: rows and columns of a patch.
 
     Raises:
         UnknownNameError: another estimator, or another choice of points.
-        ArgumentError: an alpha outside [0, 1].
+        ArgumentError: an alpha outside [0, 1], or a patch of less than two points.
     """
 
     def __init__(
-        self, over: Over = "field", estimator: Estimator = "plain", alpha: float = 0.95
+        self,
+        over: Over = "field",
+        estimator: Estimator = "plain",
+        alpha: float = 0.95,
+        patch: Sequence[int] = (6, 8),
     ) -> None:
         super().__init__(estimator, alpha)
         if over not in get_args(Over):
             raise UnknownNameError("over", over, get_args(Over))
-        self.over = over
+        self.over, self.patches = over, Patches(patch)
+        self.needs_grid = over == "patch"
 
     def forward(
         self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
@@ -308,11 +322,13 @@ class EnergyLoss(_FieldsLoss):
         """Return at each point the score of its row or date, (N, H, W).
 
         Raises:
-            ArgumentError: over rows that are split between processes.
+            ArgumentError: over rows or patches that are split between processes.
         """
         if self.over == "row":
             _require_whole_rows(target, "EnergyLoss over rows")
         differences = self._differences(forecast, target, weights)
+        if self.over == "patch":
+            return self._of_patches(differences)
         area = torch.ones_like(target) if weights is None else weights
         dims = (2,) if self.over == "row" else (1, 2)
         total = area.sum(dims, keepdim=True)
@@ -332,6 +348,19 @@ class EnergyLoss(_FieldsLoss):
         )
         return score.reshape(total.shape).expand_as(target)
 
+    def _of_patches(self, differences: Tensor) -> Tensor:
+        """Return the energy scores (N, H, W) of the patches of differences (N, M, H, W)."""
+        vectors = self.patches.of(differences)
+        score: Tensor = energy_score(
+            vectors / math.sqrt(vectors.shape[-1]),
+            torch.zeros_like(vectors[:, 0]),
+            estimator=self.estimator,
+            alpha=self.alpha,
+            member_dim=1,
+            variable_dim=3,
+        )
+        return self.patches.at_points(score, differences.shape[-2:])
+
     def _of_parts(self, differences: Tensor) -> Tensor:
         """Return energy scores (N,) of differences (N, M, h, w) on parts of fields."""
         M = differences.shape[1]
@@ -342,6 +371,127 @@ class EnergyLoss(_FieldsLoss):
         norms = torch.where(squares > 0, squares, 1).sqrt() * (squares > 0)
         score: Tensor = norms[:, :M].mean(1) - norms[:, M:].sum(1) * (factor / M**2)
         return score
+
+
+class VariogramLoss(_FieldsLoss):
+    """The variogram score of patches, which measures the dependence between neighbouring points.
+
+    Scheuerer and Hamill 2015, doi:10.1175/MWR-D-14-00269.1; see `ens10.metrics.variogram_score`.
+    The score is the mean over all pairs of points of a patch, so that its size hardly matters, and
+    has the unit of the target to the power of 2 `order`. Every point gets the score of its patch
+    (see `Patches`), so that the step's mean is the mean over patches by area. Patches in which a
+    point has no truth or no members get 0. The score ignores a bias common to all points: combine
+    it with the CRPS in a `SumLoss`.
+
+    Args:
+        order: power p of the differences.
+        estimator: "plain" or "fair", which is unbiased if members are independent draws.
+        patch: rows and columns of a patch; time grows with the square of their product.
+
+    Raises:
+        UnknownNameError: another estimator.
+        ArgumentError: an order that is not positive, or a patch of less than two points.
+    """
+
+    needs_grid = True
+
+    def __init__(
+        self,
+        order: float = 0.5,
+        estimator: Literal["plain", "fair"] = "fair",
+        patch: Sequence[int] = (6, 8),
+    ) -> None:
+        super().__init__(estimator)
+        if estimator == "almost_fair":
+            raise UnknownNameError("estimator", estimator, ("plain", "fair"))
+        if not order > 0:
+            raise ArgumentError("order", f"{order} is not positive")
+        self.order, self.patches = order, Patches(patch)
+
+    def forward(
+        self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return at each point the score of its patch, (N, H, W).
+
+        Raises:
+            ArgumentError: fields that are split between processes.
+        """
+        members = self._members(forecast)
+        missing = members.isnan().any(1)
+        if weights is not None:
+            missing = missing | (weights == 0)
+        # a common value is subtracted before rounding; the score depends on differences only
+        common = target.masked_fill(missing, 0).mean((1, 2), keepdim=True)
+        truth = (target - common).masked_fill(missing, 0)
+        fields = (members - common.unsqueeze(1)).masked_fill(missing.unsqueeze(1), 0)
+        points = self.patches.points
+        score: Tensor = variogram_score(
+            self.patches.of(fields),
+            self.patches.of(truth),
+            estimator=self.estimator,
+            order=self.order,
+            member_dim=1,
+            variable_dim=3,
+        ) / (points * (points - 1))
+        score = score.masked_fill(self.patches.of(missing).any(-1), 0)
+        return self.patches.at_points(score, target.shape[-2:])
+
+
+class Patches:
+    """Division of fields into rectangles of equal size, each of whose points make one vector.
+
+    Rectangles start at the first row and column; the last ones end at the last row and column, and
+    overlap with those before if the size does not divide the grid. A patch must not be larger
+    than the grid.
+
+    Args:
+        size: rows and columns of a patch.
+
+    Raises:
+        ArgumentError: less than two points.
+    """
+
+    def __init__(self, size: Sequence[int]) -> None:
+        if len(size) != 2 or min(size) < 1 or size[0] * size[1] < 2:
+            raise ArgumentError("patch", f"{list(size)}", "Use [rows, columns], such as [6, 8]")
+        self.size = (int(size[0]), int(size[1]))
+
+    @property
+    def points(self) -> int:
+        """The number of points of a patch."""
+        return self.size[0] * self.size[1]
+
+    def of(self, fields: Tensor) -> Tensor:
+        """(..., H, W) -> (..., patches, points), in the order of rows.
+
+        Raises:
+            ArgumentError: fields that are split between processes, or smaller than a patch.
+        """
+        grid = fields.shape[-2:]
+        if not current().whole or any(n < s for n, s in zip(grid, self.size, strict=True)):
+            reason = f"{list(self.size)} for a grid or part of {list(grid)} points"
+            raise ArgumentError("patch", reason, "Choose a smaller patch, and split no samples")
+        first = [_starts(n, s) for n, s in zip(grid, self.size, strict=True)]
+        rows, columns = (
+            start[:, None] + torch.arange(s) for start, s in zip(first, self.size, strict=True)
+        )
+        tiles = fields[..., rows[:, None, :, None], columns[None, :, None, :]]
+        return tiles.flatten(-4, -3).flatten(-2)
+
+    def at_points(self, scores: Tensor, grid: Sequence[int]) -> Tensor:
+        """(..., patches) -> (..., H, W): each point gets the score of the first patch with it."""
+        first = [_starts(n, s) for n, s in zip(grid, self.size, strict=True)]
+        row, column = (
+            (torch.arange(n)[:, None] < start + s).int().argmax(1)
+            for n, start, s in zip(grid, first, self.size, strict=True)
+        )
+        return scores.unflatten(-1, [len(start) for start in first])[..., row[:, None], column]
+
+
+def _starts(length: int, size: int) -> Tensor:
+    """Return the first rows of patches of `size` rows that cover `length` rows."""
+    count = -(-length // size)
+    return (torch.arange(count) * size).clamp(max=length - size)
 
 
 class _SquaredNorms(torch.autograd.Function):

@@ -44,6 +44,7 @@ HEADS = {
     "FamilyHead censored_gev": {"family": "censored_gev", "lower": 200.0},
     "MembersHead": {},
     "MembersNormalHead": {},
+    "RandomFieldHead": {"lengths": [0.0, 3000.0], "fields": 1},
 }
 LOSSES = {
     "CRPSLoss": {},
@@ -52,13 +53,22 @@ LOSSES = {
     "MembersCRPSLoss": {"estimator": "fair"},
     "SpectralCRPSLoss": {},
     "EnergyLoss": {},
+    "VariogramLoss": {},
     "SumLoss": {
         "losses": [{"class_path": "ens10.models.CRPSLoss"}] * 2,
         "factors": [1.0, 0.5],
     },
 }
-OF_MEMBERS = {"MembersCRPSLoss", "SpectralCRPSLoss", "EnergyLoss"}
-NO_DENSITY = {"BernsteinHead", "MembersHead"}
+OF_MEMBERS = {"MembersCRPSLoss", "SpectralCRPSLoss", "EnergyLoss", "VariogramLoss"}
+GIVE_MEMBERS = {"MembersHead", "RandomFieldHead"}
+NO_DENSITY = {"BernsteinHead", *GIVE_MEMBERS}
+CHANNELS_OF = {
+    "BernsteinHead": 6,
+    "SplineHead": 10,
+    "MembersHead": 1,
+    "MembersNormalHead": 1,
+    "RandomFieldHead": 5,
+}
 
 
 def of_class(place, name, options):
@@ -106,7 +116,7 @@ def losses_of(head, batch, model):
     """The forecast's losses of all kinds, each alone or refused."""
     for name in LOSSES:
         loss = build("MLP" if "Members" not in head else "PoET", head, name).loss
-        refused = name in OF_MEMBERS and head != "MembersHead"
+        refused = name in OF_MEMBERS and head not in GIVE_MEMBERS
         if refused or (name == "LogScoreLoss" and head in NO_DENSITY):
             with pytest.raises(ArgumentError, match=r"[Cc]hoose"):
                 loss.evaluate(model(batch), batch["target"], batch["weights"])
@@ -131,7 +141,7 @@ def test_losses_and_their_gradients(head, make_batches):
         assert values.shape == batch["target"].shape, name
         model.zero_grad()
         torch.where(batch["weights"] > 0, values * batch["weights"], 0).mean().backward()
-        gradients = [p.grad for p in model.parameters()]
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
         assert all(g.isfinite().all() for g in gradients), name
         assert any((g != 0).any() for g in gradients), name
 

@@ -17,6 +17,7 @@ from ens10.models import (
     SpectralCRPSLoss,
     SumLoss,
     ThresholdCRPSLoss,
+    VariogramLoss,
 )
 
 
@@ -164,3 +165,76 @@ def test_what_is_refused(members):
         SpectralCRPSLoss("fairr")
     with pytest.raises(UnknownNameError, match="did you mean 'field'"):
         EnergyLoss("fields")
+
+
+def on_patches(score, members, y, starts, size):
+    """The scores of each patch, (N, H, W), each point with that of the first patch with it."""
+    found = torch.full_like(y, math.nan)
+    for row in starts[0]:
+        for column in starts[1]:
+            at = (..., slice(row, row + size[0]), slice(column, column + size[1]))
+            value = score(members[at], y[at])[:, None, None].expand_as(found[at])
+            found[at] = torch.where(found[at].isnan(), value, found[at])
+    return found
+
+
+# 2 divides the 8 columns, and the last patch of 2 rows of 3 overlaps the first
+PATCHES = {"starts": ([0, 1], [0, 4]), "size": (2, 4)}
+
+
+def test_energy_of_patches_is_the_sum_over_their_points(members):
+    y, M = noise(3, 2, 3, 8), 5
+
+    def score(x, y):
+        def norm(d):
+            return d.square().mean((-2, -1)).sqrt()
+
+        apart = norm(x[:, :, None] - x[:, None]).sum((1, 2))
+        return norm(x - y[:, None]).mean(1) - apart / (2 * M * (M - 1))
+
+    wanted = on_patches(score, members.members, y, **PATCHES)
+    loss = EnergyLoss("patch", "fair", patch=[2, 4])
+    torch.testing.assert_close(loss(members, y), wanted)
+    assert loss.needs_grid
+    assert not EnergyLoss().needs_grid
+
+
+@pytest.mark.parametrize("order", [0.5, 1.0])
+def test_variogram_score_of_patches_is_the_mean_over_pairs(order, members):
+    y, M = noise(3, 2, 3, 8), 5
+
+    def score(x, y):
+        x, y = x.flatten(-2), y.flatten(-2)
+        of_members = (x[..., :, None] - x[..., None, :]).abs() ** order
+        of_truth = (y[..., :, None] - y[..., None, :]).abs() ** order
+        pairs = (of_members.mean(1) - of_truth) ** 2 - of_members.var(1) / M
+        return pairs.sum((-2, -1)) / (8 * 7)
+
+    wanted = on_patches(score, members.members, y, **PATCHES)
+    loss = VariogramLoss(order, patch=[2, 4])
+    torch.testing.assert_close(loss(members, y), wanted)
+    far = Ensemble(members.members + 280.0)  # a bias common to all does not matter
+    torch.testing.assert_close(loss(far, y), wanted)
+
+
+def test_variogram_of_patches_without_truth_is_zero(members):
+    y, weights = noise(3, 2, 3, 8), torch.ones(2, 3, 8)
+    full = VariogramLoss(patch=[3, 4]).evaluate(members, y, weights)
+    weights[0, 1, 2] = 0
+    y[0, 1, 2] = math.nan
+    part = VariogramLoss(patch=[3, 4]).evaluate(members, y, weights)
+    assert (part[0, :, :4] == 0).all()
+    torch.testing.assert_close(part[0, :, 4:], full[0, :, 4:])
+    torch.testing.assert_close(part[1], full[1])
+
+
+def test_patches_are_checked(members):
+    for size in ([1, 1], [2], [0, 4]):
+        with pytest.raises(ArgumentError, match="patch"):
+            VariogramLoss(patch=size)
+    with pytest.raises(ArgumentError, match="smaller patch"):
+        EnergyLoss("patch", patch=[4, 4])(members, noise(3, 2, 3, 8))
+    with pytest.raises(UnknownNameError, match="almost_fair"):
+        VariogramLoss(estimator="almost_fair")
+    with pytest.raises(ArgumentError, match="order"):
+        VariogramLoss(0)

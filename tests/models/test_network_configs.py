@@ -2,8 +2,10 @@
 
 import csv
 
+import numpy as np
 import pytest
 import torch
+import xarray as xr
 import yaml
 
 from ens10.cli import main
@@ -19,10 +21,12 @@ NAMES = {
     "poet_almost_fair": "ensemble",
     "poet_calibrated": "ensemble",
     "groenquist": "normal",
+    "coherent_members": "ensemble",
 }
 RARE = ("poet_almost_fair", "groenquist", "lenet")  # close to others
 GRID = ("--model.init_args.network.init_args.grid", "[8,16]")
-GRIDS = {"groenquist": GRID, "transformer_points": GRID, "poet_calibrated": GRID}
+OF_A_GRID = ("groenquist", "transformer_points", "poet_calibrated", "coherent_members")
+GRIDS = dict.fromkeys(OF_A_GRID, GRID)
 
 
 GRIDS_OF_ANOTHER = ("--model.init_args.network.init_args.grid", "[9,16]")
@@ -97,3 +101,22 @@ def test_poet_with_weights_at_each_point_is_bound_to_its_grid(store, tmp_path, c
 def test_one_clear_error(name, options, message, store, tmp_path, capsys):
     fit(name, store, tmp_path / "run", *options, status=1)
     assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_another_number_of_generated_members_than_in_the_configuration(store, tmp_path):
+    """As an option of prediction; they can be repeated, and the first are those of fewer."""
+    run = tmp_path / "coherent"
+    fit("coherent_members", store, run, "--trainer.max_epochs", 1)
+    head = "--model.init_args.head.init_args."
+    options = ("--run", run, "--quiet", f"{head}variant=random")
+    members = []
+    for number in (4, 7, 7):
+        command("predict", *options, f"{head}members={number}")
+        members.append(open_predictions(run)[0]["members"].load())
+    assert members[1].equals(members[2])
+    np.testing.assert_allclose(members[0], members[1][:, :4], atol=1e-3)
+    assert members[1].sizes["number"] == 7
+    command("score", run)
+    command("apply", run, store, "--out", tmp_path / "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc") as applied:
+        assert applied.sizes["number"] == 50

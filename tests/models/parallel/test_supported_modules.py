@@ -85,9 +85,12 @@ def test_every_module_of_the_package_was_thought_of():
     left = set(modules_of_the_package()) - supported_modules._supported - bases - fitted
     named = {kind.__name__ for kind in left if not inspect.isabstract(kind)}
     assert named == {
+        "RandomFieldHead",  # noise of the whole grid
+        "SmoothNoise",
         "StatisticalPostProcessor",  # fits in one process
         "TargetMethods",  # copies of a method, which would each be split
         "TrainedModule",
+        "VariogramLoss",  # of patches, which could be split between processes
         "_FieldsLoss",
         "_ForecastModule",
         "_MembersLoss",

@@ -1,0 +1,414 @@
+"""Whole fields: draws of a learned random field beside coupled members of a distributional model.
+
+    python -m ens10.experiments.studies.coherent_members WORK --out OUT --grid 24x48
+
+WORK keeps the displaced world, its store and the runs. `location_unet` gives the distributions that
+ECC and the Schaake shuffle turn into members; `coherent_members` gives members itself, any number.
+All are scored on the test dates as ensembles (plain estimators), beside draws from the world's law.
+"""
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import xarray as xr
+from jsonargparse import Namespace
+
+from ens10.experiments.commands import add_cell_options, refuse_file
+from ens10.experiments.couple import couple_run
+from ens10.experiments.demo import config_path
+from ens10.experiments.pointwise import annual_columns
+from ens10.experiments.reading import PREDICTIONS, open_predictions
+from ens10.experiments.run import run_stage
+from ens10.experiments.run_results import read_run
+from ens10.experiments.runner.running import Outcome, run_cells
+from ens10.experiments.runner.tables import write_files
+from ens10.experiments.runner.tasks import (
+    WorldSize,
+    network_options,
+    store_of,
+    training_batches,
+)
+from ens10.experiments.runner.trainings import ModelCell
+from ens10.experiments.writers import columns_of, markdown_of
+from ens10.grid import area_weights
+from ens10.metrics import (
+    brier_ensemble,
+    crps_ensemble,
+    energy_score,
+    fractions_sums,
+    interval,
+    variogram_score,
+)
+from ens10.metrics.figures.style import INK, STYLE, look, new_figure
+from ens10.models.losses import Patches
+from ens10.synthetic import World
+from ens10.untrusted import read_mapping
+from ens10.usage import command_parser, count, reports_errors
+
+Floats = npt.NDArray[np.floating[Any]]
+TARGET = "t2m"
+MARGINS, GENERATOR = "location_unet", "coherent_members"
+SCORES, SPECTRA, EXAMPLE = "scores.nc", "spectra", "example"
+REFERENCE = f"{MARGINS}, ECC"
+REGION = (6, 8)  # rows and columns of the patches
+WINDOW = 3  # of the fraction skill score, points
+RARE = 0.9  # probability level of events, of the anomalies of training dates
+_STREAMS = 1000  # of random fields for draws of the law: those of the truth are below
+_GENERATED = {  # name: members and variant
+    "10 quantiles": (10, "quantile"),
+    "50 quantiles": (50, "quantile"),
+    "50 draws": (50, "random"),
+}
+_NAMES = {
+    "crps": "CRPS",
+    "energy_field": "energy, field",
+    "energy": "energy, regions",
+    "variogram": "variogram",
+    "crps_mean": "CRPS of means",
+    "crps_max": "CRPS of maxima",
+    "brier_mean": "Brier, mean",
+    "brier_max": "Brier, maximum",
+}
+_NOTE = (
+    "Plain estimators, means over the test dates by area. Energy score of fields and of regions of "
+    f"{REGION[0]} x {REGION[1]} points (root mean square norm, K), variogram score of order 0.5 as "
+    "the mean over pairs within a region (K), CRPS of means and of maxima over a region (K), Brier "
+    f"score of their anomalies above the {RARE:.0%} quantile of the training dates, fraction skill "
+    f"score of anomalies above it in windows of {WINDOW} x {WINDOW} points, and the power of zonal "
+    "waves between 30 and 60 degrees relative to the truth, for waves of 4 to 8 and of 2 to 4 grid "
+    "points."
+)
+
+
+@reports_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; exit status 1 if a training failed."""
+    options = _parse(arguments)
+    for folder in (options.work, options.out):
+        refuse_file(folder)
+    failed = False
+    if not options.tables:
+        outcome, cells = _train(options)
+        failed = bool(outcome.failed)
+        if not failed:
+            scores = score_all(members_of(cells), cells[0].store)
+            improving = [c.model for c in cells if read_run(c.run).still_improving]
+            scores.attrs["improving"] = " ".join(improving)
+            scores.attrs["grid"] = options.grid
+            write_files(options.out, {SCORES: _netcdf(scores)})
+    with xr.open_dataset(options.out / SCORES) as scores:
+        text = table_of(scores)
+        write_files(options.out, {"table.md": text, "members.png": figure_of(scores)})
+    print(text)
+    return int(failed)
+
+
+def _parse(arguments: Sequence[str] | None) -> Namespace:
+    parser = command_parser(
+        "python -m ens10.experiments.studies.coherent_members",
+        "Generated and coupled members of whole fields on the displaced world; resumable.",
+    )
+    parser.add_argument("work", type=Path, help="folder for data and runs")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the small results")
+    usual = WorldSize()
+    parser.add_argument("--grid", default=usual.grid, help="rows x columns")
+    parser.add_argument("--years", type=count, default=len(usual.years))
+    parser.add_argument("--dates", type=count, default=usual.dates, help="in each year")
+    parser.add_argument("--seed", type=int, default=0, help="of world and trainings")
+    parser.add_argument("--epochs", type=count, default=16, help="of each training")
+    add_cell_options(parser)
+    return parser.parse_args(arguments)
+
+
+def _train(options: Namespace) -> tuple[Outcome, list[ModelCell]]:
+    """Train both models on surface variables at 48 h."""
+    years = tuple(range(WorldSize().years[0], WorldSize().years[0] + options.years))
+    size = WorldSize(
+        options.grid, years, options.dates, steps=(48,), kinds=("sfc",), world="displaced"
+    )
+    store = store_of(options.work / f"seed{options.seed}", options.seed, size)
+    cells = [_cell(model, store, options) for model in (MARGINS, GENERATOR)]
+    counts = {"workers": options.workers, "threads": options.threads}
+    return run_cells(cells, **counts, older=options.keep_older), cells
+
+
+def _cell(model: str, store: Path, options: Namespace) -> ModelCell:
+    """Return the training of a configuration on all channels of the store, of equal length."""
+    config = config_path(model)
+    content = read_mapping(config)
+    changed = network_options(content["model"], {**content["data"], "inputs": None}, store)
+    changed |= {
+        "data.inputs": "null",
+        "trainer.max_epochs": options.epochs,
+        "model.init_args.scheduler.init_args.T_max": options.epochs,
+    }
+    overrides = tuple(f"--{name}={str(v).replace(' ', '')}" for name, v in changed.items())
+    return ModelCell(model, options.seed, config, options.work, options.out, overrides, data=store)
+
+
+# ---------------------------------------------------------------------------------- members
+
+
+def members_of(cells: Sequence[ModelCell]) -> dict[str, xr.DataArray]:
+    """Return members (time, number, latitude, longitude) by name, and the truth as "truth"."""
+    margins, generator = (cell.run for cell in cells)
+    found: dict[str, xr.DataArray] = {}
+    for method in ("ecc", "schaake"):
+        path = couple_run(margins, method, store=cells[0].store, force=True)  # type: ignore[arg-type]
+        name = method.upper() if method == "ecc" else "Schaake"
+        found[f"{MARGINS}, {name}"] = open_predictions(path)[0]["members"]
+    for name, (number, variant) in _GENERATED.items():
+        run = _with_members(generator, number, variant)
+        forecast, truth = open_predictions(run)
+        found[f"{GENERATOR}, {name}"], found["truth"] = forecast["members"], truth
+    world = cells[0].folder / "world"
+    if world.exists():
+        found["law, 50 draws"] = draws_of_law(World.load(world), found["truth"])
+    return found
+
+
+def _with_members(run: Path, number: int, variant: str) -> Path:
+    """Predict a copy of a run with another number of members."""
+    copy = run.with_name(f"{run.name}-{number}-{variant}")
+    if not copy.exists():
+        shutil.copytree(run, copy, ignore=shutil.ignore_patterns(PREDICTIONS, "*.lock"))
+    head = "--model.init_args.head.init_args."
+    options = [f"{head}members={number}", f"{head}variant={variant}", "--quiet"]
+    if not (copy / PREDICTIONS).exists():
+        run_stage("predict", ["--run", str(copy), *options])
+    return copy
+
+
+def draws_of_law(world: World, truth: xr.DataArray, members: int = 50) -> xr.DataArray:
+    """Return draws (time, number, latitude, longitude) from the law that the truth is drawn from.
+
+    Args:
+        world: that was written.
+        truth: (time, latitude, longitude), of the dates and the lead time.
+        members: number of draws.
+    """
+    step = int(truth["step"])
+    law, best = world.law(TARGET), world.optimum(TARGET, progress=False)
+    drawn = np.empty((len(truth), members, *truth.shape[1:]), np.float32)
+    for n, time in enumerate(truth["time"].to_numpy()):
+        one = best.sel(time=time)
+        start = time.astype("datetime64[D]").astype(object)
+        for m in range(members):
+            drawn[n, m] = law.truth(one, world._atmosphere.error(start, _STREAMS + m, step))
+    dims = ("time", "number", *truth.dims[1:])
+    return xr.DataArray(drawn, dims=dims, coords={"time": truth["time"]})
+
+
+# ----------------------------------------------------------------------------------- scores
+
+
+def score_all(members: Mapping[str, xr.DataArray], store: Path) -> xr.Dataset:
+    """Return the scores of all forecasts by date, spectra, and an example of each.
+
+    Args:
+        members: see `members_of`.
+        store: prepared data, whose training dates define the events.
+    """
+    truth = members["truth"].load()
+    climate, threshold, regional = _climate(store, truth)
+    y = (truth - climate).to_numpy().astype(np.float32)
+    area = area_weights(truth["latitude"].to_numpy())
+    scored, spectra, example = [], {"truth": spectrum(y, truth)}, {"truth": y[0]}
+    names = [name for name in members if name != "truth"]
+    for name in names:
+        x = (members[name].load() - climate).transpose("time", "number", ...).to_numpy()
+        x = x.astype(np.float32)
+        scored.append(field_scores(x, y, area, threshold, regional))
+        spectra[name], example[name] = spectrum(x, truth), x[0, 0]
+    result = xr.concat(scored, "forecast").assign_coords(forecast=names)
+    result["size"] = "forecast", [members[name].sizes["number"] for name in names]
+    everything = ["truth", *names]
+    result[SPECTRA] = ("shown", "wave"), np.stack([spectra[name] for name in everything])
+    shown = np.stack([example[name] for name in everything])
+    result[EXAMPLE] = ("shown", "latitude", "longitude"), shown
+    coordinates = {"latitude": truth["latitude"], "longitude": truth["longitude"]}
+    return result.assign_coords(shown=everything, **coordinates)
+
+
+def _climate(store: Path, truth: xr.DataArray) -> tuple[xr.DataArray, Floats, Floats]:
+    """Return the annual cycle at the dates of the truth, and thresholds of anomalies from it.
+
+    The cycle is a constant and one harmonic at each point, fitted to the training dates. The
+    thresholds are the quantiles of anomalies: of each point (H, W), and of the mean and the maximum
+    over each region (2, regions).
+    """
+    parts = [
+        (np.array(b["dates"]), np.array(b["target"]))
+        for b in training_batches({"target": TARGET, "inputs": [TARGET]}, store)
+    ]
+    dates, fields = (np.concatenate(one) for one in zip(*parts, strict=True))
+
+    def design(dates: Any) -> Floats:
+        columns = annual_columns(dates.astype("datetime64[s]"))
+        flat = [np.broadcast_to(np.ravel(column), len(dates)) for column in columns]
+        return np.stack(flat, 1)
+
+    flat = fields.reshape(len(fields), -1)
+    found = np.linalg.lstsq(design(dates), flat, rcond=None)[0]
+    anomaly = (flat - design(dates) @ found).reshape(fields.shape)
+    valid = truth["valid_time"].to_numpy()
+    cycle = (design(valid) @ found).reshape(len(valid), *fields.shape[1:])
+    of_regions = regions(anomaly.astype(np.float32))
+    both = np.stack([of_regions.mean(-1), of_regions.max(-1)])
+    return (
+        xr.DataArray(cycle, dims=truth.dims),
+        np.quantile(anomaly, RARE, axis=0),
+        np.quantile(both, RARE, axis=1),
+    )
+
+
+def regions(fields: Floats) -> Floats:
+    """(..., H, W) -> (..., regions, points)."""
+    vectors: Floats = Patches(REGION).of(torch.from_numpy(np.ascontiguousarray(fields))).numpy()
+    return vectors
+
+
+def field_scores(
+    x: Floats, y: Floats, area: Floats, threshold: Floats, regional: Floats
+) -> xr.Dataset:
+    """Return scores of members by date (plain estimators).
+
+    Args:
+        x: (D, M, H, W), members, anomalies.
+        y: (D, H, W), truth.
+        area: (H,), area weights of the rows.
+        threshold: (H, W), of events at points.
+        regional: (2, regions), of the mean and the maximum over regions.
+    """
+    weights = np.broadcast_to(area[:, None], y.shape[1:])
+    shares = weights / weights.sum()
+    of_region = regions(weights.astype(np.float32)).mean(-1)
+    points = REGION[0] * REGION[1]
+    by_date: dict[str, list[float]] = {}
+    for members, truth in zip(x, y, strict=True):
+        m, t = regions(members), regions(truth)
+        plain: dict[str, Any] = {"estimator": "plain", "member_dim": 0}
+        vectors = {**plain, "variable_dim": 2}
+        one: dict[str, Any] = {
+            "energy": energy_score(m, t, **vectors) / np.sqrt(points),
+            "variogram": variogram_score(m, t, **vectors) / (points * (points - 1)),
+        }
+        for n, (name, reduce) in enumerate((("mean", np.mean), ("max", np.max))):
+            values, observed = reduce(m, axis=-1), reduce(t, axis=-1)
+            one[f"crps_{name}"] = crps_ensemble(values, observed, **plain)
+            excess = values - regional[n], observed - regional[n]
+            one[f"brier_{name}"] = brier_ensemble(*excess, threshold=0.0, **plain)
+        means = {k: float(np.average(v, weights=of_region)) for k, v in one.items()}
+        crps = crps_ensemble(members, truth, **plain)
+        means["crps"] = float(np.average(crps, weights=weights))
+        means["energy_field"] = float(
+            energy_score(members, truth, **plain, variable_dim=(1, 2), variable_weights=shares)
+        )
+        sums = fractions_sums(
+            members - threshold, truth - threshold, threshold=0.0, window=WINDOW, member_dim=0,
+            latitude_dim=1, longitude_dim=2, weights=weights,
+        )  # fmt: skip
+        means |= {f"fractions_{k}": float(v) for k, v in sums.items()}
+        for name, value in means.items():
+            by_date.setdefault(name, []).append(value)
+    return xr.Dataset({name: ("time", values) for name, values in by_date.items()})
+
+
+def spectrum(fields: Floats, truth: xr.DataArray) -> Floats:
+    """Return the mean power of zonal waves between 30 and 60 degrees, (waves,)."""
+    latitude = np.abs(truth["latitude"].to_numpy())
+    rows = fields[..., (latitude >= 30) & (latitude <= 60), :]
+    power: Floats = (np.abs(np.fft.rfft(rows)) ** 2).reshape(-1, fields.shape[-1] // 2 + 1).mean(0)
+    return power
+
+
+# ------------------------------------------------------------------------ tables and figure
+
+
+def table_of(scores: xr.Dataset) -> str:
+    """Return the scores of all forecasts, and the gain over ECC with intervals, as Markdown."""
+    headings = ["Forecast", "Members", *_NAMES.values(), "FSS", "Power, 4–8", "2–4"]
+    rows, gains = [], []
+    for name in scores["forecast"].to_numpy():
+        one, reference = scores.sel(forecast=name), scores.sel(forecast=REFERENCE)
+        values = [f"{float(one[score].mean()):.4f}" for score in _NAMES]
+        sums = {
+            k: float(one[f"fractions_{k}"].sum()) for k in ("difference", "forecast", "observed")
+        }
+        fss = 1 - sums["difference"] / (sums["forecast"] + sums["observed"])
+        power = [f"{ratio:.2f}" for ratio in power_ratios(scores, name)]
+        mark = " (+)" if name.split(",")[0] in scores.attrs.get("improving", "").split() else ""
+        rows.append([f"{name}{mark}", str(int(one["size"])), *values, f"{fss:.3f}", *power])
+        if name != REFERENCE:
+            gains.append([name, *(_gain(one[score], reference[score]) for score in _NAMES)])
+    text = markdown_of(columns_of(headings, rows))
+    gain = markdown_of(columns_of([f"Gain over {REFERENCE} (%)", *_NAMES.values()], gains))
+    marked = "\n(+): still improving when its training ended.\n" if "(+)" in text else ""
+    return f"{text}\n{_NOTE}\n{marked}\n{gain}\nIn brackets: 95 % interval, paired by date.\n"
+
+
+def _gain(score: xr.DataArray, reference: xr.DataArray) -> str:
+    sums = {"score": score.to_numpy(), "reference": reference.to_numpy()}
+    gain = interval(sums, lambda s: 100 * (1 - s["score"] / s["reference"]))
+    return f"{gain.value:.1f} [{gain.lower:.1f}, {gain.upper:.1f}]"
+
+
+def power_ratios(scores: xr.Dataset, name: str) -> tuple[float, float]:
+    """Return the power of members relative to the truth, for waves of 4 to 8 and 2 to 4 points."""
+    power, truth = scores[SPECTRA].sel(shown=name), scores[SPECTRA].sel(shown="truth")
+    last = scores.sizes["wave"] - 1
+    bands = (slice(last // 4, last // 2), slice(last // 2, last))
+    middle, short = (float(power[band].sum() / truth[band].sum()) for band in bands)
+    return middle, short
+
+
+def figure_of(scores: xr.Dataset) -> bytes:
+    """Return a figure of one date as PNG: truth, a member of each forecast, and spectra."""
+    import matplotlib as mpl
+
+    shown = [name for name in scores["shown"].to_numpy() if not name.endswith("quantiles")]
+    with mpl.rc_context(STYLE):
+        figure = new_figure(2.1 * -(-len(shown) // 2) + 2.6)
+        layout = [[2 * n, min(2 * n + 1, len(shown) - 1)] for n in range(-(-len(shown) // 2))]
+        ratios = [1.0] * len(layout) + [1.3]
+        axes: Any = figure.subplot_mosaic([*layout, ["spectra"] * 2], height_ratios=ratios)
+        limit = float(np.abs(scores[EXAMPLE].sel(shown="truth")).quantile(0.99))
+        for n, name in enumerate(shown):
+            mesh = axes[n].pcolormesh(
+                scores["longitude"], scores["latitude"], scores[EXAMPLE].sel(shown=name),
+                cmap="RdBu_r", vmin=-limit, vmax=limit, shading="nearest",
+            )  # fmt: skip
+            axes[n].set_title(
+                name if name == "truth" else f"{name.removesuffix(' draws')}: member 1"
+            )
+            axes[n].set_xticks([0, 90, 180, 270])
+            axes[n].set_yticks([-60, 0, 60])
+        figure.colorbar(
+            mesh, ax=[axes[n] for n in range(len(shown))], label="anomaly (K)", shrink=0.6
+        )
+        for n, name in enumerate(shown):
+            style = {"color": INK, "linewidth": 2} if name == "truth" else look(n - 1)
+            power = scores[SPECTRA].sel(shown=name)
+            axes["spectra"].loglog(np.arange(1, len(power)), power[1:], label=name, **style)
+        axes["spectra"].set_xlabel("zonal wavenumber, 30 to 60 degrees")
+        axes["spectra"].set_ylabel("power")
+        axes["spectra"].legend(fontsize=7)
+        file = BytesIO()
+        figure.savefig(file, dpi=130, format="png")
+    return file.getvalue()
+
+
+def _netcdf(scores: xr.Dataset) -> bytes:
+    packed = scores.assign({n: scores[n].astype(np.float32) for n in (EXAMPLE, SPECTRA)})
+    return bytes(packed.to_netcdf(engine="scipy"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
