@@ -402,7 +402,7 @@ class VariogramLoss(_FieldsLoss):
         patch: Sequence[int] = (6, 8),
     ) -> None:
         super().__init__(estimator)
-        if estimator == "almost_fair":
+        if estimator not in ("plain", "fair"):
             raise UnknownNameError("estimator", estimator, ("plain", "fair"))
         if not order > 0:
             raise ArgumentError("order", f"{order} is not positive")
@@ -485,7 +485,8 @@ class Patches:
             (torch.arange(n)[:, None] < start + s).int().argmax(1)
             for n, start, s in zip(grid, first, self.size, strict=True)
         )
-        return scores.unflatten(-1, [len(start) for start in first])[..., row[:, None], column]
+        by_place = scores.reshape(*scores.shape[:-1], *(len(start) for start in first))
+        return by_place[..., row[:, None], column]
 
 
 def _starts(length: int, size: int) -> Tensor:

@@ -204,7 +204,7 @@ class RandomFieldHead(HeadOnMethod):
         white, weights = self._random(loadings, batch)
         fields = self.noise(white).flatten(2, 3)
         smooth = loadings[:, : fields.shape[2]]
-        drawn = (smooth.unsqueeze(1) * fields).sum(2)
+        drawn: Tensor = (smooth.unsqueeze(1) * fields).sum(2)
         variance = smooth.square().sum(1)
         if self.raw_pattern:
             pattern = raw_pattern(batch)
@@ -254,7 +254,8 @@ def _quantiles_of(drawn: Tensor, dates: Tensor, seed: int) -> Tensor:
     """Replace draws (N, M, H, W) by standard normal quantiles (k - 1/2) / M in their order."""
     size = drawn.shape[1]
     levels = (torch.arange(size, dtype=torch.float64) + 0.5) / size
-    return torch.special.ndtri(levels).to(drawn)[ranks(drawn, dates, seed)]
+    quantiles: Tensor = torch.special.ndtri(levels).to(drawn)
+    return quantiles[ranks(drawn, dates, seed)]
 
 
 def _require_whole(batch: Batch) -> None:

@@ -34,6 +34,7 @@ ALONE = [
     "ens10.models.heads:TargetHeads",
     "ens10.models.heads:FamilyHead",
     "ens10.models.heads:MembersNormalHead",
+    "ens10.models.random_fields:RandomFieldHead",
     "ens10.models.networks.unet:UNet",
     "ens10.models.networks.mlp:MLP",
     "ens10.models.networks.member_context:MemberContext",

@@ -161,7 +161,7 @@ def members_of(cells: Sequence[ModelCell]) -> dict[str, xr.DataArray]:
     margins, generator = (cell.run for cell in cells)
     found: dict[str, xr.DataArray] = {}
     for method in ("ecc", "schaake"):
-        path = couple_run(margins, method, store=cells[0].store, force=True)  # type: ignore[arg-type]
+        path = couple_run(margins, method, store=cells[0].store, force=True)
         name = method.upper() if method == "ecc" else "Schaake"
         found[f"{MARGINS}, {name}"] = open_predictions(path)[0]["members"]
     for name, (number, variant) in _GENERATED.items():
@@ -233,8 +233,8 @@ def score_all(members: Mapping[str, xr.DataArray], store: Path) -> xr.Dataset:
     result[SPECTRA] = ("shown", "wave"), np.stack([spectra[name] for name in everything])
     shown = np.stack([example[name] for name in everything])
     result[EXAMPLE] = ("shown", "latitude", "longitude"), shown
-    coordinates = {"latitude": truth["latitude"], "longitude": truth["longitude"]}
-    return result.assign_coords(shown=everything, **coordinates)
+    places = {name: truth[name].to_numpy() for name in ("latitude", "longitude")}
+    return result.assign_coords({"shown": everything, **places})
 
 
 def _climate(store: Path, truth: xr.DataArray) -> tuple[xr.DataArray, Floats, Floats]:
@@ -300,8 +300,8 @@ def field_scores(
             "energy": energy_score(m, t, **vectors) / np.sqrt(points),
             "variogram": variogram_score(m, t, **vectors) / (points * (points - 1)),
         }
-        for n, (name, reduce) in enumerate((("mean", np.mean), ("max", np.max))):
-            values, observed = reduce(m, axis=-1), reduce(t, axis=-1)
+        of_regions = {"mean": (m.mean(-1), t.mean(-1)), "max": (m.max(-1), t.max(-1))}
+        for n, (name, (values, observed)) in enumerate(of_regions.items()):
             one[f"crps_{name}"] = crps_ensemble(values, observed, **plain)
             excess = values - regional[n], observed - regional[n]
             one[f"brier_{name}"] = brier_ensemble(*excess, threshold=0.0, **plain)
@@ -374,12 +374,12 @@ def figure_of(scores: xr.Dataset) -> bytes:
     import matplotlib as mpl
 
     shown = [name for name in scores["shown"].to_numpy() if not name.endswith("quantiles")]
+    places: list[Any] = [*range(len(shown)), "spectra"]
+    places += ["."] * (len(places) % 2)
     with mpl.rc_context(STYLE):
-        figure = new_figure(2.1 * -(-len(shown) // 2) + 2.6)
-        layout = [[2 * n, min(2 * n + 1, len(shown) - 1)] for n in range(-(-len(shown) // 2))]
-        ratios = [1.0] * len(layout) + [1.3]
-        axes: Any = figure.subplot_mosaic([*layout, ["spectra"] * 2], height_ratios=ratios)
-        limit = float(np.abs(scores[EXAMPLE].sel(shown="truth")).quantile(0.99))
+        figure = new_figure(1.25 * len(places))
+        axes: Any = figure.subplot_mosaic(np.array(places, object).reshape(-1, 2).tolist())
+        limit = np.quantile(np.abs(scores[EXAMPLE].sel(shown="truth").to_numpy()), 0.99)
         for n, name in enumerate(shown):
             mesh = axes[n].pcolormesh(
                 scores["longitude"], scores["latitude"], scores[EXAMPLE].sel(shown=name),
