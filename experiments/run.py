@@ -12,6 +12,7 @@ RUN/parts/t2m-24h/          of several targets or lead times: predictions and sc
 
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -51,6 +52,7 @@ from ens10.experiments.saving import MINUTES, RunCheckpoints, SignalHandlers, Wh
 from ens10.experiments.trust import checked_config, split_trust, write_config
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.samples import Samples
+from ens10.models.matching import advice_for_amounts
 from ens10.models.parallel.failure_detection import one_error_for_lost_processes
 from ens10.models.warmstart import outermost_methods
 from ens10.protocol import content_of, reference_of
@@ -313,6 +315,10 @@ class RunCLI(LightningCLI):
         """Writes the configuration and what is known of the run before anything is trained."""
         if not _is_first():
             return
+        target = self.datamodule.target
+        targets = [target] if isinstance(target, str) else target
+        if advice := advice_for_amounts(self.model, targets):
+            print(f"ens10: {advice}", file=sys.stderr)
         self.run_folder.mkdir(parents=True, exist_ok=True)
         parser = self._parser("fit")
         text = parser.dump(self._options, skip_unset=False)  # a null may replace a default

@@ -1,5 +1,7 @@
 """Checks that networks, heads and the features of a batch match."""
 
+import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
@@ -9,9 +11,21 @@ from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import Places, use
-from ens10.models.heads import Head, TargetHeads
+from ens10.models.heads import (
+    BernsteinHead,
+    FamilyHead,
+    Head,
+    MembersNormalHead,
+    MethodHead,
+    ResidualNormalHead,
+    SplineHead,
+    TargetHeads,
+)
 from ens10.models.losses import Loss
 from ens10.models.networks.base import Network
+from ens10.models.statistical.emos import EMOS
+from ens10.models.statistical.predictor_emos import BoostedEMOS, RidgeEMOS
+from ens10.models.statistical.seasonal_emos import SeasonalEMOS
 
 
 def require_match(network: Network, head: Head) -> None:
@@ -38,6 +52,37 @@ def require_match(network: Network, head: Head) -> None:
             f"{type(head).__name__} takes those of {takes}",
             "MembersHead and MembersNormalHead take those of each member",
         )
+
+
+_OF_AMOUNTS = {
+    "tp": "emos_csg or unet_csg",
+    "cp": "emos_csg or unet_csg",
+    "si10": "emos_truncated or unet_truncated",
+}
+
+
+def advice_for_amounts(model: nn.Module, targets: Sequence[str]) -> str:
+    """Return one line of advice if forecasts of precipitation or wind speed can be below 0.
+
+    Args:
+        model: with heads or statistical methods.
+        targets: channels to correct.
+
+    Returns:
+        The advice, or "" for other targets and for distributions with a bound.
+    """
+    amounts = [name for name in targets if name in _OF_AMOUNTS]
+    if not amounts or not any(map(_is_unbounded, model.modules())):
+        return ""
+    name = amounts[0]
+    return f"{name} is never below 0, but this model's forecasts can be. Use {_OF_AMOUNTS[name]}."
+
+
+def _is_unbounded(part: nn.Module) -> bool:
+    if isinstance(part, FamilyHead | SeasonalEMOS | BernsteinHead):
+        return getattr(part, "family", "") != "csgd" and math.isinf(part.lower)
+    always = (ResidualNormalHead, MethodHead, MembersNormalHead, SplineHead)
+    return isinstance(part, (*always, EMOS, RidgeEMOS, BoostedEMOS))
 
 
 def require_pointwise(model: nn.Module, data: str = "stations") -> None:

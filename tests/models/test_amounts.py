@@ -12,6 +12,7 @@ from ens10.experiments.demo import config_path
 from ens10.experiments.reading import open_predictions
 from ens10.metrics.distributions.amounts import amount
 from ens10.models import BernsteinHead, FamilyHead
+from ens10.models.matching import advice_for_amounts
 from ens10.models.statistical import AmountEMOS, SeasonalEMOS
 from ens10.models.statistical.amount_emos import _AmountFit
 from ens10.models.statistical.spool import Spool
@@ -176,6 +177,22 @@ def store(prepared):
 
 def command(*arguments, status=0):
     assert main([str(a) for a in arguments]) == status
+
+
+def test_a_distribution_without_bound_is_pointed_out_in_one_line(store, tmp_path, capsys):
+    def said(name, target):
+        target = ["--data.target", target, "--data.inputs", f"[{target}]"]
+        options = ["--config", config_path(name), "--data.store", store, *target, "--quiet"]
+        command("fit", *options, "--run", tmp_path / f"{name}-{target[1]}")
+        return [line for line in capsys.readouterr().err.splitlines() if "below 0" in line]
+
+    assert said("emos_local", "tp") == [
+        "ens10: tp is never below 0, but this model's forecasts can be. Use emos_csg or unet_csg."
+    ]
+    assert said("emos_local", "si10")[0].endswith("Use emos_truncated or unet_truncated.")
+    assert said("emos_truncated", "si10") == said("emos_local", "t2m") == []
+    heads = [FamilyHead("csgd"), BernsteinHead(lower=0.0), BernsteinHead(), FamilyHead("normal")]
+    assert [bool(advice_for_amounts(head, ["tp"])) for head in heads] == [False, False, True, True]
 
 
 @pytest.mark.parametrize(
