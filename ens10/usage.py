@@ -1,6 +1,7 @@
 """The parser of all commands, and how a command ends: its exit status, and one line on an error."""
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -131,6 +132,21 @@ def count(text: str | int) -> int:
     if not str(text).isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
+
+
+def positive(text: str | float) -> float:
+    """Return a finite number above 0, as the type of an option.
+
+    Raises:
+        argparse.ArgumentTypeError: another text.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number above 0")
+    return value
 
 
 def command_parser(program: str, description: str | None = None, epilog: str = "") -> Parser:

@@ -175,7 +175,7 @@ def read_run(folder: Path | str) -> FinishedRun:
     name = str(known.get("name") or path.resolve().name)
     sizes = _sizes(path / SIZES)
     top = provenance.run_of(path)
-    log = _epochs(top / LOG)
+    log = read_log(top / LOG)
     return FinishedRun(name, kind, states, known, log, sizes, len(_targets(top)) > 1)
 
 
@@ -277,8 +277,12 @@ def _sizes(path: Path) -> dict[int, float]:
         raise FileError(path, f"no table of members and crps ({error})", "Delete it") from error
 
 
-def _epochs(file: Path) -> tuple[Epoch, ...]:
-    """The last value of each loss in each epoch: the log has a row for each stage."""
+def read_log(file: Path) -> tuple[Epoch, ...]:
+    """Return the last value of each loss in each epoch; the log has a row for each stage.
+
+    Raises:
+        FileError: a line that is no row of losses.
+    """
     if not file.is_file():
         return ()
     found: dict[int, dict[str, float]] = {}

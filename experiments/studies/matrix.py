@@ -4,10 +4,10 @@ python -m ens10.experiments.studies.matrix WORK --out OUT --seeds 3
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from jsonargparse import Namespace
@@ -16,11 +16,12 @@ from ens10.experiments.commands import add_work_options, refuse_file
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
-from ens10.experiments.runner.tables import TABLE, write_summary
+from ens10.experiments.runner.tables import TABLE, write_files, write_summary
 from ens10.experiments.runner.tasks import Task, WorldSize, store_of
-from ens10.experiments.runner.trainings import find_cells, keep_optimum
+from ens10.experiments.runner.trainings import ModelCell, find_cells, keep_optimum
+from ens10.experiments.runner.tries import as_markdown, best_of, reuse, tries_of, with_rate
 from ens10.synthetic.world import WorldKind
-from ens10.usage import command_parser, count, reports_errors
+from ens10.usage import command_parser, count, positive, reports_errors
 
 MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
 
@@ -46,7 +47,7 @@ def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
     where = (options.work, options.out, configs, options.budget)
     years = WorldSize().years[0] + np.arange(options.years)
     size = WorldSize(options.grid, tuple(years.tolist()), options.dates, world=options.world)
-    cells = []
+    cells: list[ModelCell] = []
     for seed in seeds:
         if options.store is None:
             store_of(options.work / f"seed{seed}", seed, size)
@@ -54,13 +55,32 @@ def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
             # without a task the configuration is taken as it is, as earlier cells were
             other = task if task.folder or size.world != "pointwise" or options.store else None
             cells += find_cells(options.models, [seed], *where, other, options.store)
-    outcome = run_cells(
-        cells, workers=options.workers, threads=options.threads, older=options.keep_older
-    )
+    how = {"workers": options.workers, "threads": options.threads, "older": options.keep_older}
+    if options.tries:
+        cells = _tuned(options, cells, how)
+    outcome = run_cells(cells, **how)
     if options.store is None:
         for _, group in groupby(cells, lambda cell: (cell.seed, cell.task)):
             keep_optimum(list(group))
     return outcome
+
+
+def _tuned(options: Namespace, cells: list[ModelCell], how: Mapping[str, Any]) -> list[ModelCell]:
+    """Return the cells with the learning rates that were best with the first seed."""
+    rates = tries_of([cell for cell in cells if cell.seed == 0], options.tries)
+    run_cells([one for tries in rates.values() for one in tries], **how)
+    factors = {(c.model, c.task): best_of(tries) for c, tries in rates.items()}
+    tuned = []
+    for cell in cells:
+        chosen = factors.get((cell.model, cell.task))
+        tuned.append(with_rate(cell, chosen.factor) if chosen else cell)
+        if chosen and cell.seed == 0:
+            reuse(chosen, tuned[-1])
+    for task, group in groupby(rates, lambda cell: cell.task):
+        name = f"tries-{task.target}" if task and task.folder else "tries"
+        text = as_markdown({cell: rates[cell] for cell in group})
+        write_files(options.out, {f"{name}.md": text})
+    return tuned
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:
@@ -75,6 +95,8 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     parser.add_argument("--seeds", type=count, default=3)
     parser.add_argument("--world", choices=get_args(WorldKind), default="pointwise")
     parser.add_argument("--store", type=Path, help="prepared data of all seeds, instead of worlds")
+    text = "factors of each network's learning rate; validation with the first seed chooses"
+    parser.add_argument("--tries", nargs="+", type=positive, default=[], metavar="X", help=text)
     usual = WorldSize()
     parser.add_argument("--grid", default=usual.grid, help="of the worlds, rows x columns")
     parser.add_argument("--years", type=count, default=len(usual.years), help="of the worlds")

@@ -1,0 +1,128 @@
+"""Tries of the learning rate: the same number for each network; the validation loss chooses."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from ens10.experiments.run_results import LOG, read_log
+from ens10.experiments.runner.trainings import ModelCell
+from ens10.experiments.writers import columns_of, markdown_of
+from ens10.untrusted import parse_json, read_mapping
+
+FOLDER = "tries"
+_LOSS = "loss.json"
+_RATE = "--model.init_args.optimizer.init_args.lr="
+Rates = Mapping[ModelCell, Sequence["Try"]]
+
+
+@dataclass(frozen=True)
+class Try(ModelCell):
+    """A training with one learning rate, for its validation loss alone.
+
+    Args:
+        factor: of the learning rate of the configuration or budget.
+    """
+
+    factor: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{super().name}, learning rate x {self.factor:g}"
+
+    @property
+    def scratch(self) -> Path:
+        """Folder of the runs, claims and logs of this factor."""
+        return super().scratch / FOLDER / f"{self.factor:g}"
+
+    @property
+    def place(self) -> str:
+        """Its place in the archive, by factor, task, seed and model."""
+        return f"{FOLDER}/{self.factor:g}/{super().place}"
+
+    def compute(self) -> dict[str, bytes]:
+        """Train, or resume; return the log and the least validation loss.
+
+        Raises:
+            Ens10Error: as `ens10 fit`.
+        """
+        self.fit()
+        losses = [epoch.val_loss for epoch in read_log(self.run / LOG)]
+        least = min((loss for loss in losses if loss is not None), default=inf)
+        content = json.dumps({"val_loss": least}) + "\n"
+        return {LOG: (self.run / LOG).read_bytes(), _LOSS: content.encode()}
+
+    @property
+    def loss(self) -> float:
+        """The least validation loss; infinite if the training failed or is of other settings."""
+        if self.status() != "complete":
+            return inf
+        content: Any = parse_json(self.results.files(self.place)[_LOSS])
+        return float(content["val_loss"])
+
+
+def tries_of(cells: Sequence[ModelCell], factors: Sequence[float]) -> dict[ModelCell, list[Try]]:
+    """Return the tries of each cell whose model has a learning rate.
+
+    Args:
+        cells: of one seed, with the learning rates of their configurations or budgets.
+        factors: of these learning rates.
+    """
+    return {
+        cell: [_try(cell, factor) for factor in factors]
+        for cell in cells
+        if _rate_of(cell) is not None
+    }
+
+
+def _try(cell: ModelCell, factor: float) -> Try:
+    given = {field.name: getattr(cell, field.name) for field in fields(ModelCell)}
+    return Try(**{**given, "overrides": with_rate(cell, factor).overrides}, factor=factor)
+
+
+def with_rate(cell: ModelCell, factor: float) -> ModelCell:
+    """Return the cell with its learning rate times a factor; the cell itself for 1."""
+    rate = _rate_of(cell)
+    if factor == 1 or rate is None:
+        return cell
+    return replace(cell, overrides=(*cell.overrides, f"{_RATE}{factor * rate:g}"))
+
+
+def _rate_of(cell: ModelCell) -> float | None:
+    """Return the learning rate of a cell; None if its model has none."""
+    model = read_mapping(cell.config)["model"].get("init_args", {})
+    rate = model.get("optimizer", {}).get("init_args", {}).get("lr")
+    given = [word.removeprefix(_RATE) for word in cell.overrides if word.startswith(_RATE)]
+    return float(given[-1]) if given else rate
+
+
+def best_of(tries: Sequence[Try]) -> Try:
+    """Return the try with the least validation loss; of equal ones the factor nearest to 1."""
+    return min(tries, key=lambda one: (one.loss, max(one.factor, 1 / one.factor)))
+
+
+def reuse(chosen: Try, cell: ModelCell) -> None:
+    """Let a cell start with the finished run of the try with its seed and settings."""
+    if chosen.run.exists() and not cell.run.exists() and cell.status() != "complete":
+        shutil.copytree(chosen.run, cell.run)
+        cell.note_begun()
+
+
+def as_markdown(rates: Rates) -> str:
+    """Return a table of the least validation losses, a row for each model and a column a factor."""
+    factors = sorted({one.factor for tries in rates.values() for one in tries})
+    heads = ["Model", "Learning rate", *(f"x {factor:g}" for factor in factors), "Chosen"]
+    rows = []
+    for cell, tries in rates.items():
+        losses = {one.factor: one.loss for one in tries}
+        told = [f"{losses[f]:.5g}" if losses.get(f, inf) < inf else "–" for f in factors]
+        rate, best = _rate_of(cell) or 0.0, best_of(tries)
+        rows.append([cell.model, f"{rate:g}", *told, f"{rate * best.factor:g}"])
+    note = (
+        "Least validation loss of a training with each learning rate, seed 0; the least is chosen."
+    )
+    return f"{markdown_of(columns_of(heads, rows))}\n{note}\n"

@@ -1,0 +1,110 @@
+"""Tries of the learning rate: chosen by validation, trained once, and kept."""
+
+import csv
+import shutil
+
+import pytest
+from realruns import compute_here
+
+from ens10.convert import prepare
+from ens10.experiments.runner import running
+from ens10.experiments.runner.results import Results
+from ens10.experiments.studies import matrix
+from ens10.synthetic import World
+from ens10.untrusted import parse_json, read_mapping
+
+FACTORS = (1e-6, 1, 3)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """A raw ensemble and an MLP with three learning rates; arguments, folders, cells computed."""
+    top = tmp_path_factory.mktemp("tries")
+    work, out, computed = top / "work", top / "out", []
+    world = World("8x16", range(1998, 2003), 3, seed=0, steps=(48,))
+    world.write(top / "world")
+    store = top / "store.zarr"
+    prepare(world.folder, store, truth=world.folder / "truth")
+    arguments = [work, "--out", out, "--seeds", 2, "--store", store, "--models", "raw", "mlp"]
+    arguments = [str(a) for a in (*arguments, "--tries", *FACTORS)]
+
+    def compute(cell, threads=1):
+        computed.append(cell.place)
+        return compute_here(cell, threads)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "start_cell", compute)
+        assert matrix.main(arguments) == 0
+    return arguments, work, out, computed
+
+
+def losses(out):
+    """By factor, of the logs that were kept."""
+    found = {}
+    for factor in FACTORS:
+        text = Results(out).files(f"tries/{factor:g}/seed0/mlp")["log/metrics.csv"].decode()
+        rows = csv.DictReader(text.splitlines())
+        found[factor] = min(float(row["val_loss"]) for row in rows if row["val_loss"])
+    return found
+
+
+def test_each_network_has_its_tries_and_the_best_trains_every_seed(tuned):
+    _, work, out, computed = tuned
+    assert computed == [f"tries/{f:g}/seed0/mlp" for f in FACTORS] + [
+        f"seed{seed}/{model}" for seed in (0, 1) for model in ("raw", "mlp")
+    ]
+    best = min(losses(out), key=losses(out).get)
+    assert best != FACTORS[0]  # that learns nothing
+    for seed in (0, 1):
+        run = work / f"seed{seed}" / "plain" / "runs" / "mlp"
+        optimizer = read_mapping(run / "config.yaml")["model"]["init_args"]["optimizer"]
+        assert optimizer["init_args"]["lr"] == pytest.approx(0.003 * best)
+
+
+def test_the_chosen_training_is_not_done_again(tuned):
+    _, work, out, _ = tuned
+    best = min(losses(out), key=losses(out).get)
+    tried = work / "seed0" / "plain" / "tries" / f"{best:g}" / "runs" / "mlp"
+    final = work / "seed0" / "plain" / "runs" / "mlp"
+    stamps = [(run / "checkpoints" / "best.ckpt").stat().st_mtime_ns for run in (tried, final)]
+    assert stamps[0] == stamps[1]
+
+
+def test_the_table_of_tries_has_the_losses_and_the_choice(tuned):
+    _, _, out, _ = tuned
+    (row,) = [x for x in (out / "tries.md").read_text().splitlines() if x.startswith("| mlp")]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    found = losses(out)
+    assert cells[2:5] == [f"{found[factor]:.5g}" for factor in FACTORS]
+    assert cells[5] == f"{0.003 * min(found, key=found.get):g}"
+    assert "| mlp" in (out / "table.md").read_text()
+
+
+def test_the_same_command_computes_nothing_again(tuned, monkeypatch):
+    arguments, *_ = tuned
+    monkeypatch.setattr(running, "start_cell", lambda cell, _: pytest.fail(cell.name))
+    assert matrix.main(arguments) == 0
+
+
+def test_a_failed_try_is_not_chosen(tuned, monkeypatch, tmp_path):
+    arguments, work, out, _ = tuned
+    best = min(losses(out), key=losses(out).get)
+    copy = tmp_path / "out"
+    shutil.copytree(out, copy)
+    results = Results(copy)
+    place = f"tries/{best:g}/seed0/mlp"
+    files, key = results.files(place), results.key(place)
+    assert parse_json(files["loss.json"])["val_loss"] == losses(out)[best]
+    results.add(place, files, {**key, "config": "another"})  # of other settings: it does not count
+    monkeypatch.setattr(running, "start_cell", lambda cell, _: f"ens10: {cell.name} failed")
+    assert matrix.main([str(work), "--out", str(copy), *arguments[3:]]) == 1
+    (row,) = [x for x in (copy / "tries.md").read_text().splitlines() if x.startswith("| mlp")]
+    assert row.split("|")[3 + FACTORS.index(best)].strip() == "–"
+    assert row.split("|")[6].strip() != f"{0.003 * best:g}"
+
+
+@pytest.mark.parametrize("wrong", ["0", "inf", "fast"])
+def test_a_factor_is_a_positive_number(tmp_path, wrong, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        matrix.main([str(tmp_path / "w"), "--out", str(tmp_path / "o"), "--tries", wrong])
+    assert f"--tries: {wrong!r} is not a finite number above 0" in capsys.readouterr().err
