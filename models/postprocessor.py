@@ -1,5 +1,6 @@
 """The Lightning modules of trained networks and of statistical methods."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -210,6 +211,39 @@ def adam(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=1e-3)
 
 
+def parameter_groups(
+    module: nn.Module, factors: Mapping[str, float]
+) -> list[tuple[float, list[nn.Parameter]]]:
+    """Return the parameters of a module grouped by the factor of their learning rate.
+
+    Args:
+        module: e.g. the Lightning module.
+        factors: by a part of the dotted name of parameters: "gate" or "last.gate" match
+            `network.last.gate.weight`. Of several parts that match, the first counts.
+
+    Returns:
+        Pairs of factor and parameters: first those that no part matches, with factor 1.
+
+    Raises:
+        ArgumentError: a part that no parameter has, or a negative factor.
+    """
+    others: list[nn.Parameter] = []
+    groups: dict[str, list[nn.Parameter]] = {part: [] for part in factors}
+    for name, parameter in module.named_parameters():
+        matching = (part for part in factors if f".{part}." in f".{name}.")
+        part = next(matching, None)
+        (others if part is None else groups[part]).append(parameter)
+    for part, found in groups.items():
+        if not found:
+            names = sorted({p for n, _ in module.named_parameters() for p in n.split(".")[:-1]})
+            known = ", ".join(name for name in names if not name.isdigit())
+            reason = f"no parameter has {part!r} in its name"
+            raise ArgumentError("learning_rates", reason, f"Choose from: {known}")
+        if not 0 <= factors[part] < math.inf:
+            raise ArgumentError("learning_rates", f"{part}: {factors[part]} is not a factor")
+    return [(1.0, others), *((factors[part], found) for part, found in groups.items())]
+
+
 class TrainedModule(_ForecastModule):
     """Base of trained models: head, optimiser, and solution of the head's statistical method.
 
@@ -219,6 +253,7 @@ class TrainedModule(_ForecastModule):
         loss: loss at each point; None for the CRPS.
         optimizer: makes the optimiser from the parameters.
         scheduler: makes a learning rate schedule from the optimiser, stepped once an epoch.
+        learning_rates: factors of the optimiser's learning rate, see `parameter_groups`.
     """
 
     def __init__(
@@ -227,10 +262,12 @@ class TrainedModule(_ForecastModule):
         loss: Loss | None,
         optimizer: OptimizerCallable,
         scheduler: LRSchedulerCallable | None,
+        learning_rates: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__(loss)
         self.head = head
         self._optimizer, self._scheduler = optimizer, scheduler
+        self._learning_rates = dict(learning_rates or {})
 
     def setup(self, stage: str) -> None:
         """Set the scales of several targets' losses, unless they are known.
@@ -295,8 +332,17 @@ class TrainedModule(_ForecastModule):
         """Return the optimiser, and the schedule if any; a plateau schedule monitors `val_loss`.
 
         Adam and AdamW run in torch's fused form, unless one of their forms is chosen.
+
+        Raises:
+            ArgumentError: a part in `learning_rates` that no parameter has, or a negative factor.
         """
-        optimizer = self._optimizer(self.parameters())
+        if not self._learning_rates:
+            optimizer = self._optimizer(self.parameters())
+        else:
+            groups = parameter_groups(self, self._learning_rates)
+            optimizer = self._optimizer([{"params": params} for _, params in groups])
+            for (factor, _), group in zip(groups, optimizer.param_groups, strict=True):
+                group["lr"] *= factor
         if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
             for group in optimizer.param_groups:
                 if group["fused"] is group["foreach"] is None and not group["differentiable"]:
@@ -322,6 +368,8 @@ class PostProcessor(TrainedModule):
         scheduler: makes a learning rate schedule from the optimiser, stepped once an epoch.
         compiled: True to compile the network by `torch.compile` before a fit. It takes a minute and
             needs a C++ compiler on a CPU; `benchmarks/networks.py` measures what it is worth.
+        learning_rates: factors of the optimiser's learning rate for parts of the model, by a part
+            of the parameters' dotted names: {"gate": 30} for all gates, {"embedding": 3}.
 
     Examples:
         >>> import torch
@@ -346,8 +394,9 @@ class PostProcessor(TrainedModule):
         optimizer: OptimizerCallable = adam,
         scheduler: LRSchedulerCallable | None = None,
         compiled: bool = False,
+        learning_rates: dict[str, float] | None = None,
     ) -> None:
-        super().__init__(head, loss, optimizer, scheduler)
+        super().__init__(head, loss, optimizer, scheduler, learning_rates)
         require_match(network, head)
         self.network, self._compiled = network, compiled
 

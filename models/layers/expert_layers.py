@@ -13,7 +13,7 @@ from ens10.grid import Weighting, area_weights
 from ens10.models.layers.levels import level_grid
 from ens10.models.layers.location_convolutions import checked_grid
 from ens10.models.layers.padding import Poles
-from ens10.models.layers.smoe import SMoE2d, TensorGate
+from ens10.models.layers.smoe import ComparingSMoE2d, Gate, SMoE2d, TensorGate
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class Experts:
         margin: margin of the routing loss, see `SMoE2d`.
         damping_margin: margin of the damping.
         relative_margins: True if both are relative to the root mean square of a layer's output.
+        compare: True if layers that select one expert (k = 1) are `ComparingSMoE2d`: the gate
+            learns which expert has the smallest error. Other layers are unchanged.
 
     Raises:
         ArgumentError: fewer than 1 expert for each one selected, fewer than 1 filter, a range that
@@ -64,6 +66,7 @@ class Experts:
     margin: float = 1e-5
     damping_margin: float = 1e-3
     relative_margins: bool = False
+    compare: bool = False
 
     def __post_init__(self) -> None:
         if not self.per_selected >= 1:
@@ -106,8 +109,11 @@ class ExpertLayers:
         channels: int,
         level: int = 0,
         kernel_size: int = 3,
+        gate: Gate | None = None,
     ) -> SMoE2d:
         """Build a layer with `channels` outputs on the grid after `level` halvings.
+
+        Its number of experts is that of `gate`; None makes a learned map.
 
         Raises:
             ArgumentError: an option outside its range, or channels that are not a multiple of the
@@ -120,12 +126,25 @@ class ExpertLayers:
             raise ArgumentError(
                 "filters", f"{channels} channels are not a multiple of {experts.filters} filters"
             )
-        count = round(experts.per_selected * selected)
+        count = round(experts.per_selected * selected) if gate is None else gate.num_experts
+        gate = self._gate(count, selected, level) if gate is None else gate
+        if experts.compare and selected == 1:
+            return ComparingSMoE2d(
+                in_channels,
+                count,
+                gate,
+                kernel_size,
+                experts.filters,
+                periodic_longitude=self.periodic_longitude,
+                poles=self.poles,
+                damping=experts.damping,
+                area=self._area(level),
+            )
         return SMoE2d(
             in_channels,
             count,
             selected,
-            self._gate(count, selected, level),
+            gate,
             kernel_size,
             experts.filters,
             periodic_longitude=self.periodic_longitude,

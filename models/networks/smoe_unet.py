@@ -8,7 +8,7 @@ from torch import nn
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.layers.expert_layers import ExpertLayers, Experts
 from ens10.models.layers.padding import Poles, SameConv2d
-from ens10.models.layers.smoe import SMoE2d
+from ens10.models.layers.smoe import Gate, SMoE2d
 from ens10.models.networks.unet import PLACES, UNetBody, start_at_zero
 
 RESULT_VERSION = 1  # raise it when results change
@@ -38,6 +38,9 @@ class SMoEUNet(UNetBody):
         experts: options that the layers share.
         width: channels on the full grid (the paper's 32); k of the layers there.
         last_experts: number of experts at the end.
+        last_gate: gate of the experts at the end, e.g. `RegionGate` for regions found in the
+            training data or `FixedGate` for a known map; its experts count instead of
+            `last_experts`. None for a learned map.
         periodic_longitude: True if first and last column are neighbours.
         poles: padding beyond the first and last row, "zeros" or "replicate".
         zero_init: initialise the last layer to zero: a residual head then returns the raw ensemble.
@@ -56,6 +59,7 @@ class SMoEUNet(UNetBody):
         experts: Experts | None = None,
         width: int = 32,
         last_experts: int = 4,
+        last_gate: Gate | None = None,
         periodic_longitude: bool = False,
         poles: Poles = "zeros",
         zero_init: bool = True,
@@ -65,6 +69,10 @@ class SMoEUNet(UNetBody):
                 raise UnknownNameError("places", place, list(PLACES))
         if last_experts < 1:
             raise ArgumentError("last_experts", f"{last_experts} is not positive")
+        if last_gate is not None and "last" not in places:
+            raise ArgumentError(
+                "last_gate", "there are no experts at the end", "Add last to places"
+            )
         experts = experts or Experts()
         layers = ExpertLayers(experts, grid, periodic_longitude, poles)
         last = replace(experts, per_selected=last_experts, filters=out_channels)
@@ -74,7 +82,7 @@ class SMoEUNet(UNetBody):
                 return SameConv2d(before, after, periodic_longitude=periodic_longitude, poles=poles)
             if place == "last":
                 final = ExpertLayers(last, grid, periodic_longitude, poles)
-                return final.make(before, after)
+                return final.make(before, after, gate=last_gate)
             return layers.make(before, after, PLACES[place])
 
         super().__init__(in_channels, out_channels, layer, width, periodic_longitude)

@@ -65,6 +65,7 @@ _OURS: tuple[Kind, ...] = (
     smoe.CoordConvGate,
     smoe.FixedGate,
     smoe.LocallyConnectedGate,
+    smoe.RegionGate,
     smoe.TensorGate,
     networks.MLP,
     networks.MemberContext,

@@ -11,6 +11,7 @@ from ens10.models.statistical.member_by_member import MemberByMember
 from ens10.models.statistical.member_emos import MemberEMOS
 from ens10.models.statistical.predictor_emos import BoostedEMOS, RidgeEMOS
 from ens10.models.statistical.raw import Raw
+from ens10.models.statistical.regions import RegionalRegression
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
 from ens10.models.statistical.sliding_window import SlidingWindow
 
@@ -26,6 +27,7 @@ __all__ = [
     "MemberByMember",
     "MemberEMOS",
     "Raw",
+    "RegionalRegression",
     "RidgeEMOS",
     "SchaakeShuffle",
     "SeasonalClimatology",

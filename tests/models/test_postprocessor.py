@@ -238,6 +238,48 @@ def test_a_batch_with_other_channels_is_refused(make_batches, tmp_path):
         trainer(tmp_path).fit(model, loader(make_batches()))
 
 
+def test_parts_have_learning_rates_of_their_own(make_batches, monkeypatch):
+    """SGD moves a parameter by the rate times the gradient; the schedule keeps the ratio."""
+    monkeypatch.setattr(PostProcessor, "log", lambda *_, **__: None)
+    (batch,) = make_batches(count=1)
+    torch.manual_seed(0)
+    network = MLP(4)
+    rates = {"layers.0.bias": 10.0, "layers.0": 0.0}
+
+    def moved(**options):
+        model = PostProcessor(network, ResidualNormalHead(), optimizer=sgd, **options)
+        start = {name: p.detach().clone() for name, p in model.named_parameters()}
+        loss = model.training_step(batch)
+        optimizer = model.configure_optimizers()
+        loss.backward()
+        optimizer.step()
+        model.zero_grad()
+        ends = dict(model.named_parameters())
+        steps = {name: ends[name].detach() - start[name] for name in start}
+        model.load_state_dict({**model.state_dict(), **start})
+        return steps
+
+    plain, own = moved(), moved(learning_rates=rates)
+    assert plain["network.layers.0.bias"].abs().max() > 0
+    for name, step in plain.items():
+        factor = 10 if name == "network.layers.0.bias" else 0 if "layers.0." in name else 1
+        torch.testing.assert_close(own[name], factor * step, rtol=1e-3, atol=1e-6)
+    model = PostProcessor(
+        network, ResidualNormalHead(), None, sgd, halving, learning_rates={"layers": 3.0}
+    )
+    made = model.configure_optimizers()
+    made["optimizer"].step()
+    made["lr_scheduler"]["scheduler"].step()
+    assert [g["lr"] for g in made["optimizer"].param_groups] == pytest.approx([0.025, 0.075])
+
+
+@pytest.mark.parametrize("rates", [{"gate": 3.0}, {"layer": 3.0}, {"layers": -1.0}])
+def test_a_learning_rate_of_no_part_is_refused(rates):
+    model = PostProcessor(MLP(4), ResidualNormalHead(), learning_rates=rates)
+    with pytest.raises(ArgumentError, match=r"learning_rates: .*(no parameter|not a factor)"):
+        model.configure_optimizers()
+
+
 def test_a_network_that_does_not_fit_the_head_is_refused():
     with pytest.raises(ArgumentError, match="MLP delivers 3 channels, ResidualNormalHead takes 2"):
         PostProcessor(MLP(4, out_channels=3), ResidualNormalHead())

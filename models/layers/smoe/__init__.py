@@ -16,6 +16,7 @@ from ens10.models.layers.smoe.gates import (
     FixedGate,
     Gate,
     LocallyConnectedGate,
+    RegionGate,
     TensorGate,
 )
 from ens10.models.layers.smoe.layer import SMoE2d
@@ -32,6 +33,7 @@ __all__ = [
     "FixedGate",
     "Gate",
     "LocallyConnectedGate",
+    "RegionGate",
     "SMoE2d",
     "TensorGate",
     "record_routing_loss",

@@ -16,6 +16,7 @@ from ens10.models.domain import current
 from ens10.models.layers.location_convolutions import CoordConv2d, LocallyConnected2d, checked_grid
 from ens10.models.layers.padding import FreeConv2d, Poles
 from ens10.models.layers.smoe.loops import bands, choose, in_bands
+from ens10.models.statistical.regions import RegionalRegression
 
 Nested = Sequence[Sequence[Sequence[float]]]
 
@@ -195,6 +196,41 @@ class FixedGate(Gate):
     def forward(self, features: Tensor) -> Tensor:  # noqa: ARG002
         """Return the map of weights, (1, E, H, W)."""
         return current().part(self.weight)[None]
+
+
+class RegionGate(Gate):
+    """The regions of a clusterwise regression: 1 for the expert of a point's region, else 0.
+
+    Training solves the regression first, in one pass over the training dates
+    (`ens10.models.warmstart`); its regions are buffers of the checkpoint. Before that, all points
+    belong to the first expert.
+
+    Args:
+        num_experts: number E of experts, one for each region.
+        grid: rows and columns (H, W) of a learned correction, which starts at 0 and is added; None
+            to keep the regions as they are found.
+        harmonics: number of annual harmonics among the predictors of the regression.
+
+    Raises:
+        ArgumentError: fewer than one expert, or a grid that is not two positive numbers.
+    """
+
+    def __init__(
+        self, num_experts: int, grid: Sequence[int] | None = None, harmonics: int = 1
+    ) -> None:
+        super().__init__()
+        self.num_experts = num_experts
+        self.method = RegionalRegression(num_experts, harmonics)
+        size = None if grid is None else (num_experts, *checked_grid(grid))
+        self.weight = None if size is None else nn.Parameter(torch.zeros(size))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the map of weights, (1, E, H, W)."""
+        if bool(self.method.solved):
+            weights = current().part(self.method.shares())[None].to(features.dtype)
+        else:
+            weights = features.new_zeros(1, self.num_experts, *features.shape[-2:])
+        return weights if self.weight is None else weights + current().part(self.weight)[None]
 
 
 def check_selected(selected: int, num_experts: int) -> None:

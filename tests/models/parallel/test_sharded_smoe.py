@@ -15,6 +15,7 @@ from ens10.models.layers.smoe import (
     ConvGate,
     FixedGate,
     LocallyConnectedGate,
+    RegionGate,
     TensorGate,
     record_routing_loss,
     recorded_routing_loss,
@@ -38,12 +39,20 @@ class Tracked(nn.Module):
         return self.layers(fields)
 
 
+def regions():
+    gate = RegionGate(6, GRID)
+    gate.method.region = torch.randint(0, 6, GRID)
+    gate.method.solved.fill_(True)
+    return gate
+
+
 def layer(gate="tensor", kind=SMoE2d, **options):
     torch.manual_seed(1)
     gates = {
         "tensor": lambda: TensorGate(6, 2, GRID),
         "conv": lambda: ConvGate(3, 6),
         "local": lambda: LocallyConnectedGate(3, 6, GRID),
+        "regions": regions,
         "fixed": lambda: FixedGate(torch.randn(6, *GRID)),
     }
     if kind is ComparingSMoE2d:
@@ -98,6 +107,7 @@ OPTIONS = {
     "convolution": {"gate": "conv", "periodic_longitude": True},
     "local": {"gate": "local", "poles": "replicate"},
     "fixed": {"gate": "fixed"},
+    "regions": {"gate": "regions"},
     "comparing": {"kind": ComparingSMoE2d},
     "one rival": {"kind": ComparingSMoE2d, "rivals": "one"},
 }
