@@ -58,7 +58,7 @@ class PhysicalWorld:
     perfect_years: tuple[int, ...] = ()
     members: int = 10
     amplitude: float = 0.15
-    model_error: float = 1.0
+    model_error: float = 0.75
     diffusion: float = 0.8
     time_step: int = 2700
     spin_up: int = 100
