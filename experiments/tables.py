@@ -245,7 +245,7 @@ def columns(rows: Sequence[Row], *, seconds: bool = False) -> list[Column]:
         seconds: whether to show how long each fit took, which differs from run to run.
     """
     units = f" ({rows[0].units})" if rows and rows[0].units else ""
-    digits = _decimals(rows[0].crps.value) if rows else 0
+    digits = decimals(rows[0].crps.value) if rows else 0
 
     def made(heading: str, cell: Callable[[Row], str]) -> Column:
         return Column(heading, tuple(map(cell, rows)))
@@ -325,8 +325,8 @@ def _forecast(row: Row) -> str:
     return f"{row.members} member{'s' if row.members > 1 else ''}"
 
 
-def _decimals(value: float) -> int:
-    """Decimals that show four digits of a value."""
+def decimals(value: float) -> int:
+    """Return the number of decimals that shows four digits of a value."""
     if not math.isfinite(value) or value == 0:
         return 3
     return min(9, max(0, 3 - math.floor(math.log10(abs(value)))))

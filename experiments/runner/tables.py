@@ -9,7 +9,7 @@ import numpy as np
 from ens10.durable import clear_leftovers, write_whole
 from ens10.errors import MissingDataError
 from ens10.experiments.run_results import SCORES, FinishedRun, read_runs
-from ens10.experiments.tables import Row, interval_of, score_table
+from ens10.experiments.tables import Row, decimals, interval_of, score_table
 from ens10.experiments.writers import columns_of, csv_of, markdown_of
 from ens10.metrics import Interval, summarise
 from ens10.metrics.uncertainty import blocks_in_words
@@ -168,6 +168,9 @@ def _cells(entries: Sequence[Entry]) -> list[str]:
     skills = [entry.skill for entry in entries]
     span = f"{min(skills):.1f} to {max(skills):.1f}"
 
+    # at least four decimals, and four digits of precipitation in m
+    digits = max(4, decimals(first.crps.value))
+
     def mean(value: Callable[[Entry], float], form: str) -> str:
         number = float(np.mean([value(entry) for entry in entries]))
         return "–" if np.isnan(number) else format(number, form)
@@ -176,7 +179,7 @@ def _cells(entries: Sequence[Entry]) -> list[str]:
         first.model + (" (+)" if any(entry.improving for entry in entries) else ""),
         f"{first.members} members" if first.members else first.forecast,
         str(len(entries)),
-        mean(lambda e: e.row.crps.value, ".4f"),
+        mean(lambda e: e.row.crps.value, f".{digits}f"),
         mean(lambda e: e.skill, ".1f"),
         "–" if np.isnan(skills).any() else span,
         mean(lambda e: e.spread_error, ".3f"),
