@@ -13,6 +13,7 @@ GRID = "--model.init_args.network.init_args.grid"
 ROUTED = ("--model.init_args.network.init_args.experts.routing_loss", "true")
 CONFIGS = {
     "smoe_unet": (GRID, "[8,16]"),
+    "smoe_regions": (GRID, "[8,16]"),
     "smoe_resnet": (GRID, "[8,16]", *ROUTED),
     "unet_members": (),
 }

@@ -1,0 +1,245 @@
+"""Cells of the study of gates: a variant of the U-Net, trained with one seed, and its scores."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+
+from ens10.experiments.lightning_warnings import few_words
+from ens10.experiments.runner.cell import Cell
+from ens10.experiments.runner.key import Key, key_of
+from ens10.experiments.runner.tasks import WorldSize, store_of
+from ens10.experiments.studies.heat.module import match_regions
+from ens10.grid import area_weights
+from ens10.loader.datamodule import EnsembleDataModule
+from ens10.models import MethodHead, PostProcessor, ResidualNormalHead, StatisticalPostProcessor
+from ens10.models.layers.expert_layers import Experts
+from ens10.models.layers.smoe import FixedGate, Gate, RegionGate, SMoE2d
+from ens10.models.networks import SMoEUNet
+from ens10.models.statistical import RegionalRegression
+from ens10.synthetic import World
+
+RESULT = "result.json"
+EXPERTS, WIDTH, EPOCHS, BATCH = 4, 16, 8, 4
+_STATIONS = ("ens10.loader", "ens10.models", "ens10.experiments.studies.gates")
+_SHIPPED = Experts(
+    filters=8, weighted=True, routing_loss=False, gate_range=0.2, gate_shift=1.0, gate_noise=0.05
+)
+_ROUTED = Experts(gate_range=0.35, relative_margins=True, margin=2e-4, damping_margin=0.02)
+_COMPARED = Experts(compare=True)
+_SMALL = Experts(compare=True, gate_range=0.35)
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a variant of the U-Net has.
+
+    Attributes:
+        label: in tables.
+        places: blocks with experts.
+        gate: of the last layer: "learned", "true", "wrong", "regions", or "corrected" (regions with
+            a learned correction).
+        experts: options of the experts.
+        rate: factor of the gates' learning rate.
+        on_regression: True if the head is a residual on the clusterwise regression.
+    """
+
+    label: str
+    places: tuple[str, ...] = ("last",)
+    gate: str = "learned"
+    experts: Experts = field(default_factory=Experts)
+    rate: float = 1.0
+    on_regression: bool = False
+
+
+VARIANTS: Mapping[str, Variant] = {
+    "unet": Variant("U-Net, no experts", ()),
+    "oracle": Variant("true map", gate="true"),
+    "regions": Variant("regions found in the training data", gate="regions"),
+    "compared_fast": Variant("comparison, small start, gate rate x 30", experts=_SMALL, rate=30.0),
+    "wrong": Variant("wrong map", gate="wrong"),
+    "regression": Variant("clusterwise regression alone, no network"),
+    "unet_regression": Variant("U-Net on the clusterwise regression", (), on_regression=True),
+    "regions_regression": Variant(
+        "regions, on the clusterwise regression", gate="regions", on_regression=True
+    ),
+    "up_0": Variant("learned by the loss, in up_0", ("up_0",), experts=_SHIPPED),
+    "compared": Variant("comparison, start and rate as published", experts=_COMPARED),
+    "routed_fast": Variant("routing loss, small start, gate rate x 30", experts=_ROUTED, rate=30.0),
+    "corrected": Variant(
+        "regions + comparison, gate rate x 30", gate="corrected", experts=_COMPARED, rate=30.0
+    ),
+    "up_0_regions": Variant(
+        "regions at the end, loss in up_0", ("up_0", "last"), "regions", _SHIPPED
+    ),
+}
+
+
+@dataclass(frozen=True)
+class GateCell(Cell):
+    """One variant with one seed.
+
+    Args:
+        variant: name in `VARIANTS`.
+        seed: of the world and the training.
+        work: folder of the worlds.
+        out: folder of the results.
+        size: of the world.
+    """
+
+    variant: str
+    seed: int
+    work: Path
+    out: Path
+    size: WorldSize
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.variant}, {self.size.world} world, seed {self.seed}"
+
+    @property
+    def place(self) -> str:
+        """Its place in the archive, by world, seed and variant."""
+        return f"{self.size.world}-{self.size.grid}/seed{self.seed}/{self.variant}"
+
+    @property
+    def scratch(self) -> Path:
+        """Folder of the seed's world, claims and logs."""
+        return self.work / f"{self.size.world}-{self.size.grid}" / f"seed{self.seed}"
+
+    def current_key(self) -> Key:
+        """Return the key; the world is made from its numbers."""
+        training = [EXPERTS, WIDTH, EPOCHS, BATCH]
+        about = {"world": repr(self.size), "variant": repr(VARIANTS[self.variant])}
+        return key_of({**about, "training": training, "seed": self.seed}, "", _STATIONS)
+
+    def compute(self) -> dict[str, bytes]:
+        """Train and score."""
+        store = store_of(self.scratch, self.seed, self.size, wait=True)
+        region = World.load(self.scratch / "world").region
+        result = train_and_score(store, region, self.variant, self.seed)
+        result |= {"variant": self.variant, "seed": self.seed, "world": self.size.world}
+        return {RESULT: (json.dumps(result, indent=1) + "\n").encode()}
+
+
+def train_and_score(store: Path, region: Any, name: str, seed: int) -> Result:
+    """Train a variant and score the epoch of the smallest validation loss on the test dates.
+
+    Returns:
+        `crps` of each test date (area mean), `epoch`, `epochs`, `map` of experts and the true
+        `region` (lists of rows), `agreement` in share of area.
+    """
+    data = EnsembleDataModule(str(store), "t2m", extras=["location"], batch_size=BATCH, seed=seed)
+    best = _Best()
+    alone = name == "regression"
+    model = _model(name, len(data.batches("train").channels), region, seed)
+    trainer = pl.Trainer(
+        max_epochs=1 if alone else EPOCHS,
+        accelerator="cpu",
+        devices=1,
+        logger=False,
+        callbacks=[] if alone else [best],
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+    with few_words():
+        trainer.fit(model, data)
+        if not alone:
+            model.load_state_dict(best.weights)
+        model.eval()
+        data.setup("test")
+        scores = []
+        with torch.no_grad():
+            for batch in data.test_dataloader():
+                losses, weights = model(batch).crps(batch["target"]), batch["weights"]
+                scores += ((losses * weights).sum((1, 2)) / weights.sum((1, 2))).tolist()
+    found, agreement = _found(model, region)
+    return {
+        "crps": [round(score, 6) for score in scores],
+        "epoch": best.epoch,
+        "epochs": len(best.losses),
+        "map": found,
+        "region": region.tolist(),
+        "agreement": agreement,
+    }
+
+
+class _Best(pl.Callback):
+    """Keeps the weights of the epoch of the smallest validation loss."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+        self.weights: dict[str, Any] = {}
+        self.epoch = 0
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Compare with the best epoch."""
+        loss = float(trainer.callback_metrics["val_loss"])
+        if loss < min(self.losses, default=float("inf")):
+            self.weights = {k: v.clone() for k, v in pl_module.state_dict().items()}
+            self.epoch = len(self.losses) + 1
+        self.losses.append(loss)
+
+
+def _model(name: str, channels: int, region: Any, seed: int) -> Any:
+    if name == "regression":
+        return StatisticalPostProcessor(RegionalRegression(EXPERTS))
+    variant = VARIANTS[name]
+    torch.manual_seed(seed)
+    network = SMoEUNet(
+        channels,
+        region.shape,
+        places=variant.places,
+        experts=variant.experts,
+        width=WIDTH,
+        last_experts=EXPERTS,
+        last_gate=_gate(variant.gate, region),
+        periodic_longitude=True,
+    )
+    on = MethodHead(RegionalRegression(EXPERTS)) if variant.on_regression else None
+    learned = any("gate" in part for part, _ in network.named_parameters())
+    return PostProcessor(
+        network,
+        on or ResidualNormalHead(),
+        optimizer=partial(torch.optim.AdamW, lr=0.003, weight_decay=0.001),
+        scheduler=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=EPOCHS),
+        learning_rates={"gate": variant.rate} if learned and variant.rate != 1 else None,
+    )
+
+
+def _gate(kind: str, region: Any) -> Gate | None:
+    """Return a gate; the wrong map is the true one, mirrored and moved by a third of the globe."""
+    true = torch.from_numpy(region)
+    if kind == "true":
+        return FixedGate.from_choices(true, EXPERTS)
+    if kind == "wrong":
+        return FixedGate.from_choices(true.flip(0).roll(true.shape[1] // 3, 1), EXPERTS)
+    if kind == "regions":
+        return RegionGate(EXPERTS)
+    return RegionGate(EXPERTS, grid=region.shape) if kind == "corrected" else None
+
+
+def _found(model: Any, region: Any) -> tuple[Any, float | None]:
+    """Return the map of the experts at the end, and the share of area where it is the true one."""
+    if isinstance(model, StatisticalPostProcessor):
+        regions: Any = model.method
+        found = regions.region.numpy()
+    elif isinstance(layer := model.network.last, SMoE2d):
+        with torch.no_grad():
+            zeros = layer.experts.weight.new_zeros(1, layer.in_channels, *region.shape)
+            found = layer.choices(zeros)[0, 0].numpy()
+    else:
+        return None, None
+    area = area_weights(np.linspace(90, -90, len(region)), "cell")
+    same = (match_regions(found, region)[0] == region).mean(1)
+    return found.tolist(), round(float(same @ area / area.sum()), 4)
