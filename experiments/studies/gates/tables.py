@@ -71,15 +71,16 @@ def _row(result: Result, own: Mapping[str, Result]) -> list[str]:
 
 
 def draw(results: Sequence[Result]) -> Figure:
-    """Return the true map and the points that each expert serves, of the first seed.
+    """Return the true map and the points that each expert serves, of the seed with most maps.
 
     Raises:
         MissingDataError: no result has a map.
     """
     own = [r for r in results if r["map"] and r["variant"] != "oracle"]
-    own = [r for r in own if _group(r) == _group(own[0])]
     if not own:
         raise MissingDataError("results", ["a map of experts"], "Compute a variant with experts")
+    groups = [_group(r) for r in own]
+    own = [r for r in own if _group(r) == max(groups, key=groups.count)]
     region = np.array(own[0]["region"])
     colours = ListedColormap(["#E3EAF2", "#8DA9C4", "#2F4B6E", "#E69F00"])
     with mpl.rc_context(STYLE):
