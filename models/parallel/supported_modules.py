@@ -39,7 +39,7 @@ from ens10.models.networks.groenquist import _Branches
 from ens10.models.networks.location_unet import ResidualBlock
 from ens10.models.networks.unet import UNetBody
 from ens10.models.postprocessor import WeightedMean
-from ens10.models.statistical import EMOS, SeasonalEMOS
+from ens10.models.statistical import EMOS, RegionalRegression, SeasonalEMOS
 
 Kind = type[nn.Module]
 
@@ -100,6 +100,7 @@ _OURS: tuple[Kind, ...] = (
     SumLoss,
     ThresholdCRPSLoss,
     EMOS,
+    RegionalRegression,
     SeasonalEMOS,
     DeepEnsemble,
     PostProcessor,

@@ -51,6 +51,7 @@ NETWORKS = [
     lambda: LocationUNet(4, GRID),
     lambda: Groenquist(4, 2, 1, GRID),
     lambda: SMoEUNet(4, GRID, width=2),
+    lambda: SMoEUNet(4, GRID, places=["last"], last_gate=smoe.RegionGate(3), width=2),
     lambda: SMoEResNet(4, GRID, width=2),
     lambda: Transformer(4),
     lambda: WithMembers(MLP(16), 4),
@@ -95,7 +96,7 @@ def test_every_module_of_the_package_was_thought_of():
         "_ForecastModule",
         "_MembersLoss",
     }
-    assert len(supported_modules._supported & fitted) == 2
+    assert len(supported_modules._supported & fitted) == 3
 
 
 UNKNOWN = [
