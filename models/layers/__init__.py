@@ -1,6 +1,6 @@
 """Layers for fields on a regular latitude-longitude grid."""
 
-from ens10.models.layers.attention import MemberAttention
+from ens10.models.layers.attention import FinnAttention, MemberAttention
 from ens10.models.layers.embedding import PointEmbedding
 from ens10.models.layers.expert_layers import ExpertConvolution, Experts
 from ens10.models.layers.location_convolutions import (
@@ -19,6 +19,7 @@ __all__ = [
     "CoordConv2d",
     "ExpertConvolution",
     "Experts",
+    "FinnAttention",
     "GroupNorm",
     "LocallyConnected2d",
     "LowRankLocallyConnected2d",

@@ -4,8 +4,11 @@ A member attends to the other members, not to other points: with fields as token
 weight for each pair of members and head, (N, heads, M, M), however large the grid is.
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ens10.errors import ArgumentError
 from ens10.models.domain import current
@@ -150,6 +153,75 @@ class MemberAttention(nn.Module):
         perturbations = weighted_perturbations(weights, value).reshape(N * M, C, H, W)
         update: Tensor = self.project(perturbations)
         return fields + update.view(fields.shape)
+
+
+class FinnAttention(nn.Module):
+    """Self-attention across members as in Finn's code, one map for each head, arXiv:2106.13924.
+
+    Facts from the authors' code (github.com/tobifinn/ensemble_transformer, and for the stride
+    github.com/ecmwf-lab/poet): one layer normalisation for query, key and value; these are linear
+    in the channels without a bias and have one channel for each head; query and key pass a ReLU.
+    The values, each with its weighted perturbations about the ensemble mean added, pass an output
+    projection whose weights start at zero and are added to the input; a ReLU follows. With a
+    stride, query and key are convolutions of stride x stride points that do not overlap, and the
+    last incomplete rows and columns do not count. Here, zeros extend a grid smaller than that.
+
+    `MemberAttention` differs: the output is not rectified, nor are query and key; the values are
+    not added to their perturbations; each head has channels / heads channels. Here, identical
+    members change, since the values pass the projection.
+
+    Any number of members is accepted; permuting them permutes the outputs. A stride above 1 works
+    on the whole grid only.
+
+    Args:
+        channels: number of channels of the fields.
+        heads: number of attention heads, and channels of query, key and value.
+        grid: rows and columns, for normalisation with parameters at each point; see `ChannelNorm`.
+        stride: rows and columns of the filters of query and key, and between their points.
+
+    Raises:
+        ArgumentError: no head, or a stride that is not positive.
+    """
+
+    def __init__(
+        self, channels: int, heads: int, grid: tuple[int, int] | None = None, stride: int = 1
+    ) -> None:
+        super().__init__()
+        if heads < 1:
+            raise ArgumentError("heads", f"{heads} is less than 1")
+        if stride < 1:
+            raise ArgumentError("stride", f"{stride} is not positive")
+        self.stride = stride
+        self.norm = ChannelNorm(channels, grid)
+        self.query = nn.Conv2d(channels, heads, stride, stride, bias=False)
+        self.key = nn.Conv2d(channels, heads, stride, stride, bias=False)
+        self.value = nn.Conv2d(channels, heads, 1, bias=False)
+        self.project = nn.Conv2d(heads, channels, 1)
+        nn.init.zeros_(self.project.weight)
+
+    def forward(self, fields: Tensor) -> Tensor:
+        """(N, M, C, H, W) -> (N, M, C, H, W)."""
+        domain = current()
+        shape = domain.shape(fields)
+        missing = [max(0, self.stride - length) for length in shape]
+        size = math.prod(max(1, length // self.stride) for length in shape)
+        normalised = self.norm(fields.flatten(0, 1))
+
+        # at least one window: zeros below and right of a grid that is smaller than the stride
+        windows = functional.pad(normalised, (0, missing[1], 0, missing[0]))
+        query, key, value = (  # (N, M, heads, 1, H, W)
+            projected.unflatten(0, fields.shape[:2]).unsqueeze(3)
+            for projected in (
+                self.query(windows).relu(),
+                self.key(windows).relu(),
+                self.value(normalised),
+            )
+        )
+        products = domain.sum(member_products(query, key))  # over all parts of the field
+        weights = member_weights(products, size)
+        values = (value + weighted_perturbations(weights, value)).squeeze(3)
+        update = each_member(self.project, values)
+        return (fields + update).relu()
 
 
 def each_member(layer: nn.Module, fields: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ from ens10.models.networks.location_unet import LocationUNet
 from ens10.models.networks.member_context import MemberContext
 from ens10.models.networks.member_encoder import WithMembers
 from ens10.models.networks.mlp import MLP
-from ens10.models.networks.poet import PoET
-from ens10.models.networks.saet import SAET
+from ens10.models.networks.poet import PaperPoET, PoET
+from ens10.models.networks.saet import SAET, PaperSAET
 from ens10.models.networks.smoe_resnet import SMoEResNet
 from ens10.models.networks.smoe_unet import SMoEUNet
 from ens10.models.networks.transformer import Transformer
@@ -23,6 +23,8 @@ __all__ = [
     "LocationUNet",
     "MemberContext",
     "Network",
+    "PaperPoET",
+    "PaperSAET",
     "PoET",
     "SMoEResNet",
     "SMoEUNet",

@@ -69,6 +69,7 @@ _OURS: tuple[Kind, ...] = (
     smoe.TensorGate,
     networks.MLP,
     networks.MemberContext,
+    networks.PaperSAET,
     networks.SAET,
     networks.BiasNet,
     networks.Groenquist,
@@ -162,6 +163,10 @@ def _normalises_one_axis(module: nn.Module) -> bool:
     return len(cast("nn.LayerNorm", module).normalized_shape) == 1
 
 
+def _has_no_stride(module: nn.Module) -> bool:
+    return cast("layers.FinnAttention", module).stride == 1
+
+
 def _has_no_attention_dropout(module: nn.Module) -> bool:
     return bool(cast("nn.MultiheadAttention", module).dropout == 0)
 
@@ -170,6 +175,7 @@ _DEPENDS: dict[Kind, Callable[[nn.Module], bool]] = {
     nn.AvgPool2d: _is_halving,
     nn.Conv2d: _is_pointwise,
     nn.Dropout: _has_no_dropout,
+    layers.FinnAttention: _has_no_stride,
     nn.LayerNorm: _normalises_one_axis,
     nn.MaxPool2d: _is_halving,
     nn.MultiheadAttention: _has_no_attention_dropout,
@@ -275,6 +281,8 @@ _REASONS = {
     "LayerNorm": (
         f"over rows and columns {_OF_A_PART}; use ens10.models.layers.attention.ChannelNorm"
     ),
+    "FinnAttention": "filters of query and key would cross the border; set stride to 1",
+    "PaperPoET": "filters of its attention would cross the border; use ens10.models.networks.PoET",
     "Conv": (
         "its filter would not see the neighbouring parts; use ens10.models.layers.SameConv2d, or a "
         "1x1 kernel with stride 1 and without padding"

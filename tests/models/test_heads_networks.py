@@ -20,6 +20,8 @@ NETWORKS = {
     "LocationUNet": {**ON_GRID, "widths": [4, 4], "embedding": 2},
     "MLP": {"in_channels": CHANNELS, "hidden": 4},
     "MemberContext": {**ON_GRID, "embedding": 2},
+    "PaperPoET": {"in_channels": CHANNELS, "widths": [4, 4], "heads": 2},
+    "PaperSAET": {"in_channels": CHANNELS, "width": 4},
     "PoET": {"in_channels": CHANNELS, "widths": [4, 4], "heads": 2, "attention_levels": 1},
     "SAET": {"in_channels": CHANNELS, "width": 4, "depth": 1},
     "SMoEResNet": {**ON_GRID, "width": 4, "blocks": 1},
@@ -68,15 +70,13 @@ CHANNELS_OF = {
     "MembersHead": 1,
     "MembersNormalHead": 1,
     "RandomFieldHead": 5,
+    "FamilyHead csgd": 3,
+    "FamilyHead censored_gev": 3,
 }
 
 
 def of_class(place, name, options):
     return {"class_path": f"ens10.models.{place}{name.split()[0]}", "init_args": options}
-
-
-CHANNELS_OF = {"BernsteinHead": 6, "SplineHead": 10, "MembersHead": 1, "MembersNormalHead": 1}
-CHANNELS_OF |= {"FamilyHead csgd": 3, "FamilyHead censored_gev": 3}
 
 
 def channels_of(name):

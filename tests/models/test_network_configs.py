@@ -20,13 +20,23 @@ NAMES = {
     "poet": "ensemble",
     "poet_almost_fair": "ensemble",
     "poet_calibrated": "ensemble",
+    "poet_paper": "normal",
+    "saet_paper": "normal",
     "groenquist": "normal",
     "coherent_members": "ensemble",
 }
 RARE = ("poet_almost_fair", "groenquist", "lenet")  # close to others
 GRID = ("--model.init_args.network.init_args.grid", "[8,16]")
-OF_A_GRID = ("groenquist", "transformer_points", "poet_calibrated", "coherent_members")
+OF_A_GRID = (
+    *("groenquist", "transformer_points", "poet_calibrated", "coherent_members"),
+    *("poet_paper", "saet_paper"),
+)
 GRIDS = dict.fromkeys(OF_A_GRID, GRID)
+# without pressure levels; two levels of the network, of which the coarser has 4 x 8 points
+FEW = ("--data.inputs", "[t2m,u10]", "--model.init_args.network.init_args.in_channels", 2)
+SMALL = ("--model.init_args.network.init_args.attention_levels", 1)
+SMALL += ("--model.init_args.network.init_args.widths", "[8,16]")
+OPTIONS = {"poet_paper": (*FEW, *SMALL), "saet_paper": FEW}
 
 
 GRIDS_OF_ANOTHER = ("--model.init_args.network.init_args.grid", "[9,16]")
@@ -44,7 +54,7 @@ def command(*arguments, status=0):
 
 def fit(name, store, run, *options, status=0):
     config = ["--config", config_path(f"{name}"), "--trainer.max_epochs", 2]
-    options = (*GRIDS.get(name, ()), *options)
+    options = (*GRIDS.get(name, ()), *OPTIONS.get(name, ()), *options)
     command("fit", *config, "--data.store", store, "--run", run, "--quiet", *options, status=status)
 
 

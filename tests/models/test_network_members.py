@@ -1,5 +1,7 @@
 """SAET and PoET, and the attention across members that both have."""
 
+import copy
+
 import pytest
 import torch
 from torch.nn import functional
@@ -7,13 +9,14 @@ from torch.nn import functional
 from ens10.errors import ArgumentError
 from ens10.models.layers.attention import (
     ChannelNorm,
+    FinnAttention,
     MemberAttention,
     member_products,
     member_weights,
     weighted_perturbations,
 )
-from ens10.models.networks.poet import PoET
-from ens10.models.networks.saet import SAET
+from ens10.models.networks.poet import PaperPoET, PoET
+from ens10.models.networks.saet import SAET, PaperSAET
 
 
 def noise(*shape, seed=3):
@@ -40,7 +43,18 @@ def poet(**options):
     return PoET(3, widths=(8, 8, 16), **options)
 
 
+def paper_saet(**options):
+    torch.manual_seed(1)
+    return PaperSAET(3, width=8, depth=2, heads=5, **options)
+
+
+def paper_poet(**options):
+    torch.manual_seed(1)
+    return PaperPoET(3, widths=(8, 8, 16), **{"stride": 2, **options})
+
+
 BOTH = pytest.mark.parametrize("make", [saet, poet])
+ALL = pytest.mark.parametrize("make", [saet, poet, paper_saet, paper_poet])
 
 
 def test_parameters_as_stated():
@@ -54,6 +68,57 @@ def test_with_a_grid_most_parameters_belong_to_points():
     extra = sum(p.numel() for p in PoET(7, grid=grid).parameters()) - 129_665
     points = 2 * (16 * 24 * 36 + 32 * 12 * 18 + 64 * 6 * 9)
     assert extra == points - 2 * (16 + 32 + 64)
+
+
+@pytest.mark.parametrize(
+    ("kind", "channels", "options", "count"),
+    [
+        (PaperSAET, 3, {"grid": (32, 64)}, 488_449),
+        (PaperSAET, 3, {"grid": (32, 64), "depth": 2}, 767_041),
+        (PaperPoET, 3, {"widths": (16, 32, 64), "grid": (24, 36)}, 336_561),
+        (PaperPoET, 21, {"grid": (46, 96)}, 357_569),
+        (PaperPoET, 21, {"grid": (361, 720)}, 3_926_465),
+    ],
+)
+def test_parameters_are_those_of_the_authors_modules(kind, channels, options, count):
+    """Counted in the authors' modules, without the latitude weights of their scores."""
+    assert sum(p.numel() for p in kind(channels, **options).parameters()) == count
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_attention_of_the_papers_equals_its_definition(stride):
+    """For each head, with the last row and column of an incomplete window left out."""
+    layer, x = awake(FinnAttention(4, 2, (4, 7), stride)), noise(2, 5, 4, 4, 7)
+    layer.norm.norm.weight.data = noise(4, 4, 7, seed=4)
+    layer.norm.norm.bias.data = noise(4, 4, 7, seed=5)
+    deviation = x - x.mean((2, 3, 4), keepdim=True)
+    normed = deviation / (deviation.square().mean((2, 3, 4), keepdim=True) + 1e-5).sqrt()
+    normed = normed * layer.norm.norm.weight + layer.norm.norm.bias
+    rows, columns = 4 // stride, 7 // stride
+    windows = normed[..., : rows * stride, : columns * stride]
+    windows = windows.unflatten(-1, (columns, stride)).unflatten(-3, (rows, stride))
+    query, key = (
+        torch.einsum("nmchiwj,ocij->nmohw", windows, projection.weight).clamp(min=0)
+        for projection in (layer.query, layer.key)
+    )
+    value = torch.einsum("nmchw,oc->nmohw", normed, layer.value.weight[..., 0, 0])
+    logits = torch.einsum("nioab,njoab->noij", query, key) / (rows * columns) ** 0.5
+    mixed = value + torch.einsum(
+        "noij,njohw->niohw", logits.softmax(-1), value - value.mean(1, True)
+    )
+    out = torch.einsum("co,nmohw->nmchw", layer.project.weight[..., 0, 0], mixed)
+    expected = (x + out + layer.project.bias[:, None, None]).clamp(min=0)
+    torch.testing.assert_close(layer(x), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_attention_of_the_papers_on_less_than_a_window():
+    """Zeros after the normalisation are as if the filters of query and key ended earlier."""
+    layer, x = awake(FinnAttention(4, 2, stride=3)), noise(1, 5, 4, 2, 1)
+    ended = copy.deepcopy(layer)
+    ended.stride = 1  # the number of terms is then that of points, 2
+    for projection, factor in ((ended.query, 2**0.5), (ended.key, 1.0)):
+        projection.weight = torch.nn.Parameter(factor * projection.weight[..., :2, :1])
+    torch.testing.assert_close(layer(x), ended(x), rtol=1e-12, atol=1e-12)
 
 
 def test_attention_equals_its_definition():
@@ -117,7 +182,7 @@ def test_equal_members_get_no_update():
     torch.testing.assert_close(layer(x), x, rtol=0, atol=1e-14)
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("members", [2, 3, 11])
 def test_permuting_members_permutes_the_outputs(make, members):
     network, x = awake(make()), noise(1, members, 3, 9, 12)
@@ -147,7 +212,7 @@ def test_periodic_networks_commute_with_turning_the_globe(make):
     assert (plain(x.roll(4, -1)) - plain(x).roll(4, -1)).abs().max() > 1e-4
 
 
-@BOTH
+@ALL
 def test_they_start_at_zero_and_learn(make):
     network, x = make().double(), noise(1, 3, 3, 8, 8)
     assert (network(x) == 0).all()
@@ -164,7 +229,7 @@ def test_poet_takes_any_grid(grid, periodic):
     assert network(noise(1, 2, 3, *grid).float()).shape == (1, 2, 1, *grid)
 
 
-@BOTH
+@ALL
 def test_half_precision_is_near_and_learns(make):
     network, x = awake(make()).float(), noise(1, 3, 3, 8, 12).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -200,6 +265,57 @@ def test_poet_is_its_description():
     torch.testing.assert_close(network(x).flatten(0, 1), network.last(fields))
 
 
+def test_paper_saet_is_its_description():
+    network, x = awake(paper_saet()), noise(2, 3, 3, 5, 6)
+    assert [layer.kernel_size for layer in network.first[::2]] == [(5, 5)] * 3
+    fields = network.first(x.flatten(0, 1)).unflatten(0, (2, 3))
+    for attention in network.attention:
+        fields = attention(fields)
+    torch.testing.assert_close(network(x).flatten(0, 1), network.last(fields.flatten(0, 1)))
+
+
+def test_paper_poet_is_its_description():
+    """Two blocks down, maximum pooling; attention on the skips only; transposed convolution up."""
+    network, x = awake(paper_poet()), noise(2, 3, 3, 9, 13)
+    level_0 = network.down[0](x.flatten(0, 1))
+    level_1 = network.down[1](functional.max_pool2d(level_0, 2))
+    deep = network.down[2](functional.max_pool2d(level_1, 2))
+    assert [blocks[1][0].kernel_size for blocks in network.down] == [(5, 5)] * 3
+
+    def attended(level, fields):
+        return network.attention[level](fields.unflatten(0, (2, 3))).flatten(0, 1)
+
+    fields = attended(2, deep)
+    for level, skip in ((1, level_1), (0, level_0)):
+        twice = network.twice[level]
+        upper = functional.conv_transpose2d(network.up[level + 1](fields), twice.weight, stride=2)
+        extra = [n - m for n, m in zip(skip.shape[-2:], upper.shape[-2:], strict=True)]
+        upper = functional.pad(upper, (0, extra[1], 0, extra[0])) + twice.bias[:, None, None]
+        fields = torch.cat([upper.relu(), attended(level, skip)], 1)
+    assert extra == [1, 1]
+    expected = network.last(network.up[0](fields))
+    torch.testing.assert_close(network(x).flatten(0, 1), expected)
+
+
+@pytest.mark.parametrize("make", [paper_saet, paper_poet])
+def test_networks_of_the_papers_learn(make):
+    """A residual of zero at first; the loss falls and all weights at each point get gradients."""
+    network, x = make(grid=(8, 12), periodic_longitude=True), noise(2, 3, 3, 8, 12).float()
+    assert not network(x).any()
+    optimizer = torch.optim.Adam(network.parameters(), 0.01)
+    losses = []
+    for _ in range(5):
+        loss = (network(x) - x[:, :, :1]).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    norms = [layer for layer in network.modules() if isinstance(layer, ChannelNorm)]
+    assert norms
+    assert all(layer.norm.weight.grad.any() for layer in norms)
+
+
 def test_poet_without_attention_treats_members_alone():
     network, x = awake(poet(attention_levels=0)), noise(1, 3, 3, 8, 8)
     alone = torch.cat([network(x[:, [m]]) for m in range(3)], 1)
@@ -214,6 +330,14 @@ def test_settings_and_grids_that_cannot_be():
         SAET(3, depth=0)
     with pytest.raises(ArgumentError, match="widths"):
         PoET(3, widths=())
+    with pytest.raises(ArgumentError, match="depth"):
+        PaperSAET(3, depth=0)
+    with pytest.raises(ArgumentError, match="widths"):
+        PaperPoET(3, widths=())
+    with pytest.raises(ArgumentError, match="heads: 0 is less than 1"):
+        FinnAttention(4, 0)
+    with pytest.raises(ArgumentError, match="stride: 0 is not positive"):
+        FinnAttention(4, 2, stride=0)
     with pytest.raises(ArgumentError, match="7 x 20 points is too small for 3 levels"):
         poet()(noise(1, 2, 3, 7, 20).float())
     with pytest.raises(ArgumentError, match=r"fields of \(8, 8\) points .* for \(9, 8\)"):

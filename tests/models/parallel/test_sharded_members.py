@@ -10,7 +10,15 @@ from torch import nn
 from ens10.errors import ArgumentError
 from ens10.models import EnergyLoss, Ensemble, MethodHead, SpectralCRPSLoss, SumLoss
 from ens10.models.domain import current, use
-from ens10.models.networks import SAET, MemberContext, PoET, Transformer, UNet, WithMembers
+from ens10.models.networks import (
+    SAET,
+    MemberContext,
+    PaperSAET,
+    PoET,
+    Transformer,
+    UNet,
+    WithMembers,
+)
 from ens10.models.statistical import EMOS, SeasonalEMOS
 
 GRID = (37, 48)
@@ -32,6 +40,7 @@ def poet_with_context():
 NETWORKS = {
     "context": (poet_with_context, (), {}),
     "SAET": (SAET, (4,), {"width": 6, "depth": 2, "heads": 3}),
+    "SAET of the paper": (PaperSAET, (4,), {"width": 6, "heads": 3, "grid": GRID}),
     "PoET": (PoET, (4, 1, (4, 4, 8)), {"heads": 2}),
     "PoET of a grid": (PoET, (4, 1, (4, 4)), {"heads": 4, "grid": GRID}),
     "transformer": (Transformer, (4, 2, 8), {"heads": 2, "depth": 1, "chunk": 500}),

@@ -19,6 +19,7 @@ from ens10.models import (
     PostProcessor,
     ResidualNormalHead,
     StatisticalPostProcessor,
+    layers,
 )
 from ens10.models.heads import Head, HeadOnMethod
 from ens10.models.layers import SameConv2d, smoe
@@ -31,6 +32,7 @@ from ens10.models.networks import (
     LeNet,
     LocationUNet,
     Network,
+    PaperPoET,
     PoET,
     SMoEResNet,
     SMoEUNet,
@@ -86,6 +88,8 @@ def test_every_module_of_the_package_was_thought_of():
     left = set(modules_of_the_package()) - supported_modules._supported - bases - fitted
     named = {kind.__name__ for kind in left if not inspect.isabstract(kind)}
     assert named == {
+        "FinnAttention",  # without a stride only
+        "PaperPoET",
         "RandomFieldHead",  # noise of the whole grid
         "SmoothNoise",
         "StatisticalPostProcessor",  # fits in one process
@@ -108,6 +112,8 @@ UNKNOWN = [
     (nn.Conv2d(3, 3, 1, stride=2), "SameConv2d"),
     (nn.Conv2d(3, 3, 1, padding=1), "SameConv2d"),
     (nn.ConvTranspose2d(3, 3, 2, 2), "neighbouring parts"),
+    (layers.FinnAttention(4, 2, stride=3), "cross the border; set stride to 1"),
+    (PaperPoET(4), "cross the border; use ens10.models.networks.PoET"),
     (nn.Dropout(0.1), "set p to 0"),
     (nn.Dropout2d(0.1), "draw"),
     (nn.MultiheadAttention(4, 2, dropout=0.1), "set dropout to 0"),
