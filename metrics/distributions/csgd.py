@@ -49,36 +49,43 @@ def _upper_square(k: Any, c: Any) -> Any:
     """
     _, above = lower_and_upper(k, c)
     _, double = lower_and_upper(2 * k, 2 * c)
-    plain = (k - c) * above**2 + 2 * k * above * step(k, c) - half_beta(k) * double
+    plain = np.asarray((k - c) * above**2 + 2 * k * above * step(k, c) - half_beta(k) * double)
     small = (k < _FEW) & (c > 0)
-    few, at = np.where(small, k, _FEW), np.where(small, c, 1.0)
-    log_c = np.log(at)
-    first, _ = upper_near_0(few, at, log_c)
-    second, _ = upper_near_0(2 * few, 2 * at, log_c + math.log(2))
-    next_one = few * first + np.exp(few * log_c - at)
-    square = (
-        2 * next_one * first - (few + at) * first**2 - 2 * np.exp(-2 * few * math.log(2)) * second
-    )
-    share = few / special.gamma(1 + few)
-    integral = np.where(small, share**2 * square, plain)
-    return np.where(c == 0, at_origin(k), integral)
+    if small.any():
+        plain[small] = _upper_square_of_few(k[small], c[small])
+    return np.where(c == 0, at_origin(k), plain)
+
+
+def _upper_square_of_few(k: Any, c: Any) -> Any:
+    """Return the integral of (1 - F)^2 above c > 0 at a small shape."""
+    log_c = np.log(c)
+    first, _ = upper_near_0(k, c, log_c)
+    second, _ = upper_near_0(2 * k, 2 * c, log_c + math.log(2))
+    next_one = k * first + np.exp(k * log_c - c)
+    square = 2 * next_one * first - (k + c) * first**2 - 2 * np.exp(-2 * k * math.log(2)) * second
+    share = k / special.gamma(1 + k)
+    return share**2 * square
 
 
 def _upper_between(k: Any, c: Any, x: Any, d: Any) -> Any:
     """Return the integral of 1 - F from c to x; by quadrature where they are close."""
-    close = d <= np.minimum(0.5, 0.5 * c)
-    gap = np.where(close, d, 0.0)
-    near: Any = 0.0
-    for point, weight in zip(UNIT_POINTS, UNIT_WEIGHTS, strict=True):
-        near = near + weight * lower_and_upper(k, c + point * gap)[1]
 
-    def upto(t: Any) -> Any:
+    def upto(k: Any, t: Any) -> Any:
         above = lower_and_upper(k, t)[1]
         beyond = (t - k) * above - k * step(k, t)  # less the integral above t
         few = t * above + k * special.gammainc(np.minimum(k, 1.0) + 1, t)
         return np.where(k < 1, few, beyond)
 
-    return np.where(close, gap * near, upto(x) - upto(c))
+    def near(k: Any, c: Any, d: Any) -> Any:
+        parts = zip(UNIT_POINTS, UNIT_WEIGHTS, strict=True)
+        return d * sum(weight * lower_and_upper(k, c + point * d)[1] for point, weight in parts)
+
+    close = d <= np.minimum(0.5, 0.5 * c)
+    apart, moved = ~close, close & (d > 0)
+    result = np.zeros(d.shape)
+    result[apart] = upto(k[apart], x[apart]) - upto(k[apart], c[apart])
+    result[moved] = near(k[moved], c[moved], d[moved])
+    return result
 
 
 def _value(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
@@ -88,19 +95,21 @@ def _value(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
     of 1 - 2 (1 - F) + (1 - F)^2; else a difference of (x - k) F^2 + 2 k F (F - F') less half the
     mean difference times F of twice the shape.
     """
+    k, scale, shift, y = np.broadcast_arrays(k, scale, shift, y)
     x, c, d = _points(scale, shift, y)
 
-    def lower_square(t: Any) -> Any:
+    def lower_square(k: Any, t: Any) -> Any:
         below, _ = lower_and_upper(k, t)
         double, _ = lower_and_upper(2 * k, 2 * t)
         return (t - k) * below**2 + 2 * k * below * step(k, t) - half_beta(k) * double
 
     mostly = (k < 1) | (c > k)
     tail = _upper_square(k, np.where(mostly, c, x))
-    between = np.where(
-        mostly, d - 2 * _upper_between(k, c, x, d), lower_square(x) - lower_square(c)
-    )
-    score = scale * np.where(d == 0, tail, between + tail) + np.maximum(-y, 0.0)
+    between = np.zeros(d.shape)  # the costly functions only where they are needed
+    wide, narrow = mostly & (d != 0), ~mostly & (d != 0)
+    between[wide] = d[wide] - 2 * _upper_between(*(a[wide] for a in (k, c, x, d)))
+    between[narrow] = lower_square(k[narrow], x[narrow]) - lower_square(k[narrow], c[narrow])
+    score = scale * (between + tail) + np.maximum(-y, 0.0)
     score = np.where(y > MOST * scale, np.abs(y - k * scale), score)
     return np.where(vast(k, scale, y) & ~np.isnan(shift), math.inf, score)
 

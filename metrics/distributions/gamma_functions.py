@@ -193,16 +193,20 @@ def _rest_of_gamma(x: Any) -> Any:
 def _series(a: Any, x: Any) -> Any:
     slope = log_less_digamma(a, x)
     term = step(a, x)
-    total = term * slope
-    harmonic = np.zeros_like(a)
+    total = result = term * slope
+    left = np.arange(len(a))  # points whose sum has not ended
     for n in range(1, _MOST_TERMS):
         term = term * (x / (a + n))
-        harmonic += 1 / (a + n)
-        more = term * (slope - harmonic)
-        total += more
-        if np.all((np.abs(more) <= 1e-18) & (x < a + n)):
-            break
-    return total
+        slope = slope - 1 / (a + n)
+        more = term * slope
+        total = total + more
+        if n % 8 == 0:
+            go_on = (np.abs(more) > 1e-18) | (x >= a + n)
+            result[left] = total
+            if not go_on.any():
+                break
+            a, x, term, slope, total, left = (v[go_on] for v in (a, x, term, slope, total, left))
+    return result
 
 
 def _expansions(terms: int) -> list[Any]:
