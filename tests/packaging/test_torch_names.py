@@ -59,6 +59,8 @@ NAMES = """
     optim.AdamW optim.lr_scheduler optim.lr_scheduler.ExponentialLR random random.fork_rng save
     cumsum isnan movedim special.logit take_along_dim utils.flop_counter.FlopCounterMode
     utils._pytree.tree_leaves inference_mode
+    autograd.grad fft.irfft long nn.ConvTranspose2d nn.functional.one_hot
+    optim.lr_scheduler.CosineAnnealingLR
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
