@@ -19,6 +19,11 @@ EXPECTED = (
     ("raw", "emos_global"),
     ("emos_global", "emos_local"),
     ("emos_local", "emos_seasonal"),
+    ("emos_seasonal", "emos_truncated"),
+    ("emos_seasonal", "emos_censored"),
+    ("emos_censored", "emos_csg"),
+    ("emos_csg", "unet_csg"),
+    ("emos_truncated", "unet_truncated"),
     ("emos_global", "mlp"),
     ("mlp", "lenet"),
     ("mlp", "unet"),
@@ -228,6 +233,9 @@ def comparisons(
     Args:
         runs: of each seed.
         pairs: names; those that no seed has both of are left out.
+
+    Returns:
+        "" if no pair is left.
     """
     shown: list[Interval] = []
     rows = []
@@ -237,6 +245,8 @@ def comparisons(
             cells = [skill_in_words(skill) if skill else "–" for skill in found]
             rows.append([f"{better} against {worse}", *cells])
             shown += [skill for skill in found if skill]
+    if not rows:
+        return ""
     heads = ["CRPS skill, 95 %", *(f"seed {seed}" for seed in runs)]
     return f"{markdown_of(columns_of(heads, rows), escape=False)}\n{skill_note(shown)}\n"
 

@@ -310,3 +310,13 @@ def test_no_cell_is_of_a_module_that_is_run():
     for module in modules.values():
         text = Path(module.__file__).read_text()
         assert "sys.exit(main())" not in text, module.__name__
+
+
+def test_models_without_an_expected_order_have_no_table_of_comparisons(done):
+    _, _, out = done
+    with Results(out).temporary_folder() as kept:
+        told = write_summary(out, kept, ["raw"], [0], "alone")
+        assert "CRPS skill" not in told
+        assert "emos_global against raw" in write_summary(
+            out, kept, ["raw", "emos_global"], [0], "two"
+        )
