@@ -169,7 +169,7 @@ class RandomFieldHead(HeadOnMethod):
         self.out_channels = 2 + len(self.loadings)
 
     def _start(self, lengths: int) -> Tensor:
-        """Return loadings of 1 for the first field of each length, and small ones of the others.
+        """Return the loadings before training, 1 for one noise field of each length, else 0.1.
 
         With loadings of 0 the sign of a field would not matter, and it would have no gradient.
         """

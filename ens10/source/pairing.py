@@ -276,7 +276,7 @@ def _places(
 
 
 def _hourly_sums(forecasts: xr.Dataset, truth: xr.Dataset, analyses: bool) -> list[Hashable]:
-    """Return the variables of the truth that are sums of one hour, those of forecasts since start.
+    """Return names of the truth's precipitation of single hours, to be summed since the start.
 
     Args:
         forecasts: with `valid_time` over (time, step).

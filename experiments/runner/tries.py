@@ -101,7 +101,7 @@ def _rate_of(cell: ModelCell) -> float | None:
 
 
 def best_of(tries: Sequence[Try]) -> Try:
-    """Return the try with the least validation loss; of equal ones the factor nearest to 1."""
+    """Return the training with the least validation loss; of equals, the rate changed least."""
     return min(tries, key=lambda one: (one.loss, max(one.factor, 1 / one.factor)))
 
 

@@ -83,7 +83,7 @@ _PLAIN = [(-1) ** (n + 1) / math.factorial(n) for n in range(1, _TERMS)]  # 1 - 
 
 
 def _lower(z: Any, shape: Any) -> tuple[Any, Any]:
-    """Return the integral of F^2 up to z, and its derivative by the shape."""
+    """Return the integral of the squared cdf of the standard GEV up to z, and its shape slope."""
     exponent = _exponent(z, shape)
     beyond = (exponent == math.inf) & (shape < 0)  # above the end of the support
     end = np.where(beyond, -1 / np.where(beyond, shape, -1.0), 0.0)
@@ -237,7 +237,7 @@ def _variance(_ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any) -> Any:
 
 
 def _moments(mu: Any, sigma: Any, shape: Any, lower: Any) -> tuple[Any, Any]:
-    """Return first and second moment, over sigma, about the bound (about mu without one)."""
+    """Return E[(X - b) / sigma] and E[((X - b) / sigma)^2]; b is the bound, or mu without one."""
     free = np.isinf(lower)
     lo = np.where(free, 0.0, _z(mu, sigma, lower))
     with np.errstate(over="ignore"):
@@ -261,7 +261,7 @@ def _moments(mu: Any, sigma: Any, shape: Any, lower: Any) -> tuple[Any, Any]:
 
 
 def _partial_moments(t: Any, shape: Any) -> tuple[Any, Any]:
-    """Return E[Z; Z > z] and E[Z^2; Z > z] of the standard variable, t at z, away from shape 0."""
+    """Return E[Z 1{Z > z}] and E[Z^2 1{Z > z}] of a standard GEV with t(z) = t, shape not 0."""
     parts = []
     for k in range(3):
         a = np.maximum(1 - k * shape, 1e-8)

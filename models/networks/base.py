@@ -43,3 +43,9 @@ class Network(nn.Module):
     def penalty(self) -> Tensor | None:
         """Return a term that training adds to the loss, in its units, or None."""
         return None
+
+
+def start_at_zero(layer: nn.Module) -> None:
+    """Set all parameters of a last layer to zero: a residual head then gives the raw ensemble."""
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.layers.location_convolutions import LocallyConnected2d
 from ens10.models.layers.padding import Poles, SameConv2d
-from ens10.models.networks.base import Network
+from ens10.models.networks.base import Network, start_at_zero
 from ens10.models.networks.unet import UNet
 
 RESULT_VERSION = 1  # raise it when results change
@@ -68,8 +68,7 @@ class SpreadNet(Network):
         )
         self.last = conv(wide + 1, 1, 3)
         if zero_init:
-            for parameter in self.last.parameters():
-                nn.init.zeros_(parameter)
+            start_at_zero(self.last)
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, in_channels, H, W) -> (N, 1, H, W)."""

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from ens10.models.layers.padding import Poles, SameConv2d
-from ens10.models.networks.base import Network
+from ens10.models.networks.base import Network, start_at_zero
 
 RESULT_VERSION = 1  # raise it when results change
 
@@ -42,8 +42,7 @@ class LeNet(Network):
 
         last = nn.Conv2d(84, out_channels, 1)
         if zero_init:
-            for parameter in last.parameters():
-                nn.init.zeros_(parameter)
+            start_at_zero(last)
         self.layers = nn.Sequential(
             conv(in_channels, 6),
             nn.ReLU(inplace=True),

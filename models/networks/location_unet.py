@@ -12,7 +12,7 @@ from ens10.models.domain import Edges, Sides, current
 from ens10.models.layers.embedding import PointEmbedding, require_grid
 from ens10.models.layers.location_convolutions import checked_grid
 from ens10.models.layers.padding import Poles, SameConv2d, upsample_twice
-from ens10.models.networks.base import Network
+from ens10.models.networks.base import Network, start_at_zero
 
 RESULT_VERSION = 1  # raise it when results change
 Grid = tuple[int, int]
@@ -33,7 +33,7 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.convolution = convolution
         self.mix = nn.Conv2d(channels, channels, 1)
-        _zero(self.mix)
+        start_at_zero(self.mix)
 
     def forward(self, fields: Tensor) -> Tensor:
         """(N, C, H, W) -> (N, C, H, W)."""
@@ -129,7 +129,7 @@ class LocationUNet(Network):
         self.deeper = nn.ModuleList(nn.Conv2d(a, b, 1) for a, b in pairwise(widths))
         self.back = nn.ModuleList(nn.Conv2d(b, a, 1) for a, b in pairwise(widths))
         self.last = nn.Conv2d(widths[0], (1 + embedding) * out_channels, 1)
-        _zero(self.last)
+        start_at_zero(self.last)
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, in_channels, H, W) -> (N, out_channels, H, W).
@@ -206,8 +206,3 @@ def _levels(grid: Grid, widths: Sequence[int]) -> list[Grid]:
         rows, columns = grids[-1]
         grids.append((-(-rows // 2), -(-columns // 2)))
     return grids
-
-
-def _zero(layer: nn.Conv2d) -> None:
-    for parameter in layer.parameters():
-        nn.init.zeros_(parameter)

@@ -11,7 +11,7 @@ from ens10.errors import ArgumentError
 from ens10.models.layers.attention import ChannelNorm, FinnAttention, MemberAttention, each_member
 from ens10.models.layers.levels import Grid, check_levels, level_grid, through_levels
 from ens10.models.layers.padding import Poles, SameConv2d
-from ens10.models.networks.base import Network
+from ens10.models.networks.base import Network, start_at_zero
 
 RESULT_VERSION = 1  # raise it when results change
 
@@ -91,8 +91,7 @@ class PoET(Network):
         self.up = nn.ModuleList(block(a + b, a) for a, b in pairwise(widths))
         self.last = nn.Conv2d(widths[0], out_channels, 1)
         if zero_init:
-            for parameter in self.last.parameters():
-                nn.init.zeros_(parameter)
+            start_at_zero(self.last)
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> (N, M, out_channels, H, W).
@@ -198,8 +197,7 @@ class PaperPoET(Network):
         self.twice = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairwise(widths))
         self.last = nn.Conv2d(widths[0], out_channels, 1)
         if zero_init:
-            for parameter in self.last.parameters():
-                nn.init.zeros_(parameter)
+            start_at_zero(self.last)
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> (N, M, out_channels, H, W).

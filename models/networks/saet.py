@@ -6,7 +6,7 @@ from ens10.errors import ArgumentError
 from ens10.models.layers.attention import FinnAttention, MemberAttention, each_member
 from ens10.models.layers.levels import Grid
 from ens10.models.layers.padding import Poles, SameConv2d
-from ens10.models.networks.base import Network
+from ens10.models.networks.base import Network, start_at_zero
 
 RESULT_VERSION = 1  # raise it when results change
 
@@ -75,8 +75,7 @@ class SAET(Network):
         )
         self.last = nn.Conv2d(width, out_channels, 1)
         if zero_init:
-            for parameter in self.last.parameters():
-                nn.init.zeros_(parameter)
+            start_at_zero(self.last)
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> (N, M, out_channels, H, W)."""
@@ -145,8 +144,7 @@ class PaperSAET(Network):
         )
         self.last = nn.Conv2d(width, out_channels, 1)
         if zero_init:
-            for parameter in self.last.parameters():
-                nn.init.zeros_(parameter)
+            start_at_zero(self.last)
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> (N, M, out_channels, H, W)."""

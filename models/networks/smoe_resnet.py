@@ -8,8 +8,7 @@ from ens10.errors import ArgumentError
 from ens10.models.layers.expert_layers import ExpertLayers, Experts
 from ens10.models.layers.norm import BatchNorm2d
 from ens10.models.layers.padding import Poles, SameConv2d
-from ens10.models.networks.base import Network
-from ens10.models.networks.unet import start_at_zero
+from ens10.models.networks.base import Network, start_at_zero
 
 RESULT_VERSION = 1  # raise it when results change
 

@@ -9,7 +9,8 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.layers.expert_layers import ExpertLayers, Experts
 from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.layers.smoe import Gate, SMoE2d
-from ens10.models.networks.unet import PLACES, UNetBody, start_at_zero
+from ens10.models.networks.base import start_at_zero
+from ens10.models.networks.unet import PLACES, UNetBody
 
 RESULT_VERSION = 1  # raise it when results change
 BLOCKS = ("down_0", "down_1", "bottom", "up_1", "up_0")

@@ -11,7 +11,7 @@ from torch.nn import functional
 from ens10.models.layers.levels import check_levels, through_levels
 from ens10.models.layers.norm import BatchNorm2d
 from ens10.models.layers.padding import Poles, SameConv2d
-from ens10.models.networks.base import Network
+from ens10.models.networks.base import Network, start_at_zero
 
 RESULT_VERSION = 1  # raise it when results change
 _SMALLEST = 8  # two halvings leave 2 x 2 points: batch statistics need more than one
@@ -128,9 +128,3 @@ class UNet(UNetBody):
         super().__init__(in_channels, out_channels, conv, periodic_longitude=periodic_longitude)
         if zero_init:
             start_at_zero(self.last)
-
-
-def start_at_zero(layer: nn.Module) -> None:
-    """Set all parameters of a last layer to zero: a residual head then gives the raw ensemble."""
-    for parameter in layer.parameters():
-        nn.init.zeros_(parameter)

@@ -240,7 +240,7 @@ class AmountEMOS(StatisticalMethod):
 
     @property
     def fitted_parameters(self) -> int:
-        """Seven coefficients with their cycles at all points."""
+        """Number of fitted numbers: seven coefficients and their annual cycles, at each point."""
         return self.coefficients.numel()
 
     def _raw(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

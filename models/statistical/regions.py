@@ -83,7 +83,7 @@ class RegionalRegression(StatisticalMethod):
         self._spool.append(fields, batch["weights"], batch["dates"])
 
     def solve(self) -> None:
-        """Find the regions on some points, and assign all points to them."""
+        """Fit the regressions to a sample of points; each point joins the one of least error."""
         if self._spool is None:
             raise nothing_collected(self)
         spool = self._spool

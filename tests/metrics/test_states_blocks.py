@@ -197,13 +197,12 @@ def test_memory_does_not_grow_with_the_dates():
     blocks_before, block_scoring.BLOCK_VALUES = block_scoring.BLOCK_VALUES, 8 * 45 * 90
     try:
         peak(3)
-        few, many = peak(8), peak(40)
+        # threads decide what is held at once: 40 dates have as many chances as five times 8
+        few, many = max(peak(8) for _ in range(5)), peak(40)
     finally:
         block_scoring.BLOCK_VALUES = blocks_before
     one = 8 * 8 * 45 * 90
-    assert (
-        many - few < 8 * one
-    )  # growth with the dates would be 32; threads hold a few more or less
+    assert many - few < 2 * one < 32 * one / 4
 
 
 def test_verify_takes_a_scheduler(world):

@@ -1,4 +1,4 @@
-"""The command of the study of gates."""
+"""The command line: train a U-Net with each way of routing its experts, write tables and maps."""
 
 import sys
 from collections.abc import Sequence

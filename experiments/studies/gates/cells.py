@@ -175,7 +175,7 @@ def train_and_score(store: Path, region: Any, name: str, seed: int) -> Result:
 
 
 class _Best(pl.Callback):
-    """Keeps the weights of the epoch of the smallest validation loss."""
+    """Holds a copy of the weights of the epoch with the smallest validation loss."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []

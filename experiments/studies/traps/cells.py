@@ -23,7 +23,8 @@ from ens10.loader.tensors import as_tensors
 from ens10.metrics import crps_ensemble, crps_normal, efi
 from ens10.models import PostProcessor, ResidualNormalHead
 from ens10.models.layers.padding import SameConv2d
-from ens10.models.networks.unet import UNetBody, start_at_zero
+from ens10.models.networks.base import start_at_zero
+from ens10.models.networks.unet import UNetBody
 from ens10.protocol import EfiRules, Protocol, content_of, protocol_of
 from ens10.quantiles import model_climate
 from ens10.synthetic import World
