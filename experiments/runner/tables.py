@@ -19,6 +19,9 @@ EXPECTED = (
     ("raw", "emos_global"),
     ("emos_global", "emos_local"),
     ("emos_local", "emos_seasonal"),
+    ("emos_seasonal", "emos_ridge"),
+    ("emos_seasonal", "emos_boosting"),
+    ("emos_boosting", "unet"),
     ("emos_seasonal", "emos_truncated"),
     ("emos_seasonal", "emos_censored"),
     ("emos_censored", "emos_csg"),
@@ -30,16 +33,26 @@ EXPECTED = (
     ("lenet", "smoe_unet"),
     ("unet", "smoe_unet"),
     ("smoe_unet", "location_unet"),
+    ("unet", "location_unet"),
+    ("unet", "transformer_points"),
+    ("unet", "poet_calibrated"),
     ("location_unet", "deep_ensemble"),
     ("location_unet", "optimum"),
 )
 TABLE = "table"
 _KINDS = {"reference": 0, "model": 1, "optimum": 2}
+_WORLDS = "Means over the seeds, each a world and a training of its own"
+_SHARED = (
+    "Means over the seeds, each a training on the same data; what has no random numbers has one"
+)
 _NOTE = (
-    "Means over the seeds, each a world and a training of its own; plain CRPS for members, closed "
-    "form where there is one, exact cell areas. Attained skill: 0 is the raw ensemble, 100 the "
-    "best possible forecast. PIT deviation: mean absolute deviation of the PIT histogram from a "
-    "flat one. CPU: processor seconds of the fit; memory: most that its process held."
+    "plain CRPS for members, closed form where there is one, exact cell areas. {skill} "
+    "PIT deviation: mean absolute deviation of the PIT histogram from a flat one. CPU: processor "
+    "seconds of the fit; memory: most that its process held."
+)
+_ATTAINED = "Attained skill: 0 is the raw ensemble, 100 the best possible forecast."
+_REMOVED = (
+    "CRPS skill: share of the raw ensemble's CRPS that is removed; its range: over the seeds."
 )
 _UNEVEN = "Lines of fewer seeds are of fewer worlds: do not compare their CRPS with the others'."
 _IMPROVING = (
@@ -74,13 +87,24 @@ class Entry:
         return 100 * self.row.attained.value if self.row.attained else float("nan")
 
     @property
+    def removed(self) -> float:
+        """Share of the reference's CRPS that it removes, in percent; NaN for the reference."""
+        return 100 * self.row.crpss.value if self.row.crpss else float("nan")
+
+    @property
     def spread_error(self) -> float:
         """Ratio of spread to error; NaN if unknown."""
         return self.row.spread_error.value if self.row.spread_error else float("nan")
 
 
 def write_summary(
-    out: Path, kept: Path, models: Sequence[str], seeds: Iterable[int], name: str = TABLE
+    out: Path,
+    kept: Path,
+    models: Sequence[str],
+    seeds: Iterable[int],
+    name: str = TABLE,
+    *,
+    shared: bool = False,
 ) -> str:
     """Write a table of the kept cells as Markdown and CSV, and return the first.
 
@@ -90,6 +114,8 @@ def write_summary(
         models: names to show.
         seeds: to show.
         name: of the files, without ending.
+        shared: whether the seeds share their data; models that only the first seed has then count
+            in the comparisons with every seed.
 
     Raises:
         MissingDataError: no cell is there.
@@ -98,15 +124,36 @@ def write_summary(
     runs = {seed: found for seed, found in runs.items() if found}
     if not runs:
         raise MissingDataError(str(out), list(models), "Let at least one cell end")
+    if shared:
+        runs = _shared(runs)
     entries = _entries(runs)
-    uneven = len({len(seeds) for seeds in entries}) > 1
-    note = f"{_NOTE} {_UNEVEN}\n" if uneven else f"{_NOTE}\n"
+    note = _note(entries, shared)
     if any(entry.improving for found in entries for entry in found):
         note = f"{note}{_IMPROVING}\n"
     parts = [as_markdown(entries), note, comparisons(runs), sizes_as_markdown(runs)]
     text = "\n".join(part for part in parts if part)
     write_files(out, {f"{name}.md": text, f"{name}.csv": as_csv(entries)})
     return text
+
+
+def _shared(runs: dict[int, list[FinishedRun]]) -> dict[int, list[FinishedRun]]:
+    """Add to each seed the runs of models that it lacks and the first seed has."""
+    first = next(iter(runs.values()))
+    return {
+        seed: [*found, *(run for run in first if run.name not in {own.name for own in found})]
+        for seed, found in runs.items()
+    }
+
+
+def _note(entries: Sequence[Sequence[Entry]], shared: bool) -> str:
+    skill = _ATTAINED if _has_optimum(entries) else _REMOVED
+    note = f"{_SHARED if shared else _WORLDS}; {_NOTE.format(skill=skill)}"
+    uneven = not shared and len({len(seeds) for seeds in entries}) > 1
+    return f"{note} {_UNEVEN}\n" if uneven else f"{note}\n"
+
+
+def _has_optimum(entries: Sequence[Sequence[Entry]]) -> bool:
+    return any(entry.row.kind == "optimum" for found in entries for entry in found)
 
 
 def write_files(folder: Path, content: Mapping[str, str | bytes]) -> None:
@@ -133,10 +180,14 @@ def _kept(folder: Path, models: Sequence[str]) -> list[FinishedRun]:
 def _entries(runs: dict[int, list[FinishedRun]]) -> list[list[Entry]]:
     """By model: the reference, then from least to most attained skill, the optimum last."""
     models: dict[str, list[Entry]] = {}
+    seen: set[int] = set()  # runs that several seeds share count once
     for seed, found in runs.items():
         by_name = {run.name: run for run in found}
         for row in score_table(found):
-            models.setdefault(row.model, []).append(_entry(seed, row, by_name[row.model]))
+            run = by_name[row.model]
+            if id(run) not in seen:
+                models.setdefault(row.model, []).append(_entry(seed, row, run))
+            seen.add(id(run))
     return sorted(models.values(), key=_place)
 
 
@@ -162,15 +213,17 @@ def pit_deviation(run: FinishedRun) -> float:
 
 def as_markdown(models: Sequence[Sequence[Entry]]) -> str:
     """The table for readers."""
-    units = models[0][0].row.units
-    heads = ["Model", "Forecast", "Seeds", f"CRPS ({units})", "Attained skill (%)", "Its range"]
+    units, attained = models[0][0].row.units, _has_optimum(models)
+    skill = "Attained skill (%)" if attained else "CRPS skill (%)"
+    heads = ["Model", "Forecast", "Seeds", f"CRPS ({units})", skill, "Its range"]
     heads += ["Spread/error", "PIT deviation (%)", "CPU (s)", "Memory (MB)", "Parameters"]
-    return markdown_of(columns_of(heads, map(_cells, models), text=(0, 1)))
+    rows = (_cells(entries, attained) for entries in models)
+    return markdown_of(columns_of(heads, rows, text=(0, 1)))
 
 
-def _cells(entries: Sequence[Entry]) -> list[str]:
+def _cells(entries: Sequence[Entry], attained: bool) -> list[str]:
     first = entries[0].row
-    skills = [entry.skill for entry in entries]
+    skills = [entry.skill if attained else entry.removed for entry in entries]
     span = f"{min(skills):.1f} to {max(skills):.1f}"
 
     # at least four decimals, and four digits of precipitation in m
@@ -185,7 +238,7 @@ def _cells(entries: Sequence[Entry]) -> list[str]:
         f"{first.members} members" if first.members else first.forecast,
         str(len(entries)),
         mean(lambda e: e.row.crps.value, f".{digits}f"),
-        mean(lambda e: e.skill, ".1f"),
+        "–" if np.isnan(skills).any() else f"{np.mean(skills):.1f}",
         "–" if np.isnan(skills).any() else span,
         mean(lambda e: e.spread_error, ".3f"),
         mean(lambda e: 100 * e.pit, ".1f"),
@@ -213,12 +266,13 @@ def sizes_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
 
 def as_csv(models: Sequence[Sequence[Entry]]) -> str:
     """A line for each model and seed."""
-    bounds = [f"{name}{part}" for name in ("crps", "attained") for part in ("", "_lower", "_upper")]
+    names = ("crps", "crpss", "attained")
+    bounds = [f"{name}{part}" for name in names for part in ("", "_lower", "_upper")]
     costs = ["spread_error", "pit_deviation", "cpu_seconds", "memory_mb", "still_improving"]
     rows = []
     for entry in (entry for entries in models for entry in entries):
         row, values = entry.row, []
-        for held in (row.crps, row.attained):
+        for held in (row.crps, row.crpss, row.attained):
             values += [held.value, held.lower, held.upper] if held else [np.nan] * 3
         values += [entry.spread_error, entry.pit, entry.cpu, entry.memory, int(entry.improving)]
         rows.append([row.model, entry.seed, *values, row.parameters, row.dates])

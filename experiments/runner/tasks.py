@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -31,16 +31,21 @@ class Task:
         protocol: "clean", "paper", or the path of a YAML file.
         target: channel, such as "t2m" or "z500".
         members: of the ensemble, counted from the first.
+        inputs: channels that every model sees but those that see the target alone; none for what
+            its configuration says.
     """
 
     protocol: str = "clean"
     target: str = "t2m"
     members: int = MEMBERS
+    inputs: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:
-        """Of its runs and results; none for the usual task, whose cells came first."""
-        return "" if self == USUAL else f"{self.rules.name}-{self.target}-{self.members}"
+        """Of its runs and results; none for the usual task, whatever its inputs."""
+        if replace(self, inputs=()) == USUAL:
+            return ""
+        return f"{self.rules.name}-{self.target}-{self.members}"
 
     @property
     def name(self) -> str:
@@ -87,10 +92,13 @@ def _changed_data(data: dict[str, Any], task: Task, store: Path) -> dict[str, An
     changed: dict[str, Any] = {}
     if data.get("protocol", "clean") != task.protocol:
         changed["protocol"] = task.protocol
+    target_alone = data.get("inputs") == [data["target"]]
     if data["target"] != task.target:
         changed["target"] = task.target
-        if data.get("inputs") == [data["target"]]:
+        if target_alone:
             changed["inputs"] = [task.target]
+    if task.inputs and not target_alone:
+        changed["inputs"] = list(task.inputs)
     bound = data.get("ensemble")
     if bound not in (None, task.members):
         remedy = f"Leave the model out, or give --members {bound}"

@@ -108,6 +108,11 @@ class ModelCell(Cell):
         """The file of the key with which the run was begun."""
         return self.scratch / "keys" / f"{self.model}.json"
 
+    @property
+    def has_network(self) -> bool:
+        """Whether a network is trained, whose result depends on the seed besides the data."""
+        return "network" in read_mapping(self.config)["model"].get("init_args", {})
+
     def current_key(self) -> Key:
         """Return the key, to which the content of the protocol belongs."""
         content = read_mapping(self.config)

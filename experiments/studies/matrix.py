@@ -5,6 +5,7 @@ python -m ens10.experiments.studies.matrix WORK --out OUT --seeds 3
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
@@ -32,13 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     for folder in (options.work, options.out):
         refuse_file(folder)
-    tasks = [Task(target=target) for target in dict.fromkeys(options.targets)]
+    inputs = tuple(options.inputs)
+    tasks = [Task(target=target, inputs=inputs) for target in dict.fromkeys(options.targets)]
     outcome = Outcome() if options.tables else _run(options, tasks)
     with Results(options.out).temporary_folder() as kept:
         for task in tasks:
             name = f"{TABLE}-{task.target}" if task.folder else TABLE
             seeds = range(options.seeds)
-            print(write_summary(options.out, kept / task.folder, options.models, seeds, name))
+            shared = options.store is not None
+            folder = kept / task.folder
+            print(write_summary(options.out, folder, options.models, seeds, name, shared=shared))
     return int(outcome.failed)
 
 
@@ -53,22 +57,31 @@ def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
             store_of(options.work / f"seed{seed}", seed, size)
         for task in tasks:
             # without a task the configuration is taken as it is, as earlier cells were
-            other = task if task.folder or size.world != "pointwise" or options.store else None
-            cells += find_cells(options.models, [seed], *where, other, options.store)
+            usual = not (task.folder or task.inputs or options.store or size.world != "pointwise")
+            cells += find_cells(
+                options.models, [seed], *where, None if usual else task, options.store
+            )
+    if options.store is not None:
+        # on the same data, methods without random numbers give the same result with every seed
+        cells = [cell for cell in cells if cell.seed == 0 or cell.has_network]
     how = {"workers": options.workers, "threads": options.threads, "older": options.keep_older}
+    failed = False
     if options.tries:
-        cells = _tuned(options, cells, how)
+        cells, failed = _tuned(options, cells, how)
     outcome = run_cells(cells, **how)
+    outcome = replace(outcome, failed=outcome.failed or failed)
     if options.store is None:
         for _, group in groupby(cells, lambda cell: (cell.seed, cell.task)):
             keep_optimum(list(group))
     return outcome
 
 
-def _tuned(options: Namespace, cells: list[ModelCell], how: Mapping[str, Any]) -> list[ModelCell]:
-    """Return the cells with the learning rates that were best with the first seed."""
+def _tuned(
+    options: Namespace, cells: list[ModelCell], how: Mapping[str, Any]
+) -> tuple[list[ModelCell], bool]:
+    """Return the cells with the learning rates that were best, and whether a try failed."""
     rates = tries_of([cell for cell in cells if cell.seed == 0], options.tries)
-    run_cells([one for tries in rates.values() for one in tries], **how)
+    tried = run_cells([one for tries in rates.values() for one in tries], **how)
     factors = {(c.model, c.task): best_of(tries) for c, tries in rates.items()}
     tuned = []
     for cell in cells:
@@ -80,7 +93,7 @@ def _tuned(options: Namespace, cells: list[ModelCell], how: Mapping[str, Any]) -
         name = f"tries-{task.target}" if task and task.folder else "tries"
         text = as_markdown({cell: rates[cell] for cell in group})
         write_files(options.out, {f"{name}.md": text})
-    return tuned
+    return tuned, tried.failed
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:
@@ -92,6 +105,8 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder for the small results")
     parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME")
     parser.add_argument("--targets", nargs="+", default=["t2m"], metavar="NAME")
+    text = "channels that every model sees (default: those of its configuration)"
+    parser.add_argument("--inputs", nargs="+", default=[], metavar="NAME", help=text)
     parser.add_argument("--seeds", type=count, default=3)
     parser.add_argument("--world", choices=get_args(WorldKind), default="pointwise")
     parser.add_argument("--store", type=Path, help="prepared data of all seeds, instead of worlds")

@@ -45,6 +45,23 @@ def test_the_usual_task_changes_nothing(work, model):
     assert options(work, model) == {}  # so that cells from before there were tasks count
 
 
+def test_all_models_see_the_inputs_of_the_task_but_those_of_the_target_alone(work):
+    key = CHANNELS.removeprefix("--")
+    task = ("clean", "t2m", 10, ("t2m", "msl", "t500"))
+    inputs = {"data.inputs": "[t2m,msl,t500]"}
+    assert options(work, "emos_local", *task) == {}
+    assert options(work, "emos_ridge", *task) == inputs
+    assert options(work, "unet", *task) == {**inputs, key: "9"}  # means, deviations, location
+    found = options(work, "transformer_points", *task)
+    inner = "model.init_args.network.init_args.network.init_args.in_channels"
+    shipped = config_path("transformer_points")
+    network = yaml.safe_load(shipped.read_text())["model"]["init_args"]["network"]["init_args"]
+    added = network["network"]["init_args"]["in_channels"] - network["in_channels"]
+    assert int(found[inner]) - int(found[key]) == added
+    with pytest.raises(UnknownNameError, match="t999"):
+        options(work, "unet", "clean", "t2m", 10, ("t999",))
+
+
 def test_inputs_channels_and_members_follow_the_task(work):
     key = CHANNELS.removeprefix("--")
     assert options(work, "emos_global", "clean", "z500", 5) == {

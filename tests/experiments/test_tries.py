@@ -50,9 +50,8 @@ def losses(out):
 
 def test_each_network_has_its_tries_and_the_best_trains_every_seed(tuned):
     _, work, out, computed = tuned
-    assert computed == [f"tries/{f:g}/seed0/mlp" for f in FACTORS] + [
-        f"seed{seed}/{model}" for seed in (0, 1) for model in ("raw", "mlp")
-    ]
+    cells = ["seed0/raw", "seed0/mlp", "seed1/mlp"]  # the data are shared, and raw is not random
+    assert computed == [f"tries/{f:g}/seed0/mlp" for f in FACTORS] + cells
     best = min(losses(out), key=losses(out).get)
     assert best != FACTORS[0]  # that learns nothing
     for seed in (0, 1):
@@ -101,6 +100,34 @@ def test_a_failed_try_is_not_chosen(tuned, monkeypatch, tmp_path):
     (row,) = [x for x in (copy / "tries.md").read_text().splitlines() if x.startswith("| mlp")]
     assert row.split("|")[3 + FACTORS.index(best)].strip() == "–"
     assert row.split("|")[6].strip() != f"{0.003 * best:g}"
+
+
+def test_a_failed_try_is_told_by_the_exit_status_even_if_all_cells_are_there(tuned, monkeypatch):
+    arguments, work, out, _ = tuned
+    copy = out.with_name("without-a-try")
+    shutil.copytree(out, copy)
+    results = Results(copy)
+    place = f"tries/{FACTORS[0]:g}/seed0/mlp"  # was not chosen
+    files, key = results.files(place), results.key(place)
+    results.add(place, files, {**key, "config": "another"})
+    monkeypatch.setattr(running, "start_cell", lambda cell, _: f"ens10: {cell.name} failed")
+    assert matrix.main([str(work), "--out", str(copy), *arguments[3:]]) == 1
+
+
+def test_the_table_of_trainings_on_the_same_data_counts_what_has_no_network_once(tuned):
+    _, _, out, _ = tuned
+    rows = list(csv.DictReader((out / "table.csv").read_text().splitlines()))
+    assert [row["model"] + row["seed"] for row in rows] == ["raw0", "mlp0", "mlp1"]
+    raw, *trained = (float(row["crps"]) for row in rows)
+    found = [float(row["crpss"]) for row in rows[1:]]
+    assert found == pytest.approx([1 - crps / raw for crps in trained], abs=1e-5)  # six digits
+    text = (out / "table.md").read_text()
+    head, _, *lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert "CRPS skill (%)" in head
+    assert "Attained" not in text
+    (mlp,) = [line.split("|") for line in lines if line.startswith("| mlp")]
+    assert float(mlp[5]) == pytest.approx(100 * sum(found) / 2, abs=0.06)
+    assert mlp[6].strip() == f"{100 * min(found):.1f} to {100 * max(found):.1f}"
 
 
 @pytest.mark.parametrize("wrong", ["0", "inf", "fast"])
