@@ -1,0 +1,216 @@
+"""One figure of tables of models: the skill of each model against the processor time of its fit.
+
+python -m ens10.experiments.skill_and_cost "Title=TABLE.csv" ... --out FIGURE.png
+"""
+
+import csv
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
+
+from ens10.durable import write_whole
+from ens10.errors import ArgumentError, FileError
+from ens10.experiments.demo import config_path
+from ens10.experiments.report import png
+from ens10.metrics.figures.style import BLUE, GREY, INK, ORANGE, STYLE, new_figure
+from ens10.untrusted import read_mapping
+from ens10.usage import command_parser, reports_errors
+
+_COLOURS = {"statistical method": GREY, "network": BLUE, "network of members": ORANGE}
+_LEFT_OUT = ("raw", "optimum")  # skill is measured between these
+_NEGLIGIBLE = 1e-6  # square pixels
+
+
+@dataclass(frozen=True)
+class Model:
+    """A row of the figure.
+
+    Attributes:
+        name: of its configuration.
+        seconds: processor time of the fit, mean over the seeds.
+        skills: of each seed, percent.
+        improving: whether a training was still improving when it ended.
+    """
+
+    name: str
+    seconds: float
+    skills: tuple[float, ...]
+    improving: bool
+
+    @property
+    def skill(self) -> float:
+        """Mean over the seeds."""
+        return float(np.mean(self.skills))
+
+
+@dataclass(frozen=True)
+class Table:
+    """The models of one table, and what their skill is.
+
+    Attributes:
+        models: without the raw ensemble, the optimum, and models that are worse than the former.
+        attained: whether the skill is the share of the way to the optimum, not of the raw CRPS.
+    """
+
+    models: tuple[Model, ...]
+    attained: bool
+
+
+def read_table(path: Path) -> Table:
+    """Read a table that `ens10.experiments.studies.matrix` wrote as CSV.
+
+    Raises:
+        FileError: it cannot be read, or is no such table.
+    """
+    try:
+        rows = list(csv.DictReader(path.read_text().splitlines()))
+        raw = {row["seed"]: float(row["crps"]) for row in rows if row["model"] == "raw"}
+        attained = any(row["model"] == "optimum" for row in rows)
+        grouped: dict[str, list[dict[str, str]]] = {}
+        for row in rows:
+            if row["model"] not in _LEFT_OUT:
+                grouped.setdefault(row["model"], []).append(row)
+        found = [_model(name, held, raw, attained) for name, held in grouped.items()]
+    except (OSError, UnicodeDecodeError, KeyError, ValueError, StopIteration) as error:
+        raise FileError(path, f"no table of models ({error!r})", "Pass a table.csv") from error
+    models = tuple(model for model in found if model.skill > 0)
+    if not models:
+        raise FileError(path, "holds no model with skill", "Pass another table")
+    return Table(models, attained)
+
+
+def _model(
+    name: str, rows: Sequence[Mapping[str, str]], raw: Mapping[str, float], attained: bool
+) -> Model:
+    first = next(iter(raw.values()))  # of all seeds, if they share their data
+    skills = tuple(
+        100
+        * (float(r["attained"]) if attained else 1 - float(r["crps"]) / raw.get(r["seed"], first))
+        for r in rows
+    )
+    seconds = float(np.mean([float(row["cpu_seconds"]) for row in rows]))
+    improving = any(row["still_improving"] == "1" for row in rows)
+    return Model(name, seconds, skills, improving)
+
+
+def skill_and_cost(tables: Mapping[str, Table]) -> Figure:
+    """Draw a panel for each table: skill against processor time, a dot for each model.
+
+    Vertical lines span the seeds; a dot is hollow if the training was still improving at its end.
+
+    Args:
+        tables: by title.
+    """
+    with mpl.rc_context(STYLE):
+        figure = new_figure(3.9)
+        panels = figure.subplots(1, len(tables), squeeze=False)[0]
+        for axes, (title, table) in zip(panels, tables.items(), strict=True):
+            _panel(axes, title, table)
+        kinds = {_kind(model.name) for table in tables.values() for model in table.models}
+        marks = [
+            Line2D([], [], marker="o", linestyle="", color=colour, label=kind)
+            for kind, colour in _COLOURS.items()
+            if kind in kinds
+        ]
+        figure.legend(handles=marks, loc="outside lower center", ncols=len(marks))
+        figure.draw_without_rendering()  # places the panels, so that labels can be
+        figure.set_layout_engine("none")
+        for axes, table in zip(panels, tables.values(), strict=True):
+            _label(axes, table)
+    return figure
+
+
+def _kind(name: str) -> str:
+    path = config_path(name)
+    content = read_mapping(path) if path.is_file() else {}
+    if "network" not in content.get("model", {}).get("init_args", {}):
+        return "statistical method"
+    kind = content["data"].get("kind", "fields")
+    features = kind.get("init_args", {}).get("features") if isinstance(kind, dict) else kind
+    return "network of members" if features == "members" else "network"
+
+
+def _panel(axes: Axes, title: str, table: Table) -> None:
+    for model in table.models:
+        colour = _COLOURS[_kind(model.name)]
+        ends = [min(model.skills), max(model.skills)]
+        axes.plot([model.seconds] * 2, ends, color=colour, linewidth=1.5, zorder=1)
+        fill = "white" if model.improving else colour
+        axes.plot(model.seconds, model.skill, "o", color=colour, markerfacecolor=fill, markersize=6)
+    axes.set_xscale("log")
+    axes.margins(x=0.25, y=0.1)
+    axes.set_ylim(0.0, None)
+    axes.grid(axis="y")
+    what = "attained skill (%)" if table.attained else "CRPS removed (%)"
+    axes.set(title=title, xlabel="processor time of the fit (s)", ylabel=what)
+
+
+def _label(axes: Axes, table: Table) -> None:
+    """Write the names beside the dots, at the nearest place that is free, and lines to them."""
+    dots = [axes.transData.transform((model.seconds, model.skill)) for model in table.models]
+    taken = [Bbox.from_bounds(x - 8, y - 8, 16, 16) for x, y in dots]
+    for model in sorted(table.models, key=lambda model: -model.skill):
+        dot = (model.seconds, model.skill)
+        name = axes.annotate(
+            model.name, dot, (0, 0), textcoords="offset points", fontsize=7, color=INK, va="center"
+        )
+        taken.append(_place(name, taken, axes.get_window_extent()))
+        line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
+        axes.annotate("", dot, name.get_position(), textcoords="offset points", arrowprops=line)
+
+
+def _place(name: Annotation, taken: Sequence[Bbox], canvas: Bbox) -> Bbox:
+    """Move a label to the nearest place that overlaps least; return its box."""
+    found: list[tuple[float, tuple[float, float], str, Bbox]] = []
+    for distance in range(7, 100, 6):
+        for angle in np.radians(range(0, 360, 15)):
+            offset = (distance * math.cos(angle), distance * math.sin(angle))
+            side = "left" if offset[0] > 0 else "right"
+            name.set(position=offset, horizontalalignment=side)
+            box = name.get_window_extent()
+            common = Bbox.intersection(box, canvas)
+            outside = 1.0 - _area(common) / _area(box)
+            overlap = outside + sum(_area(Bbox.intersection(box, other)) for other in taken)
+            found.append((overlap, offset, side, box))
+            if overlap < _NEGLIGIBLE:
+                return box
+    _, offset, side, box = min(found, key=lambda place: place[0])
+    name.set(position=offset, horizontalalignment=side)
+    return box
+
+
+def _area(box: Bbox | None) -> float:
+    return 0.0 if box is None else float(box.width * box.height)
+
+
+@reports_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; exit status 1 with one line on bad input."""
+    parser = command_parser(
+        "python -m ens10.experiments.skill_and_cost", (__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("tables", nargs="+", metavar="TITLE=CSV", help="tables of models")
+    parser.add_argument("--out", type=Path, required=True, metavar="PNG")
+    options = parser.parse_args(arguments)
+    tables = {}
+    for text in options.tables:
+        title, _, path = text.rpartition("=")
+        if not title:
+            raise ArgumentError("tables", f"{text!r} has no title", 'Write "Title=table.csv"')
+        tables[title] = read_table(Path(path))
+    write_whole(options.out, png(skill_and_cost(tables)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
