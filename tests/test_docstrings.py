@@ -45,6 +45,7 @@ ALONE = [
     "ens10.models.statistical.coupling:ranks",
     "ens10.models.domain:Cut",
     "ens10.models.domain:parts_of",
+    "ens10.models.layers.neighbourhood:NeighbourhoodAttention",
     "ens10.models.layers.padding:SameConv2d",
     "ens10.models.losses:CRPSLoss",
     "ens10.places:is_url",

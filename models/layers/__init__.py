@@ -9,6 +9,7 @@ from ens10.models.layers.location_convolutions import (
     LocallyConnected2d,
     LowRankLocallyConnected2d,
 )
+from ens10.models.layers.neighbourhood import NeighbourhoodAttention, NeighbourhoodBlock
 from ens10.models.layers.norm import BatchNorm2d, GroupNorm
 from ens10.models.layers.padding import SameConv2d, upsample_twice
 from ens10.models.layers.smoe import SMoE2d, track_loss
@@ -24,6 +25,8 @@ __all__ = [
     "LocallyConnected2d",
     "LowRankLocallyConnected2d",
     "MemberAttention",
+    "NeighbourhoodAttention",
+    "NeighbourhoodBlock",
     "PointEmbedding",
     "SMoE2d",
     "SameConv2d",

@@ -17,6 +17,7 @@ from ens10.models.networks.base import Network, start_at_zero
 RESULT_VERSION = 1  # raise it when results change
 Grid = tuple[int, int]
 ConvolutionCallable = Callable[[int, int, Grid], nn.Module]
+BlockCallable = Callable[[int, Grid], nn.Module]
 
 
 class ResidualBlock(nn.Module):
@@ -51,11 +52,11 @@ class LocationUNet(Network):
     then returns its reference forecast.
 
     Each level has `blocks` residual blocks on the way down and as many on the way up, one 3x3
-    convolution each. Levels are joined by mean pooling over 2 x 2 points and bilinear
-    interpolation, each with a 1x1 convolution; the way up adds. Any grid is accepted: for an odd
-    number, the last row (or the first or last column) is repeated for the pooling. With periodic
-    longitude and without embedding the network commutes with rotations by multiples of 2^(levels -
-    1) columns, if the number of columns is such a multiple.
+    convolution each (or what `block` makes). Levels are joined by mean pooling over 2 x 2 points
+    and bilinear interpolation, each with a 1x1 convolution; the way up adds. Any grid is accepted:
+    for an odd number, the last row (or the first or last column) is repeated for the pooling. With
+    periodic longitude and without embedding the network commutes with rotations by multiples of
+    2^(levels - 1) columns, if the number of columns is such a multiple.
 
     Args:
         in_channels: channels of the features.
@@ -73,9 +74,11 @@ class LocationUNet(Network):
         convolution: makes the blocks' convolutions from input channels, output channels and the
             level's grid; None for 3x3 convolutions. The penalty of a layer with a method `penalty`
             is added to the loss.
+        block: makes the blocks from their channels and the level's grid, such as
+            `ens10.models.layers.NeighbourhoodBlock`; None for residual blocks of `convolution`.
 
     Raises:
-        ArgumentError: no level, or a grid that is too small for them.
+        ArgumentError: no level, or a grid that is too small for them; both block and convolution.
     """
 
     odd = "repeated"
@@ -95,8 +98,12 @@ class LocationUNet(Network):
         periodic_longitude: bool = True,
         poles: Poles = "replicate",
         convolution: ConvolutionCallable | None = None,
+        block: BlockCallable | None = None,
     ) -> None:
         super().__init__()
+        if block and convolution:
+            reason = "given with a convolution, which is of residual blocks"
+            raise ArgumentError("block", reason, "Leave one of them out")
         self.grid = checked_grid(grid)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.periodic_longitude = periodic_longitude
@@ -106,11 +113,12 @@ class LocationUNet(Network):
         def plain(before: int, after: int, _: Grid) -> nn.Module:
             return SameConv2d(before, after, periodic_longitude=periodic_longitude, poles=poles)
 
+        def residual(width: int, level_grid: Grid) -> nn.Module:
+            return ResidualBlock((convolution or plain)(width, width, level_grid), width)
+
         def level(n: int) -> nn.Sequential:
-            make = convolution or plain
-            width = widths[n]
-            many = [ResidualBlock(make(width, width, grids[n]), width) for _ in range(blocks)]
-            return nn.Sequential(*many)
+            make = block or residual
+            return nn.Sequential(*(make(widths[n], grids[n]) for _ in range(blocks)))
 
         self.embedding = None
         if embedding:

@@ -51,6 +51,8 @@ _OURS: tuple[Kind, ...] = (
     layers.LocallyConnected2d,
     layers.LowRankLocallyConnected2d,
     layers.MemberAttention,
+    layers.NeighbourhoodAttention,
+    layers.NeighbourhoodBlock,
     layers.PointEmbedding,
     layers.SMoE2d,
     layers.SameConv2d,

@@ -16,6 +16,7 @@ NAMES = {
     "lenet": "normal",
     "transformer": "normal",
     "transformer_points": "normal",
+    "transformer_neighbours": "normal",
     "saet": "normal",
     "poet": "ensemble",
     "poet_almost_fair": "ensemble",
@@ -29,7 +30,7 @@ RARE = ("poet_almost_fair", "groenquist", "lenet")  # close to others
 GRID = ("--model.init_args.network.init_args.grid", "[8,16]")
 OF_A_GRID = (
     *("groenquist", "transformer_points", "poet_calibrated", "coherent_members"),
-    *("poet_paper", "saet_paper"),
+    *("poet_paper", "saet_paper", "transformer_neighbours"),
 )
 GRIDS = dict.fromkeys(OF_A_GRID, GRID)
 # without pressure levels; two levels of the network, of which the coarser has 4 x 8 points

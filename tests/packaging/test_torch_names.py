@@ -53,7 +53,7 @@ NAMES = """
     distributed.fsdp.fully_shard distributed.tensor.DTensor distributed.tensor.distribute_tensor
     get_autocast_dtype nn.functional.conv2d nn.parallel.DistributedDataParallel ones
     nn.functional.softplus cuda.device_count cuda.get_rng_state_all cuda.set_rng_state_all
-    get_rng_state set_rng_state
+    get_rng_state nn.functional.gelu set_rng_state
     ops.aten.batch_norm_update_stats ops.aten.convolution_backward var_mean
     cuda.get_device_name cuda.is_available cuda.max_memory_allocated cuda.synchronize manual_seed
     optim.AdamW optim.lr_scheduler optim.lr_scheduler.ExponentialLR random random.fork_rng save

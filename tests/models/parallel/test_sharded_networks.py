@@ -9,7 +9,7 @@ from ranks import assert_as_serial, at_random
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from ens10.models.layers import CoordConv2d, SameConv2d
+from ens10.models.layers import CoordConv2d, NeighbourhoodBlock, SameConv2d
 from ens10.models.layers.norm import GroupNorm
 from ens10.models.networks import (
     MLP,
@@ -38,6 +38,7 @@ NETWORKS = {
     "LeNet": (LeNet, (4,), {"poles": "replicate"}),
     "location": (LocationUNet, (4, GRID), {"widths": (4, 6, 8), "embedding_levels": 3}),
     "other layers": (LocationUNet, (4, GRID, 2, (4, 6)), {"convolution": with_coordinates}),
+    "neighbours": (LocationUNet, (4, GRID, 2, (4, 8)), {"block": NeighbourhoodBlock}),
     "spread net": (SpreadNet, (4, 2), {"width": 2, "depth": 3, "periodic_longitude": True}),
     "both": (Groenquist, (4, 2, 1, GRID), {"width": 2, "depth": 2}),
 }

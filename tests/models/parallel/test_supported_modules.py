@@ -22,7 +22,7 @@ from ens10.models import (
     layers,
 )
 from ens10.models.heads import Head, HeadOnMethod
-from ens10.models.layers import SameConv2d, smoe
+from ens10.models.layers import NeighbourhoodBlock, SameConv2d, smoe
 from ens10.models.layers.norm import GroupNorm
 from ens10.models.losses import Loss
 from ens10.models.networks import (
@@ -51,6 +51,7 @@ NETWORKS = [
     lambda: LeNet(4),
     lambda: UNet(4),
     lambda: LocationUNet(4, GRID),
+    lambda: LocationUNet(4, GRID, block=NeighbourhoodBlock),
     lambda: Groenquist(4, 2, 1, GRID),
     lambda: SMoEUNet(4, GRID, width=2),
     lambda: SMoEUNet(4, GRID, places=["last"], last_gate=smoe.RegionGate(3), width=2),

@@ -1,0 +1,161 @@
+"""Attention of each grid point to its neighbours, and blocks of it for a network."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ens10.errors import ArgumentError
+from ens10.models.domain import Sides, current
+from ens10.models.layers.attention import ChannelNorm
+from ens10.models.layers.padding import Poles, edges_of
+
+
+class NeighbourhoodAttention(nn.Module):
+    """Self-attention of each grid point to the points of a square window around it.
+
+    As in Ramachandran et al. 2019, arXiv:1906.05909, and Hassani et al. 2023, arXiv:2204.07143:
+    query, key and value are linear in the channels at each point; the weight of a neighbour is the
+    softmax, over the window, of query . (key + r) / sqrt(c), with c channels of a key and a learned
+    r for each head and offset. A convolution has the same weights everywhere; here they depend on
+    the fields at the point and at its neighbours: a point can take its value from upstream.
+
+    Beyond the poles lie zeros or the outermost row, beyond the first and last column zeros or, on a
+    global grid, each other, as for `SameConv2d`.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output, a multiple of `heads`.
+        heads: number of attention heads.
+        key_channels: channels of query and key of each head.
+        window: rows and columns of the window, odd.
+        periodic_longitude: True if first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+
+    Raises:
+        ArgumentError: an even window, no key channel, or channels that are not a multiple of heads.
+        UnknownNameError: another value of `poles`.
+
+    Examples:
+        >>> import torch
+        >>> from ens10.models.layers import NeighbourhoodAttention
+        >>> NeighbourhoodAttention(3, 8)(torch.zeros(1, 3, 4, 8)).shape
+        torch.Size([1, 8, 4, 8])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int = 4,
+        key_channels: int = 4,
+        window: int = 3,
+        periodic_longitude: bool = True,
+        poles: Poles = "replicate",
+    ) -> None:
+        super().__init__()
+        if heads < 1 or out_channels % heads:
+            raise ArgumentError(
+                "heads", f"{out_channels} channels are not a multiple of {heads} heads"
+            )
+        if window < 1 or window % 2 == 0:
+            raise ArgumentError("window", f"{window} is not odd")
+        if key_channels < 1:
+            raise ArgumentError("key_channels", f"{key_channels} is not positive")
+        self.heads, self.window = heads, window
+        self.edges = edges_of(periodic_longitude, poles)
+        self.query = nn.Conv2d(in_channels, heads * key_channels, 1)
+        self.key = nn.Conv2d(in_channels, heads * key_channels, 1, bias=False)
+        self.value = nn.Conv2d(in_channels, out_channels, 1)
+        self.offsets = nn.Parameter(torch.empty(window**2, heads, key_channels, 1, 1))
+        nn.init.normal_(self.offsets, std=key_channels**-0.5)
+
+    def forward(self, fields: Tensor) -> Tensor:
+        """(N, in_channels, H, W) -> (N, out_channels, H, W)."""
+        half = self.window // 2
+        padded = current().pad(fields, Sides(half, half, half, half), self.edges)
+        shape = (self.heads, -1)
+        key = self.key(padded).unflatten(1, shape)
+        value = self.value(padded).unflatten(1, shape)
+        query = self.query(fields).unflatten(1, shape) / key.shape[2] ** 0.5
+
+        products = [
+            (query * (near + offset)).sum(2)
+            for near, offset in zip(self._windows(key, fields), self.offsets, strict=True)
+        ]
+        weights = torch.stack(products).softmax(0).to(value.dtype)  # (window^2, N, heads, H, W)
+        outputs: Tensor = sum(
+            weight[:, :, None] * near
+            for weight, near in zip(weights, self._windows(value, fields), strict=True)
+        )
+        return outputs.flatten(1, 2)
+
+    def _windows(self, padded: Tensor, fields: Tensor) -> list[Tensor]:
+        """Return views of the padded fields, one for each offset of a neighbour, by rows."""
+        rows, columns = fields.shape[-2:]
+        return [
+            padded[..., row : row + rows, column : column + columns]
+            for row in range(self.window)
+            for column in range(self.window)
+        ]
+
+
+class NeighbourhoodBlock(nn.Module):
+    """A pre-normalised transformer block whose tokens are grid points, for `LocationUNet(block=)`.
+
+    x + P(attention(norm(x))), then x + B(gelu(A(norm(x)))): `NeighbourhoodAttention`, 1x1
+    convolutions A (to `expansion` times the channels), B and P, of which B and P start at zero, and
+    a layer normalisation of the channels of each point (Vaswani et al. 2017, arXiv:1706.03762;
+    Xiong et al. 2020, arXiv:2002.04745, for the place of the normalisation).
+
+    Args:
+        channels: number of channels of the fields, a multiple of `heads`.
+        grid: not needed; networks pass it to their blocks.
+        heads: number of attention heads.
+        key_channels: channels of query and key of each head.
+        window: rows and columns that a point attends to, odd.
+        expansion: hidden channels over channels.
+        periodic_longitude: True if first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+
+    Raises:
+        ArgumentError: no hidden channel; as `NeighbourhoodAttention`.
+        UnknownNameError: another value of `poles`.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        grid: Sequence[int] | None = None,  # noqa: ARG002
+        heads: int = 4,
+        key_channels: int = 4,
+        window: int = 3,
+        expansion: int = 2,
+        periodic_longitude: bool = True,
+        poles: Poles = "replicate",
+    ) -> None:
+        super().__init__()
+        if expansion < 1:
+            raise ArgumentError("expansion", f"{expansion} is not positive")
+        self.attention = NeighbourhoodAttention(
+            channels,
+            channels,
+            heads,
+            key_channels,
+            window,
+            periodic_longitude=periodic_longitude,
+            poles=poles,
+        )
+        self.norms = nn.ModuleList([ChannelNorm(channels), ChannelNorm(channels)])
+        self.project = nn.Conv2d(channels, channels, 1)
+        self.expand = nn.Conv2d(channels, expansion * channels, 1)
+        self.reduce = nn.Conv2d(expansion * channels, channels, 1)
+        for parameter in (*self.project.parameters(), *self.reduce.parameters()):
+            nn.init.zeros_(parameter)
+
+    def forward(self, fields: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, C, H, W)."""
+        fields = fields + self.project(self.attention(self.norms[0](fields)))
+        outputs: Tensor = fields + self.reduce(functional.gelu(self.expand(self.norms[1](fields))))
+        return outputs
