@@ -33,17 +33,19 @@ class Task:
         members: of the ensemble, counted from the first.
         inputs: channels that every model sees but those that see the target alone; none for what
             its configuration says.
+        step: lead time, h, of data with truth at several; None for what the configuration says.
     """
 
     protocol: str = "clean"
     target: str = "t2m"
     members: int = MEMBERS
     inputs: tuple[str, ...] = ()
+    step: int | None = None
 
     @property
     def folder(self) -> str:
-        """Of its runs and results; none for the usual task, whatever its inputs."""
-        if replace(self, inputs=()) == USUAL:
+        """Of its runs and results; none for the usual target, ensemble and protocol."""
+        if replace(self, inputs=(), step=None) == USUAL:
             return ""
         return f"{self.rules.name}-{self.target}-{self.members}"
 
@@ -99,11 +101,13 @@ def _changed_data(data: dict[str, Any], task: Task, store: Path) -> dict[str, An
             changed["inputs"] = [task.target]
     if task.inputs and not target_alone:
         changed["inputs"] = list(task.inputs)
+    if task.step is not None:
+        changed["step"] = task.step
     bound = data.get("ensemble")
     if bound not in (None, task.members):
         remedy = f"Leave the model out, or give --members {bound}"
         raise ArgumentError("members", f"{task.members}, but the model is of {bound}", remedy)
-    held = _members(store, task.target)
+    held = _members(store, task.target, changed.get("step", data.get("step")))
     if task.members > held:
         raise ArgumentError("members", f"{task.members}, but {store} has {held}")
     if bound is None and task.members != held:
@@ -168,14 +172,14 @@ def training_batches(data: dict[str, Any], store: Path) -> Batches:
     Raises:
         UnknownNameError: channels that the store has not.
     """
-    names = ("protocol", "extras", "kind", "ensemble")
+    names = ("protocol", "extras", "kind", "ensemble", "step")
     given = {name: data[name] for name in names if data.get(name) is not None}
     return Batches(store, data["target"], data.get("inputs"), "train", **given)
 
 
 @cache
-def _members(store: Path, target: str) -> int:
-    return Batches(store, target, [target], "train").samples.members
+def _members(store: Path, target: str, step: int | None = None) -> int:
+    return Batches(store, target, [target], "train", step=step).samples.members
 
 
 def _text(value: Any) -> str:

@@ -18,7 +18,7 @@ from ens10.experiments.demo import config_path
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tables import TABLE, write_files, write_summary
-from ens10.experiments.runner.tasks import Task, WorldSize, store_of
+from ens10.experiments.runner.tasks import USUAL, Task, WorldSize, store_of
 from ens10.experiments.runner.trainings import ModelCell, find_cells, keep_optimum
 from ens10.experiments.runner.tries import as_markdown, best_of, reuse, tries_of, with_rate
 from ens10.synthetic.world import WorldKind
@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for folder in (options.work, options.out):
         refuse_file(folder)
     inputs = tuple(options.inputs)
-    tasks = [Task(target=target, inputs=inputs) for target in dict.fromkeys(options.targets)]
+    targets = dict.fromkeys(options.targets)
+    tasks = [Task(target=target, inputs=inputs, step=options.step) for target in targets]
     outcome = Outcome() if options.tables else _run(options, tasks)
     with Results(options.out).temporary_folder() as kept:
         for task in tasks:
@@ -57,7 +58,7 @@ def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
             store_of(options.work / f"seed{seed}", seed, size)
         for task in tasks:
             # without a task the configuration is taken as it is, as earlier cells were
-            usual = not (task.folder or task.inputs or options.store or size.world != "pointwise")
+            usual = task == USUAL and not options.store and size.world == "pointwise"
             cells += find_cells(
                 options.models, [seed], *where, None if usual else task, options.store
             )
@@ -112,6 +113,8 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     parser.add_argument("--store", type=Path, help="prepared data of all seeds, instead of worlds")
     text = "factors of each network's learning rate; validation with the first seed chooses"
     parser.add_argument("--tries", nargs="+", type=positive, default=[], metavar="X", help=text)
+    text = "lead time of the target, h, if there is truth at several"
+    parser.add_argument("--step", type=int, metavar="HOURS", help=text)
     usual = WorldSize()
     parser.add_argument("--grid", default=usual.grid, help="of the worlds, rows x columns")
     parser.add_argument("--years", type=count, default=len(usual.years), help="of the worlds")
