@@ -239,7 +239,7 @@ def _cells(entries: Sequence[Entry], attained: bool) -> list[str]:
         str(len(entries)),
         mean(lambda e: e.row.crps.value, f".{digits}f"),
         "–" if np.isnan(skills).any() else f"{np.mean(skills):.1f}",
-        "–" if np.isnan(skills).any() else span,
+        "–" if np.isnan(skills).any() or len(entries) < 2 else span,
         mean(lambda e: e.spread_error, ".3f"),
         mean(lambda e: 100 * e.pit, ".1f"),
         mean(lambda e: e.cpu, ".0f"),

@@ -62,6 +62,13 @@ def test_all_models_see_the_inputs_of_the_task_but_those_of_the_target_alone(wor
         options(work, "unet", "clean", "t2m", 10, ("t999",))
 
 
+def test_the_lead_time_is_told_to_every_model(work):
+    for model in ("raw", "unet"):
+        assert options(work, model, "clean", "t2m", 10, (), 48) == {"data.step": "48"}
+    with pytest.raises(ArgumentError, match="not at 24"):
+        options(work, "unet", "clean", "t2m", 10, (), 24)
+
+
 def test_inputs_channels_and_members_follow_the_task(work):
     key = CHANNELS.removeprefix("--")
     assert options(work, "emos_global", "clean", "z500", 5) == {
