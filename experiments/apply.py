@@ -76,6 +76,7 @@ def apply(
     device: str = "cpu",
     trust: Sequence[str] = (),
     history: Path | str | None = None,
+    draws: int | None = None,
     encoding: Encoding | None = None,
     force: bool = False,
     progress: bool = False,
@@ -103,6 +104,7 @@ def apply(
         device: where networks compute.
         trust: modules besides this package whose classes runs of others may use.
         history: store with the truth of past dates, for members by the Schaake shuffle.
+        draws: number of members of a model that draws them; None for that of its configuration.
         encoding: edition and templates of a GRIB file; None for the edition of the forecast.
         force: replace a file that exists.
         progress: show a progress bar.
@@ -113,8 +115,8 @@ def apply(
     Raises:
         FileError: the file exists, a run cannot be read, or another process writes the file.
         ArgumentError: a channel that a model needs is missing, another grid or lead time, too few
-            members, runs that do not go together, or a product that the GRIB edition cannot
-            express.
+            members, runs that do not go together, draws of a model that has none, or a product
+            that the GRIB edition cannot express.
     """
     out, products = Path(out), products or Products()
     chosen = _format(out, format)
@@ -129,7 +131,7 @@ def apply(
     models = [
         model
         for run in runs
-        for model in load_models(run, device=device, trust=trust, history=history)
+        for model in load_models(run, device=device, trust=trust, history=history, draws=draws)
     ]
     data = _opened(forecast, names, missing)
     if len(models) > 1 and isinstance(data, xr.Dataset):
@@ -151,6 +153,7 @@ def apply(
         "models": [model.checksum for model in models],
         "forecast": source_identity(forecast),
         "products": plain(asdict(products)),
+        "draws": draws,
         "dates": [str(date) for date in together.samples.time],
     }
     partial = out.with_name(f"{out.name}.partial")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytorch_lightning as pl
 import torch
 import xarray as xr
-from torch import Tensor
+from torch import Tensor, nn
 
 from ens10.channels import step_number
 from ens10.errors import ArgumentError, UnknownNameError, listing
@@ -31,6 +31,7 @@ from ens10.loader.datamodule import EnsembleDataModule, normaliser_of
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
 from ens10.metrics.distributions import Distribution
+from ens10.models import RandomFieldHead
 from ens10.models.statistical.coupling import dates_near
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods, by_target
@@ -60,6 +61,7 @@ def load_model(
     device: str = "cpu",
     trust: Sequence[str] = (),
     history: Path | str | None = None,
+    draws: int | None = None,
 ) -> "TrainedModel | TrainedModels":
     """A trained model, as a function from forecasts to corrected forecasts.
 
@@ -71,14 +73,17 @@ def load_model(
         trust: modules besides this package whose classes the run of someone else may use.
         history: store with the truth of past dates, for `members="schaake"`; None for the one
             that the run was trained on.
+        draws: number of members of a model that draws them, such as `coherent_members`; None for
+            that of its configuration.
 
     For example, `model = ens10.load_model("runs/unet")` and `corrected = model(forecast)`.
 
     Raises:
         FileError: neither is there, a part of it is damaged, was changed or is of another model,
             or it names code that is not trusted.
+        ArgumentError: a number of draws below 2, or of a model that draws no members.
     """
-    models = load_models(path, device=device, trust=trust, history=history)
+    models = load_models(path, device=device, trust=trust, history=history, draws=draws)
     return models[0] if len(models) == 1 else TrainedModels(models)
 
 
@@ -88,11 +93,14 @@ def load_models(
     device: str = "cpu",
     trust: Sequence[str] = (),
     history: Path | str | None = None,
+    draws: int | None = None,
 ) -> "list[TrainedModel]":
     """The model of each target and lead time of a run or bundle; see `load_model`."""
     parts = read_parts(path, trust)
     module, data = _built(parts.path, parts.config)
     _fill(module, parts.path, parts.weights)
+    if draws is not None:
+        _set_draws(module, parts.name, draws)
     precision = str((parts.config.get("trainer") or {}).get("precision", ""))
     past = parts.config["data"].get("store", "") if history is None else history
     return [
@@ -102,6 +110,18 @@ def load_models(
         ).to(device)
         for part in range(len(parts.trained))
     ]  # fmt: skip
+
+
+def _set_draws(module: nn.Module, name: str, draws: int) -> None:
+    """Set how many members a model's heads draw."""
+    if draws < 2:
+        raise ArgumentError("draws", f"{draws} is less than 2")
+    heads = [part for part in module.modules() if isinstance(part, RandomFieldHead)]
+    if not heads:
+        remedy = "Leave it out, or apply a run of coherent_members"
+        raise ArgumentError("draws", f"{name} draws no members", remedy)
+    for head in heads:
+        head.members = draws
 
 
 class TrainedModel:

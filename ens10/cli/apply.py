@@ -54,6 +54,10 @@ def _apply_options(parser: Parser) -> None:
         "--members", metavar="KIND",
         help="ecc: in the order of the raw members; schaake: of past truth; sample: independent",
     )  # fmt: skip
+    parser.add_argument(
+        "--draws", type=int, metavar="NUMBER",
+        help="members of a model that draws them, such as coherent_members",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     parser.add_argument("--history", metavar="STORE", help="past truth (default: the training's)")
     parser.add_argument("--names", type=Path, metavar="FILE", help="YAML: names in the forecast")

@@ -131,3 +131,29 @@ def test_another_number_of_generated_members_than_in_the_configuration(store, tm
     command("apply", run, store, "--out", tmp_path / "out.nc")
     with xr.open_dataset(tmp_path / "out.nc") as applied:
         assert applied.sizes["number"] == 50
+
+
+def test_as_many_members_as_are_asked_for(store, tmp_path):
+    run = tmp_path / "run"
+    fit("coherent_members", store, run)
+    for draws in (3, 7):
+        out = tmp_path / f"{draws}.nc"
+        command("apply", run, store, "--out", out, "--draws", draws)
+        with xr.open_dataset(out) as members:
+            (name,) = [n for n, held in members.data_vars.items() if "number" in held.dims]
+            field = members[name]
+            assert field.sizes["number"] == draws
+            assert np.isfinite(field).all()
+            assert (field.std("number") > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("draws", "said"), [(1, "draws: 1 is less than 2"), (20, "draws no members")]
+)
+def test_a_wrong_number_of_draws_is_refused(store, tmp_path, capsys, draws, said):
+    run = tmp_path / "run"
+    name = "coherent_members" if draws == 1 else "transformer_neighbours"
+    fit(name, store, run)
+    command("apply", run, store, "--out", tmp_path / "o.nc", "--draws", draws, status=1)
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "o.nc").exists()
