@@ -1,7 +1,9 @@
 """Commands and code of README.md and docs/use.md run in their order, then docs/scores.md."""
 
+import csv
 import re
 from pathlib import Path
+from statistics import mean
 
 import pytest
 from docblocks import commands, python
@@ -24,6 +26,21 @@ def test_links_lead_to_files():
     local = [target for target in targets if "://" not in target]
     assert local
     assert [target for target in local if not (TOP / target).exists()] == []
+
+
+def test_the_table_of_models_is_that_of_the_results():
+    table = TOP / "experiments" / "results" / "physical_models" / "table.csv"
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    _, section = TEXT.split("## What models gain")
+    shown = re.findall(
+        r"^\| (\w[\w\\]*) \| ([\d.]+) \| ([\d.]+|–) \| ([\d.]+|–) \|$", section, re.M
+    )
+    assert len(shown) >= 9
+    for name, crps, removed, _ in shown:
+        own = [row for row in rows if row["model"] == name.replace("\\", "")]
+        assert crps == f"{mean(float(row['crps']) for row in own):.4f}"
+        if name != "raw":
+            assert removed == f"{100 * mean(float(row['crpss']) for row in own):.1f}"
 
 
 @pytest.mark.slow

@@ -1,9 +1,11 @@
 """The cards of docs/models.md and the configurations tell the same: names, parameters, work."""
 
+import csv
 import re
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -148,6 +150,38 @@ def test_any_count_that_is_wrong_is_seen():
     told = field("lenet", "Parameters")
     assert re.findall(r"([\d,]+) for (\d+) channels", told) == [("62,976", "14"), ("64,176", "22")]
     assert of_other_channels("lenet", 14) != parameters(built("lenet"))
+
+
+WORLDS = {  # as cards name them: the folder of the table, its column, digits of the percentage
+    "physical": ("physical_models", "crpss", 1),
+    "displaced": ("displaced", "attained", 0),
+    "pointwise": ("models", "attained", 0),
+}
+
+
+def measured(world):
+    """What the table of a world has for each network: mean in percent, and how many seeds."""
+    folder, column, digits = WORLDS[world]
+    table = ROOT / "experiments" / "results" / folder / "table.csv"
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    found = {}
+    for name in {row["model"] for row in rows} & set(NETWORKS):
+        values = [100 * float(row[column]) for row in rows if row["model"] == name]
+        found[name] = (f"{np.mean(values):.{digits}f}", len(values))
+    return found
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_cards_tell_what_the_tables_have(world):
+    expected = measured(world)
+    assert expected
+    counts = {"one": 1, "two": 2, "three": 3}
+    pattern = rf"([\d.-]+) %[^;]*? on the {world} world \((\w+) (?:seed|training)s?\)"
+    told = {}
+    for name in NETWORKS:
+        if said := re.search(pattern, field(name, "Measured")):
+            told[name] = (said[1], counts[said[2]])
+    assert told == expected
 
 
 def test_links_lead_to_files():
