@@ -33,7 +33,7 @@ _NEGLIGIBLE = 1e-6  # square pixels
 
 @dataclass(frozen=True)
 class Model:
-    """A row of the figure.
+    """A model of a table, which is a dot of the figure.
 
     Attributes:
         name: of its configuration.
@@ -49,7 +49,7 @@ class Model:
 
     @property
     def skill(self) -> float:
-        """Mean over the seeds."""
+        """Mean skill over the seeds, percent."""
         return float(np.mean(self.skills))
 
 

@@ -110,7 +110,7 @@ class ModelCell(Cell):
 
     @property
     def has_network(self) -> bool:
-        """Whether a network is trained, whose result depends on the seed besides the data."""
+        """Whether it trains a network, so that another seed gives another result on the same data."""
         return "network" in read_mapping(self.config)["model"].get("init_args", {})
 
     def current_key(self) -> Key:
