@@ -110,7 +110,7 @@ class ModelCell(Cell):
 
     @property
     def has_network(self) -> bool:
-        """Whether it trains a network, so that another seed gives another result on the same data."""
+        """Whether it trains a network: other seeds then give other results on the same data."""
         return "network" in read_mapping(self.config)["model"].get("init_args", {})
 
     def current_key(self) -> Key:
