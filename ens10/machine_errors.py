@@ -148,7 +148,7 @@ def _shortage_error(error: BaseException) -> Ens10Error | None:
     if number in _FILES or any(word in words for word in _NO_FILES):
         return ResourceError(
             f"too many open files{_limit('RLIMIT_NOFILE', 1, '')}",
-            "Raise the limit (`ulimit -n 1024`), or use fewer --workers or --jobs; then run the "
+            "Raise the limit (`ulimit -n`), or use fewer --workers or --jobs; then run the "
             "same command again",
         )
     short = isinstance(error, MemoryError) or number == errno.ENOMEM

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ens10.metrics.distributions import Distribution as Predictive
     from ens10.metrics.distributions import location_scale as FamilyForecast  # noqa: N812
     from ens10.models.deep_ensemble import DeepEnsemble
+    from ens10.models.dressing import DressingHead
     from ens10.models.heads import (
         BernsteinHead,
         FamilyHead,
@@ -53,6 +54,7 @@ __all__ = [
     "CRPSLoss",
     "DeepEnsemble",
     "Distribution",
+    "DressingHead",
     "EnergyLoss",
     "Ensemble",
     "FamilyForecast",
@@ -84,6 +86,7 @@ _HOMES = {
     "CRPSLoss": "ens10.models.losses",
     "DeepEnsemble": "ens10.models.deep_ensemble",
     "Distribution": "ens10.metrics.distributions",
+    "DressingHead": "ens10.models.dressing",
     "EnergyLoss": "ens10.models.losses",
     "Ensemble": "ens10.metrics.distributions",
     "FamilyForecast": "ens10.metrics.distributions",

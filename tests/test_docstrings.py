@@ -35,6 +35,7 @@ ALONE = [
     "ens10.models.heads:FamilyHead",
     "ens10.models.heads:MembersNormalHead",
     "ens10.models.random_fields:RandomFieldHead",
+    "ens10.models.dressing:DressingHead",
     "ens10.models.networks.unet:UNet",
     "ens10.models.networks.mlp:MLP",
     "ens10.models.networks.member_context:MemberContext",

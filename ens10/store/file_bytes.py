@@ -19,6 +19,7 @@ import mmap
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -30,12 +31,16 @@ from ens10.packed16.layout import DamagedChunkError
 Buffer = npt.NDArray[np.uint8]
 
 _MADV_POPULATE_READ = 22  # the number in Linux's mman.h; Python's mmap does not name it
+_MAP_FAILED = ctypes.c_void_p(-1).value
 _MAX_MAPS = 4096  # of one array: Linux allows about 65,000 maps in a process
 _MIN_MAPPED_SIZE = 2**16  # bytes; a smaller part is copied faster than its pages are looked up
 
 
 class MappedFile:
-    """A file whose parts are mapped into memory.
+    """A file whose parts are mapped into memory, without keeping it open.
+
+    Python's `mmap` keeps a descriptor of the file for each map, and a training maps more files than
+    a process may have open; the system's own does not.
 
     Args:
         file: descriptor of the open file; it may be closed while the parts are in use.
@@ -43,13 +48,7 @@ class MappedFile:
     """
 
     def __init__(self, file: int, size: int) -> None:
-        self._bytes: Buffer | None = None
-        if _madvise() is not None:
-            try:
-                pages = mmap.mmap(file, size, mmap.MAP_SHARED, mmap.PROT_READ)
-            except (OSError, ValueError):  # a file system without mapping, or a truncated file
-                return
-            self._bytes = np.frombuffer(pages, np.uint8)
+        self._bytes = None if _libc() is None else _mapped(file, size)
 
     def part(self, begin: int, size: int) -> Buffer | None:
         """Return bytes of the file, read-only and in memory; None if they cannot be mapped."""
@@ -57,10 +56,32 @@ class MappedFile:
             return None
         first = begin - begin % mmap.PAGESIZE  # madvise takes whole pages
         address = self._bytes.ctypes.data + first
-        failed = _madvise()(address, begin + size - first, _MADV_POPULATE_READ)
+        failed = _libc().madvise(address, begin + size - first, _MADV_POPULATE_READ)
         if failed:
             return None
         return self._bytes[begin : begin + size]
+
+
+class _Pages:
+    """Mapped memory for numpy, unmapped when no array has a view of it any more."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__array_interface__ = {
+            "data": (address, True),  # True: read-only
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+        # not at exit, when other threads may still read
+        weakref.finalize(self, _libc().munmap, address, size).atexit = False
+
+
+def _mapped(file: int, size: int) -> Buffer | None:
+    """Map a file; None for a file system without mapping, or a truncated file."""
+    if os.fstat(file).st_size < size:
+        return None
+    address = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, 0)
+    return None if address == _MAP_FAILED else np.asarray(_Pages(address, size))
 
 
 class MapCache:
@@ -92,14 +113,17 @@ class MapCache:
 
 
 @functools.cache
-def _madvise() -> Any:
-    """Return the system's madvise, or None outside Linux; ctypes releases the interpreter lock."""
+def _libc() -> Any:
+    """Return the system's library, or None outside Linux; ctypes releases the interpreter lock."""
     if sys.platform != "linux":
         return None
-    function = ctypes.CDLL(None).madvise
-    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    function.restype = ctypes.c_int
-    return function
+    library = ctypes.CDLL(None)
+    number, size, pointer = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p
+    library.madvise.argtypes = (pointer, size, number)
+    library.munmap.argtypes = (pointer, size)
+    library.mmap.argtypes = (pointer, size, number, number, number, ctypes.c_long)
+    library.mmap.restype = pointer
+    return library
 
 
 class FileBytes:

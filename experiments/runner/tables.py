@@ -39,6 +39,8 @@ EXPECTED = (
     ("emos_seasonal", "location_unet"),
     ("emos_seasonal", "transformer_neighbours"),
     ("location_unet", "transformer_neighbours"),
+    ("transformer_neighbours", "transformer_members"),
+    ("unet", "transformer_members"),
     ("unet", "poet_calibrated"),
     ("location_unet", "deep_ensemble"),
     ("location_unet", "optimum"),

@@ -125,6 +125,23 @@ class _Evaluate(torch.autograd.Function):
         )
 
 
+class CompiledMixture(torch.autograd.Function):
+    """CRPS of mixtures of normals on the CPU, components first; see `crps_normal_mixture`."""
+
+    @staticmethod
+    def forward(ctx: Any, mu: Tensor, sigma: Tensor, shares: Tensor, y: Tensor) -> Tensor:
+        from ens10.metrics._mixture_loops import scores_and_gradients
+
+        score, partials = scores_and_gradients(*(on_host(t) for t in (mu, sigma, shares, y)))
+        ctx.save_for_backward(*(torch.from_numpy(p).to(mu.dtype) for p in partials))
+        return torch.from_numpy(score).to(mu.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        return tuple(grad * partial for partial in ctx.saved_tensors)
+
+
 def evaluate(formula: Any, *tensors: Tensor) -> Tensor:
     """Return the value of a formula for tensors that broadcast; differentiable in all of them."""
     shared = torch.broadcast_tensors(*tensors)  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.distributions.base import CORE, QUANTILE_STATISTICS, Distribution, clip
-from ens10.metrics.distributions.formula import NUMPY, Parameter
+from ens10.metrics.distributions.formula import Parameter
 
 _ROOT_2_BY_PI = math.sqrt(2 / math.pi)
 _FAR = 40.0  # a z beyond which 1 - Phi(z) is 0 in float64
@@ -79,28 +79,40 @@ def crps_normal_mixture(
 
 
 def _on_numpy(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any:
+    from ens10.metrics._mixture_loops import scores_and_gradients
+
     if check:
         check_components(sigma, shares)
-    wide = (np.asarray(v, np.float64) for v in (mu, sigma, shares, y))
-    with np.errstate(all="ignore"):
-        return _crps_of_components(NUMPY, *wide).astype(mu.dtype, copy=False)
+    mu, sigma, shares, y = _of_one_shape(np.broadcast_to, mu, sigma, shares, y)
+    return scores_and_gradients(mu, sigma, shares, y)[0].astype(mu.dtype, copy=False)
 
 
 def _on_tensors(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any:
-    from ens10.metrics.distributions._torch import TORCH
+    import torch
+
+    from ens10.metrics.distributions._torch import TORCH, CompiledMixture
 
     if check:
         check_components(sigma.detach(), shares.detach())
+    mu, sigma, shares, y = _of_one_shape(torch.broadcast_to, mu, sigma, shares, y)
+    if mu.device.type == "cpu" and not torch.compiler.is_compiling():
+        return CompiledMixture.apply(mu, sigma, shares, y)  # type: ignore[no-untyped-call]
     if mu.device.type == "mps":  # which has no float64
-        return _crps_of_components(TORCH, mu, sigma, shares, y)
-    return _crps_of_components(TORCH, *(t.double() for t in (mu, sigma, shares, y))).to(mu.dtype)
+        return crps_of_components(TORCH, mu, sigma, shares, y)
+    return crps_of_components(TORCH, *(t.double() for t in (mu, sigma, shares, y))).to(mu.dtype)
+
+
+def _of_one_shape(broadcast: Any, mu: Any, sigma: Any, shares: Any, y: Any) -> Any:
+    """Broadcast the components to (K, ...) and the observations to (...)."""
+    shape = np.broadcast_shapes(mu.shape, sigma.shape, shares.shape, (1, *y.shape))
+    return (*(broadcast(part, shape) for part in (mu, sigma, shares)), broadcast(y, shape[1:]))
 
 
 _SCORE = Score("crps", "continuous ranked probability score", _on_numpy, _on_tensors)
 
 
-def _crps_of_components(ops: Any, mu: Any, sigma: Any, shares: Any, y: Any) -> Any:
-    """Return the score, with the component axis first.
+def crps_of_components(ops: Any, mu: Any, sigma: Any, shares: Any, y: Any) -> Any:
+    """Return the score in operations that autograd and compilers can trace, components first.
 
     A difference of the two means of distances cancels where a far component has a small share;
     here each pair adds w_i w_j (A_i + A_j - A_ij) / 2 >= 0, with A = |d| + s a(|d| / s), so that

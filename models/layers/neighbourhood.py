@@ -12,6 +12,24 @@ from ens10.models.layers.attention import ChannelNorm
 from ens10.models.layers.padding import Poles, edges_of
 
 
+def shifted_views(padded: Tensor, window: int) -> list[Tensor]:
+    """Return the neighbours of all points as views of fields that are padded by half a window.
+
+    Args:
+        padded: (..., H + window - 1, W + window - 1).
+        window: rows and columns of the window, odd.
+
+    Returns:
+        window^2 views (..., H, W), one for each offset of a neighbour, by rows from the first.
+    """
+    rows, columns = (length - window + 1 for length in padded.shape[-2:])
+    return [
+        padded[..., row : row + rows, column : column + columns]
+        for row in range(window)
+        for column in range(window)
+    ]
+
+
 class NeighbourhoodAttention(nn.Module):
     """Self-attention of each grid point to the points of a square window around it.
 
@@ -82,23 +100,14 @@ class NeighbourhoodAttention(nn.Module):
 
         products = [
             (query * (near + offset)).sum(2)
-            for near, offset in zip(self._windows(key, fields), self.offsets, strict=True)
+            for near, offset in zip(shifted_views(key, self.window), self.offsets, strict=True)
         ]
         weights = torch.stack(products).softmax(0).to(value.dtype)  # (window^2, N, heads, H, W)
         outputs: Tensor = sum(
             weight[:, :, None] * near
-            for weight, near in zip(weights, self._windows(value, fields), strict=True)
+            for weight, near in zip(weights, shifted_views(value, self.window), strict=True)
         )
         return outputs.flatten(1, 2)
-
-    def _windows(self, padded: Tensor, fields: Tensor) -> list[Tensor]:
-        """Return views of the padded fields, one for each offset of a neighbour, by rows."""
-        rows, columns = fields.shape[-2:]
-        return [
-            padded[..., row : row + rows, column : column + columns]
-            for row in range(self.window)
-            for column in range(self.window)
-        ]
 
 
 class NeighbourhoodBlock(nn.Module):

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,6 +50,31 @@ def test_what_cannot_be_read_is_no_memory(tmp_path, content):
     os.close(file)
 
 
+def test_maps_keep_no_file_open_and_are_unmapped_when_unused(tmp_path, content):
+    """A training maps more files than a process may have open."""
+
+    def count(path):
+        return Path("/proc/self/maps").read_text().count(f"{path}/f")
+
+    def open_files():
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = open_files()
+    held = []
+    for n in range(20):
+        file = opened(tmp_path / f"f{n}", content)
+        held.append(MappedFile(file, content.size))
+        os.close(file)
+    part = held[0].part(5, 100_000)
+    assert open_files() == before
+    assert count(tmp_path) == 20
+    del held
+    assert count(tmp_path) == 1
+    np.testing.assert_array_equal(part, content[5:100_005])
+    del part
+    assert count(tmp_path) == 0
+
+
 def test_maps_are_kept_until_the_file_is_another(tmp_path, content, monkeypatch):
     monkeypatch.setattr(file_bytes, "_MAX_MAPS", 2)
     maps, path = MapCache(), tmp_path / "f"
@@ -89,7 +115,7 @@ def test_without_mapping_the_values_are_the_same(tmp_path, monkeypatch, codec):
         (tmp_path / "s" / "x" / "c" / "0" / "0" / "0" / "0").write_bytes(chunk)
     for mapping_works in (True, False):
         if not mapping_works:
-            monkeypatch.setattr(file_bytes, "_madvise", lambda: None)
+            monkeypatch.setattr(file_bytes, "_libc", lambda: None)
         reader = open_reader(tmp_path / "s", "x")
         for fields, rows in (([0, 1, 2], slice(0, 181)), ([2, 0], slice(1, 180))):
             out = np.empty((len(fields), rows.stop - rows.start, 360), np.float32)

@@ -8,7 +8,11 @@ from scipy import integrate, stats
 
 from ens10.errors import ArgumentError
 from ens10.metrics import crps_normal_mixture, verify
+from ens10.metrics._mixture_loops import scores_and_gradients
 from ens10.metrics.distributions import Distribution, Normal, NormalMixture
+from ens10.metrics.distributions._torch import TORCH
+from ens10.metrics.distributions.formula import NUMPY
+from ens10.metrics.distributions.mixture import crps_of_components
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +122,67 @@ def test_invalid_parameters_are_refused(parts, y):
         NormalMixture(mu[0, 0], sigma[0, 0], weights[0, 0])
     with pytest.raises(ArgumentError, match="add up"):
         NormalMixture(mu, sigma, 2 * weights).crps(y)
+
+
+def awkward_parts(seed=2, components=5, points=300):
+    """Equal components, deviations of 0, shares of 0, far ones, and observations on a component."""
+    rng = np.random.default_rng(seed)
+    shape = (components, points)
+    mu, sigma = 3 * rng.standard_normal(shape), rng.uniform(0.05, 2, shape)
+    shares = rng.dirichlet(np.ones(components), points).T.copy()
+    y = 2 * rng.standard_normal(points)
+    mu[1, :40] = mu[0, :40]
+    sigma[:2, 10:60] = 0
+    sigma[:, 60:80] = 0
+    y[30:70] = mu[2, 30:70]
+    mu[3, 80:120] *= 1e6
+    shares[4, 100:140] = 0
+    shares /= shares.sum(0)
+    return mu, sigma, shares, y
+
+
+def test_compiled_loops_equal_the_traced_formula():
+    parts = awkward_parts()
+    score, _ = scores_and_gradients(*parts)
+    wanted = crps_of_components(NUMPY, *parts)
+    np.testing.assert_allclose(score, wanted, rtol=1e-12, atol=1e-13)
+    many = awkward_parts(components=12, points=1)  # fewer points than a block
+    np.testing.assert_allclose(
+        scores_and_gradients(*many)[0], crps_of_components(NUMPY, *many), rtol=1e-12
+    )
+
+
+def test_compiled_gradients_equal_those_of_autograd():
+    mu, sigma, shares, y = awkward_parts()
+    regular = slice(140, None)  # elsewhere the score has kinks
+    _, partials = scores_and_gradients(mu, sigma, shares, y)
+    tensors = [torch.tensor(v[..., regular], requires_grad=True) for v in (mu, sigma, shares, y)]
+    crps_of_components(TORCH, *tensors).sum().backward()
+    for partial, tensor in zip(partials, tensors, strict=True):
+        np.testing.assert_allclose(partial[..., regular], tensor.grad, rtol=1e-9, atol=1e-12)
+        assert np.isfinite(partial).all()
+
+
+def test_mixtures_that_are_missing_or_infinite():
+    mu, sigma, shares, y = (part[..., 140:148].copy() for part in awkward_parts())
+    mu[0, 0], sigma[1, 1], shares[2, 2], y[3], y[4] = np.nan, np.nan, np.nan, np.nan, np.inf
+    with np.errstate(all="ignore"):
+        score, _ = scores_and_gradients(mu, sigma, shares, y)
+    assert np.isnan(score[:4]).all()
+    assert score[4] == np.inf
+    assert np.isfinite(score[5:]).all()
+
+
+def test_single_precision_tensors_keep_their_type_and_broadcast():
+    mu, sigma, shares, y = awkward_parts()
+    tensors = [torch.tensor(v, dtype=torch.float32).requires_grad_() for v in (mu, sigma, y)]
+    weights = torch.tensor(shares[:, 0], dtype=torch.float32)
+    score = crps_normal_mixture(*tensors[:2], weights, tensors[2], component_dim=0, check=False)
+    assert score.dtype == torch.float32
+    score.sum().backward()
+    assert all(t.grad.dtype == torch.float32 for t in tensors)
+    wanted = crps_normal_mixture(
+        *(t.detach().numpy() for t in tensors[:2]), weights.numpy(), tensors[2].detach().numpy(),
+        component_dim=0,
+    )  # fmt: skip
+    np.testing.assert_array_equal(score.detach(), wanted)

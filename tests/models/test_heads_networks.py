@@ -47,6 +47,7 @@ HEADS = {
     "MembersHead": {},
     "MembersNormalHead": {},
     "RandomFieldHead": {"lengths": [0.0, 3000.0], "fields": 1},
+    "DressingHead": {},
 }
 LOSSES = {
     "CRPSLoss": {},
@@ -70,6 +71,7 @@ CHANNELS_OF = {
     "MembersHead": 1,
     "MembersNormalHead": 1,
     "RandomFieldHead": 5,
+    "DressingHead": 15,
     "FamilyHead csgd": 3,
     "FamilyHead censored_gev": 3,
 }

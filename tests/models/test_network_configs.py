@@ -17,6 +17,7 @@ NAMES = {
     "transformer": "normal",
     "transformer_points": "normal",
     "transformer_neighbours": "normal",
+    "transformer_members": "normal_mixture",
     "saet": "normal",
     "poet": "ensemble",
     "poet_almost_fair": "ensemble",
@@ -30,7 +31,7 @@ RARE = ("poet_almost_fair", "groenquist", "lenet")  # close to others
 GRID = ("--model.init_args.network.init_args.grid", "[8,16]")
 OF_A_GRID = (
     *("groenquist", "transformer_points", "poet_calibrated", "coherent_members"),
-    *("poet_paper", "saet_paper", "transformer_neighbours"),
+    *("poet_paper", "saet_paper", "transformer_neighbours", "transformer_members"),
 )
 GRIDS = dict.fromkeys(OF_A_GRID, GRID)
 # without pressure levels; two levels of the network, of which the coarser has 4 x 8 points

@@ -8,7 +8,7 @@ from ranks import assert_as_serial, at_random, shard
 from torch import nn
 
 from ens10.errors import ArgumentError
-from ens10.models import EnergyLoss, Ensemble, MethodHead, SpectralCRPSLoss, SumLoss
+from ens10.models import DressingHead, EnergyLoss, Ensemble, MethodHead, SpectralCRPSLoss, SumLoss
 from ens10.models.domain import current, use
 from ens10.models.networks import (
     SAET,
@@ -160,3 +160,23 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_method_head(ranks, lat, lon, name):
     assert_as_serial(ranks, METHODS[name], GRID, lat, lon, shape=(2, 4))
+
+
+class Dressed(nn.Module):
+    """A head that moves members between grid points, of outputs (15) and members (5)."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = DressingHead()
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, fields):
+        members = fields[:, 15:]
+        batch = {"raw_mean": members.mean(1), "raw_std": members.std(1), "members": members}
+        forecast = self.head(self.scale * fields[:, :15], batch)
+        return torch.cat([forecast.mu, forecast.sigma, forecast.component_weights], 1)
+
+
+@mesh
+def test_dressing_head(ranks, lat, lon):
+    assert_as_serial(ranks, Dressed, GRID, lat, lon, shape=(2, 20))
