@@ -265,7 +265,8 @@ class NormalMixture(Distribution, kind="normal_mixture"):
     def cdf(self, y: Any) -> Any:
         """Return the probability of a value of at most `y`."""
         ops, at = self.ops, self._as_field(y)
-        return sum(share * ops.ndtr((at - mu) / sigma) for mu, sigma, share in self._components())
+        terms = (share * ops.ndtr((at - mu) / sigma) for mu, sigma, share in self._components())
+        return ops.minimum(sum(terms), 1.0)
 
     def quantile(self, q: Any) -> Any:
         """Return the quantiles of one probability, or of a vector (Q,) of them."""
@@ -274,13 +275,16 @@ class NormalMixture(Distribution, kind="normal_mixture"):
             return self._quantile_at(p.reshape(*p.shape, *[1] * self.like.ndim))
 
     def _components(self) -> list[tuple[Any, Any, Any]]:
-        """Return (mu, sigma, weight) of each component, fields in float64."""
+        """Return (mu, sigma, weight) of each component, fields in float64.
+
+        Weights in single precision add up to 1 only to rounding, so they are divided by their sum.
+        """
         ops = self.ops
-        parts = [
+        mu, sigma, shares = (
             ops.moveaxis(ops.double_like(value, self.like), CORE, 0)
             for value in self.values_by_name.values()
-        ]
-        return list(zip(*parts, strict=True))
+        )
+        return list(zip(mu, sigma, shares / shares.sum(0), strict=True))
 
     def _quantile_at(self, p: Any) -> Any:
         """Return quantiles by Newton's method within brackets that bisection narrows.

@@ -186,3 +186,13 @@ def test_single_precision_tensors_keep_their_type_and_broadcast():
         component_dim=0,
     )  # fmt: skip
     np.testing.assert_array_equal(score.detach(), wanted)
+
+
+def test_probabilities_of_single_precision_weights_do_not_exceed_one():
+    """Eleven weights in float32 can add up to 1 + 1e-7."""
+    rng = np.random.default_rng(3)
+    shape = (11, 40, 50)
+    weights = rng.dirichlet(np.ones(11), shape[1:]).transpose(2, 0, 1).astype(np.float32)
+    assert weights.astype(np.float64).sum(0).max() > 1
+    known = NormalMixture(np.zeros(shape, np.float32), np.ones(shape, np.float32), weights)
+    assert known.cdf(np.full(shape[1:], 50.0, np.float32)).max() <= 1
