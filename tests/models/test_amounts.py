@@ -202,13 +202,18 @@ def test_a_distribution_without_bound_is_pointed_out_in_one_line(store, tmp_path
         pytest.param("emos_gev", "censored_gev", marks=pytest.mark.slow),
         ("unet_csg", "csgd"),
         pytest.param("unet_truncated", "truncated_normal", marks=pytest.mark.slow),
+        ("transformer_csg", "csgd"),
+        pytest.param("transformer_truncated", "truncated_normal", marks=pytest.mark.slow),
     ],
 )
 def test_each_configuration_is_fitted_predicts_its_kind_and_is_scored(name, kind, store, tmp_path):
     run = tmp_path / name
     short = () if name.startswith("emos") else ("--trainer.max_epochs", 1)
-    if short:
-        short += ("--model.init_args.network.init_args.in_channels", 13)
+    network = "--model.init_args.network.init_args"
+    if name.startswith("unet"):
+        short += (f"{network}.in_channels", 13)
+    if name.startswith("transformer"):  # which sees the day of the year, and is bound to a grid
+        short += (f"{network}.in_channels", 15, f"{network}.grid", "[8,16]")
     options = ["--config", config_path(name), "--data.store", store, "--run", run, "--quiet"]
     command("fit", *options, *short)
     command("predict", "--run", run, "--quiet")
