@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from ens10.models.postprocessor import PostProcessor, StatisticalPostProcessor
     from ens10.models.random_fields import RandomFieldHead
+    from ens10.models.training_stages import TrainingStages
 
 RESULT_VERSION = 1  # raise it when results change
 __all__ = [
@@ -77,6 +78,7 @@ __all__ = [
     "SumLoss",
     "TargetHeads",
     "ThresholdCRPSLoss",
+    "TrainingStages",
     "VariogramLoss",
 ]
 
@@ -109,6 +111,7 @@ _HOMES = {
     "SumLoss": "ens10.models.losses",
     "TargetHeads": "ens10.models.heads",
     "ThresholdCRPSLoss": "ens10.models.losses",
+    "TrainingStages": "ens10.models.training_stages",
     "VariogramLoss": "ens10.models.losses",
 }
 # names of earlier versions

@@ -1,7 +1,13 @@
 """Networks: from gridded features to the outputs that a head turns into a forecast."""
 
 from ens10.models.networks.base import Network
-from ens10.models.networks.groenquist import BiasNet, Groenquist, SpreadNet
+from ens10.models.networks.groenquist import (
+    BiasNet,
+    Groenquist,
+    PaperBiasUNet,
+    PaperSpreadNet,
+    SpreadNet,
+)
 from ens10.models.networks.lenet import LeNet
 from ens10.models.networks.location_unet import LocationUNet
 from ens10.models.networks.member_context import MemberContext
@@ -23,8 +29,10 @@ __all__ = [
     "LocationUNet",
     "MemberContext",
     "Network",
+    "PaperBiasUNet",
     "PaperPoET",
     "PaperSAET",
+    "PaperSpreadNet",
     "PoET",
     "SMoEResNet",
     "SMoEUNet",

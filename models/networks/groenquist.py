@@ -1,13 +1,17 @@
 """The bias net, the spread net and the mixed model of Groenquist et al."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.models.layers.levels import check_levels
 from ens10.models.layers.location_convolutions import LocallyConnected2d
+from ens10.models.layers.norm import BatchNorm2d
 from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.networks.base import Network, start_at_zero
 from ens10.models.networks.unet import UNet
@@ -93,6 +97,158 @@ class _Branches(nn.Module):
         return torch.cat([branch(fields) for branch in self.branches], dim=1).relu()
 
 
+class PaperSpreadNet(Network):
+    """The spread net with the layers and widths of the authors' code.
+
+    Groenquist et al. 2020, arXiv:2005.08748 (github.com/spcl/deep-weather). Two 3x3 convolutions
+    with batch normalisation and ReLU, to 32 and 48 channels; the raw spread is concatenated; six
+    blocks of 64, 80, 112, 112, 80 and 64 channels; the raw spread again; two 3x3 convolutions, to
+    48 channels and to the output, without activation. In a block, 3x3, 5x5 and 7x7 convolutions
+    of a quarter of its channels each are concatenated, normalised over the batch and rectified; a
+    1x1 convolution of the last quarter stays linear.
+
+    Args:
+        in_channels: channels of the features.
+        spread: index of the raw spread among the channels.
+        blocks: channels of the blocks, multiples of 4.
+        periodic_longitude: True if first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+        zero_init: start the last layer at zero.
+
+    Raises:
+        ArgumentError: a spread index that is out of range, no block, or channels of a block that
+            are not a multiple of 4.
+    """
+
+    out_channels = 1
+
+    def __init__(
+        self,
+        in_channels: int,
+        spread: int,
+        blocks: Sequence[int] = (64, 80, 112, 112, 80, 64),
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+        zero_init: bool = True,
+    ) -> None:
+        super().__init__()
+        if not blocks or any(width < 4 or width % 4 for width in blocks):
+            reason = f"{list(blocks)} are not multiples of 4"
+            raise ArgumentError("blocks", reason, "Name one or more")
+        _check_channel("spread", spread, in_channels)
+        self.in_channels, self.spread = in_channels, spread
+
+        def conv(before: int, after: int, kernel: int = 3) -> SameConv2d:
+            return SameConv2d(
+                before, after, kernel, periodic_longitude=periodic_longitude, poles=poles
+            )
+
+        self.first = nn.Sequential(
+            *(conv(in_channels, 32), BatchNorm2d(32), nn.ReLU()),
+            *(conv(32, 48), BatchNorm2d(48), nn.ReLU()),
+        )
+        self.blocks = nn.Sequential(
+            *(
+                _Inception([conv(before, after // 4, kernel) for kernel in (1, *_KERNELS)])
+                for before, after in pairwise((49, *blocks))
+            )
+        )
+        self.last = nn.Sequential(conv(blocks[-1] + 1, 48), conv(48, 1))
+        if zero_init:
+            start_at_zero(self.last[-1])
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, in_channels, H, W) -> (N, 1, H, W)."""
+        raw = features[:, self.spread : self.spread + 1]
+        fields = self.blocks(torch.cat([raw, self.first(features)], dim=1))
+        outputs: Tensor = self.last(torch.cat([raw, fields], dim=1))
+        return outputs
+
+
+class _Inception(nn.Module):
+    """A linear 1x1 convolution beside larger ones with batch normalisation and ReLU."""
+
+    def __init__(self, branches: Sequence[SameConv2d]) -> None:
+        super().__init__()
+        self.linear, self.branches = branches[0], nn.ModuleList(branches[1:])
+        self.norm = BatchNorm2d(sum(branch.out_channels for branch in branches[1:]))
+
+    def forward(self, fields: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, width, H, W)."""
+        wide = torch.cat([branch(fields) for branch in self.branches], dim=1)
+        return torch.cat([self.norm(wide).relu(), self.linear(fields)], dim=1)
+
+
+class PaperBiasUNet(Network):
+    """The U-Net of the bias net with the layers and widths of the authors' code.
+
+    Groenquist et al. 2020, arXiv:2005.08748. Four levels of two 3x3 convolutions with batch
+    normalisation and ReLU, 4-8, 8-16, 16-32 and 32-64 channels, with maximum pooling in between. On
+    the way up a transposed convolution of 2x2 points without bias, concatenated with the map of the
+    level, and two convolutions of the level's width; at the end a 1x1 convolution. It works on the
+    whole grid only; pooling drops the last of an odd number of rows or columns.
+
+    Args:
+        in_channels: channels of the features.
+        periodic_longitude: True if first and last column are neighbours.
+        poles: padding beyond the first and last row, "zeros" or "replicate".
+        zero_init: start the last layer at zero.
+    """
+
+    out_channels = 1
+    halvings = 3
+
+    def __init__(
+        self,
+        in_channels: int,
+        periodic_longitude: bool = False,
+        poles: Poles = "zeros",
+        zero_init: bool = True,
+    ) -> None:
+        super().__init__()
+        self.in_channels = in_channels
+
+        def block(*widths: int) -> nn.Sequential:
+            layers: list[nn.Module] = []
+            for before, after in pairwise(widths):
+                conv = SameConv2d(
+                    before, after, 3, periodic_longitude=periodic_longitude, poles=poles
+                )
+                layers += [conv, BatchNorm2d(after), nn.ReLU()]
+            return nn.Sequential(*layers)
+
+        widths = [8 * 2**level for level in range(self.halvings + 1)]
+        inputs = [in_channels, *widths[:-1]]
+        self.down = nn.ModuleList(
+            block(before, width // 2, width) for before, width in zip(inputs, widths, strict=True)
+        )
+        self.twice = nn.ModuleList(
+            nn.ConvTranspose2d(below, below, 2, 2, bias=False) for below in widths[1:]
+        )
+        self.up = nn.ModuleList(block(width + 2 * width, width, width) for width in widths[:-1])
+        self.last = nn.Conv2d(widths[0], 1, 1)
+        if zero_init:
+            start_at_zero(self.last)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, in_channels, H, W) -> (N, 1, H, W).
+
+        Raises:
+            ArgumentError: fewer than 16 rows or columns.
+        """
+        # below 2 x 2 points at the deepest level there are no statistics of a batch
+        check_levels(features, len(self.down), 2 ** (self.halvings + 1), "PaperBiasUNet", "")
+        maps = [self.down[0](features)]
+        for block in list(self.down)[1:]:
+            maps.append(block(functional.max_pool2d(maps[-1], 2)))
+        fields = maps[-1]
+        for level in reversed(range(self.halvings)):
+            upper = self.twice[level](fields, output_size=maps[level].shape[-2:])
+            fields = self.up[level](torch.cat([maps[level], upper], dim=1))
+        outputs: Tensor = self.last(fields)
+        return outputs
+
+
 class BiasNet(Network):
     """A U-Net followed by a separate affine map at each grid point.
 
@@ -112,6 +268,8 @@ class BiasNet(Network):
         periodic_longitude: True if first and last column are neighbours.
         poles: padding beyond the first and last row, "zeros" or "replicate".
         zero_init: start the U-Net's last layer at zero.
+        unet: another U-Net with one output; the arguments on longitude, poles and its start are
+            then its own.
 
     Raises:
         ArgumentError: a mean index out of range, a grid that is not two positive numbers, or a
@@ -119,7 +277,6 @@ class BiasNet(Network):
     """
 
     out_channels = 1
-    halvings = UNet.halvings
 
     def __init__(
         self,
@@ -130,6 +287,7 @@ class BiasNet(Network):
         periodic_longitude: bool = False,
         poles: Poles = "zeros",
         zero_init: bool = True,
+        unet: Network | None = None,
     ) -> None:
         super().__init__()
         _check_channel("mean", mean, in_channels)
@@ -137,7 +295,8 @@ class BiasNet(Network):
             raise ArgumentError("smoothness", f"{smoothness} is negative", "0 is no penalty")
         self.in_channels, self.mean, self.smoothness = in_channels, mean, smoothness
         self.periodic_longitude = periodic_longitude
-        self.unet = UNet(in_channels, 1, periodic_longitude, poles, zero_init)
+        self.unet = unet or UNet(in_channels, 1, periodic_longitude, poles, zero_init)
+        self.halvings = self.unet.halvings
         self.affine = LocallyConnected2d(2, 1, grid, bias=True)
         with torch.no_grad():
             self.affine.weight.zero_()
@@ -183,6 +342,10 @@ class Groenquist(Network):
     Parameters with the defaults, of 26 channels on 46 x 96 points: 636,865 (U-Net) + 13,248 (affine
     maps) + 283,306 (spread net).
 
+    With `published` the layers and widths are those of the authors' code (`PaperBiasUNet`,
+    `PaperSpreadNet`), on the whole grid only. The paper trains the bias net first:
+    `ens10.models.TrainingStages`.
+
     Args:
         in_channels: channels of the features: means of the inputs, their deviations, and others.
         inputs: number of inputs, and so the index of the first deviation.
@@ -194,6 +357,7 @@ class Groenquist(Network):
         depth: layers of the spread net.
         periodic_longitude: True if first and last column are neighbours.
         poles: padding beyond the first and last row, "zeros" or "replicate".
+        published: True for the layers of the authors' code; width and depth then have no effect.
 
     Raises:
         UnknownNameError: other parts.
@@ -214,6 +378,7 @@ class Groenquist(Network):
         depth: int = 10,
         periodic_longitude: bool = False,
         poles: Poles = "zeros",
+        published: bool = False,
     ) -> None:
         super().__init__()
         if parts not in get_args(Parts):
@@ -221,14 +386,20 @@ class Groenquist(Network):
         _check_channel("target", target, inputs)
         self.in_channels = in_channels
         self.bias: BiasNet | None = None
-        self.spread: SpreadNet | None = None
+        self.spread: SpreadNet | PaperSpreadNet | None = None
+        edges = (periodic_longitude, poles)
         if parts != "spread":
-            self.bias = BiasNet(in_channels, target, grid, smoothness, periodic_longitude, poles)
+            unet = PaperBiasUNet(in_channels, *edges) if published else None
+            self.bias = BiasNet(in_channels, target, grid, smoothness, *edges, unet=unet)
             self.halvings = self.bias.halvings
         if parts != "bias":
-            self.spread = SpreadNet(
-                in_channels, inputs + target, width, depth, periodic_longitude, poles
-            )
+            index = inputs + target
+            if published:
+                self.spread = PaperSpreadNet(
+                    in_channels, index, periodic_longitude=periodic_longitude, poles=poles
+                )
+            else:
+                self.spread = SpreadNet(in_channels, index, width, depth, *edges)
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, in_channels, H, W) -> (N, 2, H, W)."""

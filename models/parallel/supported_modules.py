@@ -36,7 +36,7 @@ from ens10.models.layers.member_encoder import MemberEncoder
 from ens10.models.layers.norm import BatchNorm2d, GroupNorm
 from ens10.models.layers.padding import FreeConv2d
 from ens10.models.layers.smoe.tracking import RoutingState
-from ens10.models.networks.groenquist import _Branches
+from ens10.models.networks.groenquist import _Branches, _Inception
 from ens10.models.networks.location_unet import ResidualBlock
 from ens10.models.networks.unet import UNetBody
 from ens10.models.postprocessor import WeightedMean
@@ -73,6 +73,7 @@ _OURS: tuple[Kind, ...] = (
     networks.MLP,
     networks.MemberContext,
     networks.PaperSAET,
+    networks.PaperSpreadNet,
     networks.SAET,
     networks.BiasNet,
     networks.Groenquist,
@@ -88,6 +89,7 @@ _OURS: tuple[Kind, ...] = (
     ResidualBlock,
     UNetBody,
     _Branches,
+    _Inception,
     BernsteinHead,
     DressingHead,
     FamilyHead,

@@ -20,6 +20,8 @@ NETWORKS = {
     "LocationUNet": {**ON_GRID, "widths": [4, 4], "embedding": 2},
     "MLP": {"in_channels": CHANNELS, "hidden": 4},
     "MemberContext": {**ON_GRID, "embedding": 2},
+    "PaperBiasUNet": {"in_channels": CHANNELS},
+    "PaperSpreadNet": {"in_channels": CHANNELS, "spread": 1, "blocks": [4]},
     "PaperPoET": {"in_channels": CHANNELS, "widths": [4, 4], "heads": 2},
     "PaperSAET": {"in_channels": CHANNELS, "width": 4},
     "PoET": {"in_channels": CHANNELS, "widths": [4, 4], "heads": 2, "attention_levels": 1},
@@ -31,7 +33,13 @@ NETWORKS = {
     "UNet": {"in_channels": CHANNELS},
     "WithMembers": {"in_channels": CHANNELS, "channels": 2, "hidden": 4},
 }
-FIXED = {"BiasNet", "Groenquist", "SpreadNet"}  # their outputs are what they are
+FIXED = {
+    "BiasNet",
+    "Groenquist",
+    "PaperBiasUNet",
+    "PaperSpreadNet",
+    "SpreadNet",
+}  # their outputs are what they are
 BOUNDS = {"lower": 200.0, "upper": 400.0}
 HEADS = {
     "ResidualNormalHead": {},

@@ -148,6 +148,29 @@ def test_as_many_members_as_are_asked_for(store, tmp_path):
             assert (field.std("number") > 0).all()
 
 
+def test_the_published_mixed_model_trains_in_stages(prepared, tmp_path):
+    """The weights of the spread net move after those of the bias net only."""
+    torch.set_num_threads(1)
+    world = ("16x16", range(2000, 2006), 2, ("t2m", "u10"))
+    store = prepared(*world, seed=0, steps=(48,)) / "store.zarr"
+    network = "--model.init_args.network.init_args"
+    options = ["--data.inputs", "[t2m,u10]", "--data.target", "t2m", f"{network}.in_channels", 7]
+    options += [f"{network}.inputs", 2, f"{network}.target", 0, f"{network}.grid", "[16,16]"]
+    config = ["--config", config_path("groenquist_paper"), "--data.store", store, "--quiet"]
+    weights = {}
+    for epochs in (1, 7):
+        run = tmp_path / str(epochs)
+        command("fit", *config, *options, "--run", run, "--trainer.max_epochs", epochs)
+        (last,) = (run / "checkpoints").glob("last*")
+        weights[epochs] = torch.load(last, weights_only=False)["state_dict"]
+    names = ("network.spread.last.1.weight", "network.bias.unet.last.weight")
+    resting, training = ([w[name].abs().sum() > 0 for name in names] for w in weights.values())
+    assert resting == [False, True]
+    assert training == [True, True]
+    command("predict", "--run", run, "--quiet")
+    assert open_predictions(run)[0].attrs["forecast_kind"] == "normal"
+
+
 @pytest.mark.parametrize(
     ("draws", "said"), [(1, "draws: 1 is less than 2"), (20, "draws no members")]
 )

@@ -1,9 +1,17 @@
+from itertools import pairwise
+
 import pytest
 import torch
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models import PostProcessor, ResidualNormalHead
-from ens10.models.networks.groenquist import BiasNet, Groenquist, SpreadNet
+from ens10.models.networks.groenquist import (
+    BiasNet,
+    Groenquist,
+    PaperBiasUNet,
+    PaperSpreadNet,
+    SpreadNet,
+)
 from ens10.models.networks.unet import UNet
 
 
@@ -135,3 +143,72 @@ def test_settings_that_cannot_be():
         SpreadNet(4, 1, depth=1)
     with pytest.raises(ArgumentError, match="Build the layer for the grid of the data"):
         Groenquist(4, 2, 1, (9, 12))(noise(1, 4, 8, 12).float())
+
+
+def conv(layer, x):
+    return torch.nn.functional.conv2d(
+        x, layer.weight, layer.bias, padding=layer.kernel_size[0] // 2
+    )
+
+
+def normed(norm, x):
+    """Batch normalisation with the statistics of the batch, by its formula."""
+    centred = x - x.mean((0, 2, 3), keepdim=True)
+    variance = centred.square().mean((0, 2, 3), keepdim=True)
+    return centred / (variance + norm.eps).sqrt()
+
+
+def test_the_published_spread_net_is_its_description():
+    torch.manual_seed(1)
+    network = PaperSpreadNet(4, 3, blocks=(8, 12), zero_init=False).double()
+    x = noise(2, 4, 9, 11)
+    first = network.first
+    fields = normed(first[1], conv(first[0], x)).relu()
+    fields = normed(first[4], conv(first[3], fields)).relu()
+    fields = torch.cat([x[:, 3:4], fields], 1)
+    for block, width in zip(network.blocks, (8, 12), strict=True):
+        assert [b.kernel_size[0] for b in (block.linear, *block.branches)] == [1, 3, 5, 7]
+        wide = torch.cat([conv(branch, fields) for branch in block.branches], 1)
+        fields = torch.cat([normed(block.norm, wide).relu(), conv(block.linear, fields)], 1)
+        assert fields.shape[1] == width
+    fields = torch.cat([x[:, 3:4], fields], 1)
+    torch.testing.assert_close(network(x), conv(network.last[1], conv(network.last[0], fields)))
+
+
+def test_the_published_widths_and_parameters():
+    """Counted by hand from the widths: weights, biases and two numbers of each normalisation."""
+    network = Groenquist(87, 42, 3, (46, 96), published=True)
+    branches = 1 + 9 + 25 + 49
+    widths = (49, 64, 80, 112, 112, 80, 64)
+    spread = 9 * 87 * 32 + 9 * 32 * 48 + 3 * (32 + 48)
+    for before, after in pairwise(widths):
+        spread += before * after // 4 * branches + after + 2 * (3 * after // 4)
+    spread += 9 * 65 * 48 + 48 + 9 * 48 + 1
+    assert count(network.spread) == spread
+    levels = ((87, 4, 8), (8, 8, 16), (16, 16, 32), (32, 32, 64), (96, 32, 32), (48, 16, 16),
+              (24, 8, 8))  # fmt: skip
+    bias = sum(9 * a * b + 9 * b * c + 3 * (b + c) for a, b, c in levels)
+    bias += 4 * (64 * 64 + 32 * 32 + 16 * 16) + 8 + 1
+    assert count(network.bias.unet) == bias
+    assert network.halvings == 3
+
+
+def test_the_published_nets_take_odd_grids_start_at_zero_and_reach_every_parameter():
+    x = noise(2, 4, 17, 19).float()
+    network = Groenquist(4, 2, 1, (17, 19), published=True)
+    assert (network(x) == 0).all()
+    for parameter in network.parameters():
+        parameter.data += 0.01 * torch.randn_like(parameter)
+    (network(x) - 1).square().sum().backward()
+    for name, parameter in network.named_parameters():
+        assert (parameter.grad != 0).any(), name
+
+
+def test_wrong_published_nets():
+    for blocks in ((), (10,), (0,)):
+        with pytest.raises(ArgumentError, match="blocks"):
+            PaperSpreadNet(4, 3, blocks=blocks)
+    with pytest.raises(ArgumentError, match="spread"):
+        PaperSpreadNet(4, 4)
+    with pytest.raises(ArgumentError, match="PaperBiasUNet"):
+        PaperBiasUNet(4)(torch.zeros(1, 4, 8, 16))

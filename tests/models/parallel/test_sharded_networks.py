@@ -16,6 +16,7 @@ from ens10.models.networks import (
     Groenquist,
     LeNet,
     LocationUNet,
+    PaperSpreadNet,
     SpreadNet,
     UNet,
 )
@@ -40,6 +41,7 @@ NETWORKS = {
     "other layers": (LocationUNet, (4, GRID, 2, (4, 6)), {"convolution": with_coordinates}),
     "neighbours": (LocationUNet, (4, GRID, 2, (4, 8)), {"block": NeighbourhoodBlock}),
     "spread net": (SpreadNet, (4, 2), {"width": 2, "depth": 3, "periodic_longitude": True}),
+    "published spread net": (PaperSpreadNet, (4, 2, (8,)), {"periodic_longitude": True}),
     "both": (Groenquist, (4, 2, 1, GRID), {"width": 2, "depth": 2}),
 }
 

@@ -90,6 +90,7 @@ def test_every_module_of_the_package_was_thought_of():
     named = {kind.__name__ for kind in left if not inspect.isabstract(kind)}
     assert named == {
         "FinnAttention",  # without a stride only
+        "PaperBiasUNet",  # transposed convolutions
         "PaperPoET",
         "RandomFieldHead",  # noise of the whole grid
         "SmoothNoise",
