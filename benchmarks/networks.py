@@ -4,11 +4,12 @@
 
 Training steps of the shipped configurations with four dates of 46 x 96 points (10 members where the
 network takes members), float32, one thread: forward, head, loss, backward, optimiser. "Plain" is
-the same step with torch's periodic padding, features in channels first and Adam as a loop over the
-parameters. The plain U-Net is the network of the ENS-10 paper from torch's own layers, beside the
-configuration `paper_unet`, whose weights it has. Losses of each pair agree to 1e-4; steps are timed
-in turns, in processor seconds, and a ratio is the median over the rounds. `--compiled` adds the
-step with the network compiled by inductor, which needs a C++ compiler.
+the same step with torch's periodic padding, convolutions of points, attention to neighbours from
+torch's operations, CRPS of mixtures by autograd, features in channels first and Adam as a loop over
+the parameters. The plain U-Net is the network of the ENS-10 paper from torch's own layers, beside
+the configuration `paper_unet`, whose weights it has. Losses of each pair agree to 1e-4; steps are
+timed in turns, in processor seconds, and a ratio is the median over the rounds. `--compiled` adds
+the step with the network compiled by inductor, which needs a C++ compiler.
 """
 
 import argparse
@@ -26,13 +27,20 @@ from common import Line, run
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ens10.metrics.distributions import _torch as distributions
+from ens10.metrics.distributions.mixture import crps_of_components
 from ens10.models import domain
+from ens10.models.layers import neighbourhood
+from ens10.models.layers.pointwise import PointConv2d
 from ens10.models.networks.base import Network
 from ens10.models.networks.unet import UNet
 
 GRID, DATES = (46, 96), 4
 CLAIM = "training steps of the networks are faster than in plain torch"
-NETWORKS = ("mlp", "lenet", "unet", "smoe_unet", "smoe_resnet", "location_unet", "unet_members")
+NETWORKS = (
+    *("mlp", "lenet", "unet", "smoe_unet", "smoe_resnet", "location_unet", "unet_members"),
+    *("transformer_neighbours", "transformer_members", "poet", "saet"),
+)
 TOLERANCE = 1e-4
 _date = cuda_steps.date
 
@@ -78,6 +86,16 @@ def plain_padding(fields: Tensor, widths: tuple[int, int, int, int], mode: str) 
     return functional.pad(fields, widths, mode="constant" if mode == "zeros" else mode)
 
 
+class TracedMixture:
+    """CRPS of mixtures of normals by autograd."""
+
+    @staticmethod
+    def apply(*tensors: Tensor) -> Tensor:
+        """Scores, components first."""
+        wide = (tensor.double() for tensor in tensors)
+        return crps_of_components(distributions.TORCH, *wide).to(tensors[0].dtype)
+
+
 class Subject:
     """One form of a step.
 
@@ -96,6 +114,9 @@ class Subject:
         with ExitStack() as stack:
             if self.plain:
                 stack.enter_context(patch.object(domain, "_pad", plain_padding))
+                stack.enter_context(patch.object(PointConv2d, "forward", nn.Conv2d.forward))
+                stack.enter_context(patch.object(neighbourhood, "_compiled_here", lambda *_: False))
+                stack.enter_context(patch.object(distributions, "CompiledMixture", TracedMixture))
                 stack.enter_context(patch.object(Tensor, "contiguous", lambda x, **_: x))
             start = time.process_time()
             loss = self.step()

@@ -13,6 +13,7 @@ from torch.nn import functional
 from ens10.errors import ArgumentError
 from ens10.models.domain import current
 from ens10.models.layers.norm import group_norm
+from ens10.models.layers.pointwise import PointConv2d
 
 
 class ChannelNorm(nn.Module):
@@ -135,8 +136,8 @@ class MemberAttention(nn.Module):
             raise ArgumentError("heads", f"{channels} channels are not a multiple of {heads} heads")
         self.heads = heads
         self.norm = ChannelNorm(channels, grid)
-        self.query_key_value = nn.Conv2d(channels, 3 * channels, 1, bias=False)
-        self.project = nn.Conv2d(channels, channels, 1)
+        self.query_key_value = PointConv2d(channels, 3 * channels, bias=False)
+        self.project = PointConv2d(channels, channels)
         nn.init.zeros_(self.project.weight)
         nn.init.zeros_(self.project.bias)  # type: ignore[arg-type]
 
@@ -195,8 +196,8 @@ class FinnAttention(nn.Module):
         self.norm = ChannelNorm(channels, grid)
         self.query = nn.Conv2d(channels, heads, stride, stride, bias=False)
         self.key = nn.Conv2d(channels, heads, stride, stride, bias=False)
-        self.value = nn.Conv2d(channels, heads, 1, bias=False)
-        self.project = nn.Conv2d(heads, channels, 1)
+        self.value = PointConv2d(channels, heads, bias=False)
+        self.project = PointConv2d(heads, channels)
         nn.init.zeros_(self.project.weight)
 
     def forward(self, fields: Tensor) -> Tensor:

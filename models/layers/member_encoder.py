@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.layers.attention import each_member
+from ens10.models.layers.pointwise import PointConv2d
 
 Pool = Literal["mean", "std", "max"]
 
@@ -48,9 +49,9 @@ class MemberEncoder(nn.Module):
         if min(channels, hidden) < 1:
             raise ArgumentError("channels", f"{channels} channels from {hidden} hidden ones")
         self.pools, self.out_channels = tuple(pools), len(pools) * channels
-        self.deviation = nn.Conv2d(in_channels, hidden, 1, bias=False)
-        self.mean = nn.Conv2d(in_channels, hidden, 1)
-        self.code = nn.Sequential(nn.ReLU(inplace=True), nn.Conv2d(hidden, channels, 1))
+        self.deviation = PointConv2d(in_channels, hidden, bias=False)
+        self.mean = PointConv2d(in_channels, hidden)
+        self.code = nn.Sequential(nn.ReLU(inplace=True), PointConv2d(hidden, channels))
 
     def forward(self, members: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> (N, out_channels, H, W), M at least 2."""

@@ -9,7 +9,9 @@ from torch.nn import functional
 from ens10.errors import ArgumentError
 from ens10.models.domain import Sides, current
 from ens10.models.layers.attention import ChannelNorm
+from ens10.models.layers.neighbourhood_loops import CompiledAttention
 from ens10.models.layers.padding import Poles, edges_of
+from ens10.models.layers.pointwise import PointConv2d
 
 
 def shifted_views(padded: Tensor, window: int) -> list[Tensor]:
@@ -83,9 +85,9 @@ class NeighbourhoodAttention(nn.Module):
             raise ArgumentError("key_channels", f"{key_channels} is not positive")
         self.heads, self.window = heads, window
         self.edges = edges_of(periodic_longitude, poles)
-        self.query = nn.Conv2d(in_channels, heads * key_channels, 1)
-        self.key = nn.Conv2d(in_channels, heads * key_channels, 1, bias=False)
-        self.value = nn.Conv2d(in_channels, out_channels, 1)
+        self.query = PointConv2d(in_channels, heads * key_channels)
+        self.key = PointConv2d(in_channels, heads * key_channels, bias=False)
+        self.value = PointConv2d(in_channels, out_channels)
         self.offsets = nn.Parameter(torch.empty(window**2, heads, key_channels, 1, 1))
         nn.init.normal_(self.offsets, std=key_channels**-0.5)
 
@@ -98,16 +100,47 @@ class NeighbourhoodAttention(nn.Module):
         value = self.value(padded).unflatten(1, shape)
         query = self.query(fields).unflatten(1, shape) / key.shape[2] ** 0.5
 
-        products = [
-            (query * (near + offset)).sum(2)
-            for near, offset in zip(shifted_views(key, self.window), self.offsets, strict=True)
-        ]
-        weights = torch.stack(products).softmax(0).to(value.dtype)  # (window^2, N, heads, H, W)
-        outputs: Tensor = sum(
-            weight[:, :, None] * near
-            for weight, near in zip(weights, shifted_views(value, self.window), strict=True)
-        )
-        return outputs.flatten(1, 2)
+        if _compiled_here(query, key, value, self.offsets):
+            offsets = self.offsets[..., 0, 0]
+            outputs = CompiledAttention.apply(query, key, value, offsets)  # type: ignore[no-untyped-call]
+        else:
+            outputs = attend(query, key, value, self.offsets, self.window)
+        return outputs.flatten(1, 2)  # type: ignore[no-any-return]
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, offsets: Tensor, window: int) -> Tensor:
+    """Return attention to neighbours in torch's operations; see `CompiledAttention`.
+
+    Args:
+        query: (N, heads, c, H, W), divided by the root of c.
+        key: (N, heads, c, H + window - 1, W + window - 1).
+        value: (N, heads, d, H + window - 1, W + window - 1).
+        offsets: (window^2, heads, c, 1, 1).
+        window: rows and columns of the window.
+
+    Returns:
+        (N, heads, d, H, W).
+    """
+    products = [
+        (query * (near + offset)).sum(2)
+        for near, offset in zip(shifted_views(key, window), offsets, strict=True)
+    ]
+    weights = torch.stack(products).softmax(0).to(value.dtype)  # (window^2, N, heads, H, W)
+    outputs: Tensor = sum(
+        weight[:, :, None] * near
+        for weight, near in zip(weights, shifted_views(value, window), strict=True)
+    )
+    return outputs
+
+
+def _compiled_here(*tensors: Tensor) -> bool:
+    """Return True for tensors of one type on the CPU, outside of `torch.compile`."""
+    if torch.compiler.is_compiling():
+        return False
+    dtype = tensors[0].dtype
+    return dtype in (torch.float32, torch.float64) and all(
+        tensor.device.type == "cpu" and tensor.dtype == dtype for tensor in tensors
+    )
 
 
 class NeighbourhoodBlock(nn.Module):
@@ -157,9 +190,9 @@ class NeighbourhoodBlock(nn.Module):
             poles=poles,
         )
         self.norms = nn.ModuleList([ChannelNorm(channels), ChannelNorm(channels)])
-        self.project = nn.Conv2d(channels, channels, 1)
-        self.expand = nn.Conv2d(channels, expansion * channels, 1)
-        self.reduce = nn.Conv2d(expansion * channels, channels, 1)
+        self.project = PointConv2d(channels, channels)
+        self.expand = PointConv2d(channels, expansion * channels)
+        self.reduce = PointConv2d(expansion * channels, channels)
         for parameter in (*self.project.parameters(), *self.reduce.parameters()):
             nn.init.zeros_(parameter)
 

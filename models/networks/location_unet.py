@@ -12,6 +12,7 @@ from ens10.models.domain import Edges, Sides, current
 from ens10.models.layers.embedding import PointEmbedding, require_grid
 from ens10.models.layers.location_convolutions import checked_grid
 from ens10.models.layers.padding import Poles, SameConv2d, upsample_twice
+from ens10.models.layers.pointwise import PointConv2d
 from ens10.models.networks.base import Network, start_at_zero
 
 RESULT_VERSION = 1  # raise it when results change
@@ -33,7 +34,7 @@ class ResidualBlock(nn.Module):
     def __init__(self, convolution: nn.Module, channels: int) -> None:
         super().__init__()
         self.convolution = convolution
-        self.mix = nn.Conv2d(channels, channels, 1)
+        self.mix = PointConv2d(channels, channels)
         start_at_zero(self.mix)
 
     def forward(self, fields: Tensor) -> Tensor:
@@ -131,12 +132,12 @@ class LocationUNet(Network):
                 gain=embedding_gain,
                 periodic_longitude=periodic_longitude,
             )
-        self.stem = nn.Conv2d(in_channels + embedding, widths[0], 1)
+        self.stem = PointConv2d(in_channels + embedding, widths[0])
         self.down = nn.ModuleList(level(n) for n in range(len(widths)))
         self.up = nn.ModuleList(level(n) for n in range(len(widths) - 1))
-        self.deeper = nn.ModuleList(nn.Conv2d(a, b, 1) for a, b in pairwise(widths))
-        self.back = nn.ModuleList(nn.Conv2d(b, a, 1) for a, b in pairwise(widths))
-        self.last = nn.Conv2d(widths[0], (1 + embedding) * out_channels, 1)
+        self.deeper = nn.ModuleList(PointConv2d(a, b) for a, b in pairwise(widths))
+        self.back = nn.ModuleList(PointConv2d(b, a) for a, b in pairwise(widths))
+        self.last = PointConv2d(widths[0], (1 + embedding) * out_channels)
         start_at_zero(self.last)
 
     def forward(self, features: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from ens10.errors import ArgumentError
 from ens10.models.layers.attention import ChannelNorm, FinnAttention, MemberAttention, each_member
 from ens10.models.layers.levels import Grid, check_levels, level_grid, through_levels
 from ens10.models.layers.padding import Poles, SameConv2d
+from ens10.models.layers.pointwise import PointConv2d
 from ens10.models.networks.base import Network, start_at_zero
 
 RESULT_VERSION = 1  # raise it when results change
@@ -89,7 +90,7 @@ class PoET(Network):
             for n, width in enumerate(widths)
         )
         self.up = nn.ModuleList(block(a + b, a) for a, b in pairwise(widths))
-        self.last = nn.Conv2d(widths[0], out_channels, 1)
+        self.last = PointConv2d(widths[0], out_channels)
         if zero_init:
             start_at_zero(self.last)
 
@@ -195,7 +196,7 @@ class PaperPoET(Network):
         inputs = (*(2 * width for width in widths[:-1]), widths[-1])
         self.up = nn.ModuleList(block(a, b, 3) for a, b in zip(inputs, widths, strict=True))
         self.twice = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairwise(widths))
-        self.last = nn.Conv2d(widths[0], out_channels, 1)
+        self.last = PointConv2d(widths[0], out_channels)
         if zero_init:
             start_at_zero(self.last)
 

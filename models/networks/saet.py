@@ -6,6 +6,7 @@ from ens10.errors import ArgumentError
 from ens10.models.layers.attention import FinnAttention, MemberAttention, each_member
 from ens10.models.layers.levels import Grid
 from ens10.models.layers.padding import Poles, SameConv2d
+from ens10.models.layers.pointwise import PointConv2d
 from ens10.models.networks.base import Network, start_at_zero
 
 RESULT_VERSION = 1  # raise it when results change
@@ -73,7 +74,7 @@ class SAET(Network):
         self.attention = nn.ModuleList(
             MemberAttention(width, width if heads is None else heads) for _ in range(depth)
         )
-        self.last = nn.Conv2d(width, out_channels, 1)
+        self.last = PointConv2d(width, out_channels)
         if zero_init:
             start_at_zero(self.last)
 
@@ -142,7 +143,7 @@ class PaperSAET(Network):
         self.attention = nn.Sequential(
             *(FinnAttention(width, width if heads is None else heads, grid) for _ in range(depth))
         )
-        self.last = nn.Conv2d(width, out_channels, 1)
+        self.last = PointConv2d(width, out_channels)
         if zero_init:
             start_at_zero(self.last)
 

@@ -35,6 +35,7 @@ from ens10.models.layers.attention import ChannelNorm
 from ens10.models.layers.member_encoder import MemberEncoder
 from ens10.models.layers.norm import BatchNorm2d, GroupNorm
 from ens10.models.layers.padding import FreeConv2d
+from ens10.models.layers.pointwise import PointConv2d
 from ens10.models.layers.smoe.tracking import RoutingState
 from ens10.models.networks.groenquist import _Branches, _Inception
 from ens10.models.networks.location_unet import ResidualBlock
@@ -61,6 +62,7 @@ _OURS: tuple[Kind, ...] = (
     ChannelNorm,
     FreeConv2d,
     GroupNorm,
+    PointConv2d,
     RoutingState,
     MemberEncoder,
     smoe.ComparingSMoE2d,

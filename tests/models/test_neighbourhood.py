@@ -7,6 +7,9 @@ from torch.nn import functional
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.layers import NeighbourhoodAttention, NeighbourhoodBlock
+from ens10.models.layers.neighbourhood import attend
+from ens10.models.layers.neighbourhood_loops import CompiledAttention
+from ens10.models.layers.pointwise import PointConv2d
 from ens10.models.networks import LocationUNet, Network
 
 
@@ -132,3 +135,71 @@ def test_unknown_poles_and_two_kinds_of_blocks_are_refused():
         NeighbourhoodBlock(8, poles="reflect")
     with pytest.raises(ArgumentError, match="given with a convolution"):
         LocationUNet(3, (8, 8), convolution=NeighbourhoodAttention, block=NeighbourhoodBlock)
+
+
+def parts(dtype, window=3, samples=2, heads=2, shape=(5, 7)):
+    """Query, padded key and value, and offsets, all with gradients."""
+    g = torch.Generator().manual_seed(3)
+    rows, columns = (length + window - 1 for length in shape)
+    sizes = [(samples, heads, 3, *shape), (samples, heads, 3, rows, columns)]
+    sizes += [(samples, heads, 2, rows, columns), (window**2, heads, 3)]
+    return [torch.randn(s, generator=g, dtype=dtype).requires_grad_() for s in sizes]
+
+
+def traced(query, key, value, offsets):
+    return attend(query, key, value, offsets[..., None, None], round(len(offsets) ** 0.5))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("window", "shape"), [(1, (4, 6)), (3, (5, 7)), (5, (3, 200)), (3, (1, 1))]
+)
+def test_compiled_loops_equal_torchs_operations(window, shape, threads):
+    inputs = parts(torch.float64, window, shape=shape)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        got, expected = CompiledAttention.apply(*inputs), traced(*inputs)
+        torch.testing.assert_close(got, expected)
+        grad = torch.randn(got.shape, dtype=got.dtype, generator=torch.Generator().manual_seed(4))
+        gradients = (torch.autograd.grad(out, inputs, grad) for out in (got, expected))
+        for own, its in zip(*gradients, strict=True):
+            torch.testing.assert_close(own, its)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_compiled_gradients_are_those_of_differences():
+    inputs = parts(torch.float64, samples=1, shape=(3, 4))
+    assert torch.autograd.gradcheck(CompiledAttention.apply, inputs)
+
+
+def test_compiled_loops_with_missing_and_with_large_numbers():
+    """NaN stays in the windows that hold it; weights of 0 and 1 need no infinite exponential."""
+    query, key, value, offsets = (part.detach() for part in parts(torch.float32))
+    key[0, 0, 0, 3, 4] = torch.nan
+    query[1] *= 1e4
+    got = CompiledAttention.apply(query, key, value, offsets)
+    expected = traced(query, key, value, offsets)
+    torch.testing.assert_close(got, expected, equal_nan=True, rtol=1e-4, atol=1e-5)
+    assert got.isnan().sum() == 2 * 9  # two channels of the values
+
+
+def test_layers_choose_the_compiled_loops_where_they_can():
+    layer, x = NeighbourhoodAttention(4, 4, heads=2), torch.randn(1, 4, 5, 6)
+    assert "CompiledAttention" in type(layer(x).grad_fn.next_functions[0][0]).__name__
+    half = NeighbourhoodAttention(4, 4, heads=2).bfloat16()(x.bfloat16())
+    assert half.dtype == torch.bfloat16
+
+
+def test_point_convolutions_are_convolutions():
+    for bias in (True, False):
+        torch.manual_seed(0)
+        layer, x = PointConv2d(3, 5, bias).double(), fields(2, 3, 4, 6).requires_grad_()
+        expected = functional.conv2d(x, layer.weight, layer.bias)
+        torch.testing.assert_close(layer(x), expected)
+        assert torch.autograd.gradcheck(layer, x)
+        torch.testing.assert_close(layer(x[:0]), expected[:0])
+    assert {name: p.shape for name, p in PointConv2d(3, 5).named_parameters()} == {
+        name: p.shape for name, p in torch.nn.Conv2d(3, 5, 1).named_parameters()
+    }

@@ -1,0 +1,223 @@
+"""Compiled attention of grid points to their neighbours on the CPU, forward and backward.
+
+In torch's operations each of the window^2 neighbours is a pass over all fields, and most of the
+time goes into memory traffic and into gradients of views that are filled with zeros. Here a block
+of points of one sample and head stays in the cache, and many points share an instruction.
+
+All fields have rows as long as the padded ones, so that the neighbour at one offset is at one
+distance in memory for all points: a field is one long line. What is computed in the columns beyond
+the grid is dropped. The weights of the neighbours are kept for the backward pass.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from ens10.compiled import FUSED, exp
+
+_LEAST = -80.0  # of an exponent: exp(-80) is nothing beside the largest weight
+_BLOCK = 512  # points
+
+
+@numba.njit(**FUSED)
+def _add_product(a, b, out):  # type: ignore[no-untyped-def]
+    for p in range(out.size):
+        out[p] += a[p] * b[p]
+
+
+@numba.njit(**FUSED)
+def _add_product_with(a, b, shift, out):  # type: ignore[no-untyped-def]
+    for p in range(out.size):
+        out[p] += a[p] * (b[p] + shift)
+
+
+@numba.njit(**FUSED)
+def _normalise(products, first, last):  # type: ignore[no-untyped-def]
+    """Replace scalar products (window^2, points) of a block by their softmax over the window."""
+    places, points = products.shape[0], last - first
+    least = products.dtype.type(_LEAST)
+    highest, total = products[0, first:last].copy(), np.zeros(points, products.dtype)
+    for place in range(1, places):
+        row = products[place, first:last]
+        for p in range(points):
+            highest[p] = row[p] if row[p] > highest[p] else highest[p]
+    for place in range(places):
+        row = products[place, first:last]
+        for p in range(points):
+            below = row[p] - highest[p]
+            power = exp(below if below > least else least)
+            row[p] = power if below == below else below  # NaN stays NaN
+            total[p] += row[p]
+    for place in range(places):
+        row = products[place, first:last]
+        for p in range(points):
+            row[p] /= total[p]
+
+
+# Slices of one row are contiguous arrays for the compiler; those of several rows would not be.
+
+
+@numba.njit(**FUSED)
+def _attend(query, key, value, offsets, distances, weights, out):  # type: ignore[no-untyped-def]
+    """Compute outputs (d, points) and weights (window^2, points) of one sample and head.
+
+    Args:
+        query: (c, points).
+        key: (c, more points).
+        value: (d, more points).
+        offsets: (window^2, c).
+        distances: of the neighbours in memory, (window^2,).
+        weights: output, zeros.
+        out: output, zeros.
+    """
+    places, points = weights.shape
+    for first in range(0, points, _BLOCK):
+        last = min(first + _BLOCK, points)
+        for place in range(places):
+            products, near = weights[place, first:last], distances[place]
+            for c in range(query.shape[0]):
+                line = key[c, first + near : last + near]
+                _add_product_with(query[c, first:last], line, offsets[place, c], products)
+        _normalise(weights, first, last)
+        for place in range(places):
+            share, near = weights[place, first:last], distances[place]
+            for d in range(out.shape[0]):
+                line = value[d, first + near : last + near]
+                _add_product(share, line, out[d, first:last])
+
+
+@numba.njit(**FUSED)
+def _differentiate(  # type: ignore[no-untyped-def]
+    query, key, value, offsets, distances, weights, grad, by_query, by_key, by_value, by_offsets
+):
+    """Add the gradients of one sample and head to the last four arguments; see `_attend`."""
+    places, points = weights.shape
+    changes, mean = np.empty((places, _BLOCK), grad.dtype), np.empty(_BLOCK, grad.dtype)
+    for first in range(0, points, _BLOCK):
+        last = min(first + _BLOCK, points)
+        n = last - first
+        changes[:] = 0
+        mean[:] = 0
+        for place in range(places):
+            near, change, share = distances[place], changes[place, :n], weights[place, first:last]
+            for d in range(grad.shape[0]):
+                given = grad[d, first:last]
+                _add_product(given, value[d, first + near : last + near], change)
+                _add_product(given, share, by_value[d, first + near : last + near])
+            _add_product(change, share, mean[:n])
+        for place in range(places):
+            near, change, share = distances[place], changes[place, :n], weights[place, first:last]
+            for p in range(n):
+                change[p] = share[p] * (change[p] - mean[p])
+            for c in range(query.shape[0]):
+                asked, line = query[c, first:last], key[c, first + near : last + near]
+                _add_product_with(change, line, offsets[place, c], by_query[c, first:last])
+                _add_product(change, asked, by_key[c, first + near : last + near])
+                by_offsets[place, c] += np.dot(change, asked)
+
+
+class CompiledAttention(torch.autograd.Function):
+    """Attention to neighbours from queries, padded keys and values, and offsets of the keys."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, offsets: Tensor) -> Tensor:
+        """Return the outputs.
+
+        Args:
+            ctx: of autograd.
+            query: (N, heads, c, H, W), divided by the root of c.
+            key: (N, heads, c, H + window - 1, W + window - 1).
+            value: (N, heads, d, H + window - 1, W + window - 1).
+            offsets: (window^2, heads, c).
+
+        Returns:
+            (N, heads, d, H, W).
+        """
+        window, (H, W) = round(len(offsets) ** 0.5), query.shape[-2:]
+        shape = (H, W, window)
+        arrays = (_lines(query, shape), _all_lines(key), _all_lines(value))
+        points = arrays[0].shape[-1]
+        weights = query.new_zeros(*query.shape[:2], len(offsets), points)
+        out = value.new_zeros(*value.shape[:3], points)
+        shifts, distances = _by_head(offsets), _distances(shape)
+
+        def work(n: int, head: int) -> None:
+            one = (array.numpy()[n, head] for array in arrays)
+            _attend(*one, shifts[head], distances, weights.numpy()[n, head], out.numpy()[n, head])
+
+        _each(work, *query.shape[:2])
+        ctx.save_for_backward(*arrays, offsets, weights)
+        ctx.shape, ctx.padded = shape, (key.shape, value.shape)
+        return _fields(out, shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        """Return the gradients by query, key, value and offsets."""
+        *arrays, offsets, weights = ctx.saved_tensors
+        given = _lines(grad, ctx.shape)
+        by_arrays = [torch.zeros_like(t) for t in arrays]
+        by_offsets = offsets.new_zeros(*arrays[0].shape[:2], *offsets.shape[::2])
+        shifts, distances = _by_head(offsets), _distances(ctx.shape)
+
+        def work(n: int, head: int) -> None:
+            one = (array.numpy()[n, head] for array in arrays)
+            kept, wanted = weights.numpy()[n, head], given.numpy()[n, head]
+            results = (t.numpy()[n, head] for t in (*by_arrays, by_offsets))
+            _differentiate(*one, shifts[head], distances, kept, wanted, *results)
+
+        _each(work, *weights.shape[:2])
+        by_query = _fields(by_arrays[0], ctx.shape)
+        by_key, by_value = (
+            t.reshape(size) for t, size in zip(by_arrays[1:], ctx.padded, strict=True)
+        )
+        return by_query, by_key, by_value, by_offsets.sum(0).transpose(0, 1)
+
+
+def _lines(fields: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """Return fields (..., H, W) as lines of rows of the padded length, without the last zeros."""
+    more = shape[2] - 1
+    lines = functional.pad(fields.detach(), (0, more)).flatten(-2)
+    return lines[..., : lines.shape[-1] - more].contiguous()
+
+
+def _fields(lines: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """Return the fields of lines: the reverse of `_lines`."""
+    H, W, window = shape
+    whole = functional.pad(lines, (0, window - 1)).reshape(*lines.shape[:-1], H, W + window - 1)
+    return whole[..., :W].contiguous()
+
+
+def _all_lines(padded: Tensor) -> Tensor:
+    return padded.detach().flatten(-2).contiguous()
+
+
+def _by_head(offsets: Tensor) -> Any:
+    return np.ascontiguousarray(offsets.detach().transpose(0, 1).numpy())
+
+
+def _distances(shape: tuple[int, int, int]) -> Any:
+    """Return the distances of the neighbours in memory, by rows from the first."""
+    _, W, window = shape
+    rows = np.arange(window)[:, None] * (W + window - 1)
+    return (rows + np.arange(window)).ravel()
+
+
+def _each(work: Callable[[int, int], None], samples: int, heads: int) -> None:
+    """Call `work` for each sample and head, in torch's number of threads."""
+    pieces = [(n, head) for n in range(samples) for head in range(heads)]
+    threads = min(torch.get_num_threads(), len(pieces))
+    if threads <= 1:
+        for piece in pieces:
+            work(*piece)
+        return
+    with ThreadPoolExecutor(threads, "ens10-attention") as pool:
+        for done in [pool.submit(work, *piece) for piece in pieces]:
+            done.result()
