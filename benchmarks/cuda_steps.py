@@ -2,8 +2,9 @@
 
 import dataclasses
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ def part_of(specification: Any, kind: Any = None) -> Any:
 
     Args:
         specification: of the configuration.
-        kind: annotation of the argument, for dataclasses that are given by their fields.
+        kind: annotation of the argument, for dataclasses that are given by their fields and for
+            functions that make objects.
     """
     if isinstance(specification, str) and specification.startswith("ens10."):
         specification = {"class_path": specification}
@@ -43,7 +45,13 @@ def part_of(specification: Any, kind: Any = None) -> Any:
         return specification
     given = specification.get("init_args", {}) if "class_path" in specification else specification
     kinds = typing.get_type_hints(made.__init__)
-    return made(**{key: part_of(value, kinds.get(key)) for key, value in given.items()})
+    options = {key: part_of(value, kinds.get(key)) for key, value in given.items()}
+    return partial(made, **options) if _is_callable(kind) else made(**options)
+
+
+def _is_callable(kind: Any) -> bool:
+    """Whether an argument is a function that makes objects, as the blocks of a network are."""
+    return any(typing.get_origin(one) is Callable for one in (kind, *typing.get_args(kind)))
 
 
 def _class(path: str | None) -> Any:
@@ -97,6 +105,7 @@ def date(network: nn.Module, grid: tuple[int, int], dates: int = 1) -> dict[str,
         "target": mean + 1 + 2 * std * normal(dates),
         "weights": torch.ones(dates, *grid),
         "dates": 86400 * torch.arange(dates),
+        "members": mean.unsqueeze(1) + std.unsqueeze(1) * normal(dates, MEMBERS),
     }
 
 
