@@ -11,7 +11,7 @@ from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.tasks import WorldSize
-from ens10.experiments.studies.gates.cells import VARIANTS, GateCell
+from ens10.experiments.studies.gates.cells import VARIANTS, WIDTH, GateCell
 from ens10.experiments.studies.gates.tables import HEADINGS, draw, read_results, table
 from ens10.experiments.writers import columns_of, csv_of, markdown_of
 from ens10.synthetic.world import WorldKind
@@ -32,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--grid", default="17x32", help="rows x columns (default: %(default)s)")
     parser.add_argument("--years", type=count, default=10, help="from 1998 (default: %(default)s)")
     parser.add_argument("--dates", type=count, default=40, help="a year (default: %(default)s)")
+    text = "of the U-Net on the full grid (default: %(default)s)"
+    parser.add_argument("--width", type=count, default=WIDTH, help=text)
     add_cell_options(parser)
     options = parser.parse_args(arguments)
     for folder in (options.work, options.out):
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcome = Outcome()
     if not options.tables:
         cells = [
-            GateCell(variant, seed, options.work, options.out, size)
+            GateCell(variant, seed, options.work, options.out, size, options.width)
             for seed in options.seeds
             for variant in options.variants
         ]

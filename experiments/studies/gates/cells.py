@@ -92,6 +92,7 @@ class GateCell(Cell):
         work: folder of the worlds.
         out: folder of the results.
         size: of the world.
+        width: of the U-Net on the full grid.
     """
 
     variant: str
@@ -99,6 +100,7 @@ class GateCell(Cell):
     work: Path
     out: Path
     size: WorldSize
+    width: int = WIDTH
 
     @property
     def name(self) -> str:
@@ -117,7 +119,7 @@ class GateCell(Cell):
 
     def current_key(self) -> Key:
         """Return the key; the world is made from its numbers."""
-        training = [EXPERTS, WIDTH, EPOCHS, BATCH]
+        training = [EXPERTS, self.width, EPOCHS, BATCH]
         about = {"world": repr(self.size), "variant": repr(VARIANTS[self.variant])}
         return key_of({**about, "training": training, "seed": self.seed}, "", _STATIONS)
 
@@ -125,12 +127,12 @@ class GateCell(Cell):
         """Train and score."""
         store = store_of(self.scratch, self.seed, self.size, wait=True)
         region = World.load(self.scratch / "world").region
-        result = train_and_score(store, region, self.variant, self.seed)
+        result = train_and_score(store, region, self.variant, self.seed, self.width)
         result |= {"variant": self.variant, "seed": self.seed, "world": self.size.world}
         return {RESULT: (json.dumps(result, indent=1) + "\n").encode()}
 
 
-def train_and_score(store: Path, region: Any, name: str, seed: int) -> Result:
+def train_and_score(store: Path, region: Any, name: str, seed: int, width: int = WIDTH) -> Result:
     """Train a variant and score the epoch of the smallest validation loss on the test dates.
 
     Returns:
@@ -140,7 +142,7 @@ def train_and_score(store: Path, region: Any, name: str, seed: int) -> Result:
     data = EnsembleDataModule(str(store), "t2m", extras=["location"], batch_size=BATCH, seed=seed)
     best = _Best()
     alone = name == "regression"
-    model = _model(name, len(data.batches("train").channels), region, seed)
+    model = _model(name, len(data.batches("train").channels), region, seed, width)
     trainer = pl.Trainer(
         max_epochs=1 if alone else EPOCHS,
         accelerator="cpu",
@@ -191,7 +193,7 @@ class _Best(pl.Callback):
         self.losses.append(loss)
 
 
-def _model(name: str, channels: int, region: Any, seed: int) -> Any:
+def _model(name: str, channels: int, region: Any, seed: int, width: int) -> Any:
     if name == "regression":
         return StatisticalPostProcessor(RegionalRegression(EXPERTS))
     variant = VARIANTS[name]
@@ -201,7 +203,7 @@ def _model(name: str, channels: int, region: Any, seed: int) -> Any:
         region.shape,
         places=variant.places,
         experts=variant.experts,
-        width=WIDTH,
+        width=width,
         last_experts=EXPERTS,
         last_gate=_gate(variant.gate, region),
         periodic_longitude=True,
