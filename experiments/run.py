@@ -13,7 +13,6 @@ RUN/parts/t2m-24h/          of several targets or lead times: predictions and sc
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -40,6 +39,7 @@ from ens10.experiments.checkpoints import (
     resumable,
     shapes,
 )
+from ens10.experiments.fit_cost import FitCost
 from ens10.experiments.lightning_warnings import few_words
 from ens10.experiments.locks import hold_lock
 from ens10.experiments.options import StageParser, check_protocol, with_strategy
@@ -201,8 +201,7 @@ class RunCLI(LightningCLI):
 
     def __init__(self, args: Sequence[str], run: Path, stop: Stop) -> None:
         self._run, self._stop, self._stage = run, stop, args[0]
-        self.started = time.perf_counter()
-        self.computed = time.process_time()
+        self.cost = FitCost()
         self._checkpoint: tuple[Path, Shapes] | None = None
         try:
             super().__init__(
@@ -284,7 +283,8 @@ class RunCLI(LightningCLI):
         callbacks.append(SignalHandlers(self._stop))
         if self.subcommand == "fit":
             logger = RunLog(self.run_folder)
-            callbacks += [self._checkpoints(logger), BytesRead(self.run_folder, self.datamodule)]
+            bytes_read = BytesRead(self.run_folder, self.datamodule)
+            callbacks += [self._checkpoints(logger), bytes_read, self.cost]
         elif self.subcommand == "predict":
             callbacks.append(PredictionWriter(self.run_folder / PREDICTIONS, self.datamodule))
         if not self._options.quiet:
@@ -333,16 +333,11 @@ class RunCLI(LightningCLI):
         """Adds what it cost (seconds, memory) and the number of fitted parameters."""
         if not _is_first():
             return
-        seconds = time.perf_counter() - self.started
         trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         fitted = sum(method.fitted_parameters for method, _ in outermost_methods(self.model))
-        spent = {"seconds": seconds, "cpu_seconds": time.process_time() - self.computed}
-        before = provenance.read_provenance(self.run_folder) if self._options.resume else {}
-        facts = {name: round(before.get(name, 0) + value, 1) for name, value in spent.items()}
-        memory = max(before.get("memory_mb", 0), provenance.peak_memory_mb())
-        provenance.write(
-            self.run_folder, {**facts, "memory_mb": memory, "parameters": trained + fitted}
-        )
+        facts = {name: round(value, 1) for name, value in self.cost.spent().items()}
+        facts["memory_mb"] = int(facts["memory_mb"])
+        provenance.write(self.run_folder, {**facts, "parameters": trained + fitted})
 
     def predict(self, **kwargs: Any) -> None:
         """Predicts into the run folder, keeping nothing in memory."""

@@ -135,9 +135,11 @@ def _kind(name: str) -> str:
     content = read_mapping(path) if path.is_file() else {}
     if "network" not in content.get("model", {}).get("init_args", {}):
         return "statistical method"
-    kind = content["data"].get("kind", "fields")
+    data = content["data"]
+    kind = data.get("kind", "fields")
     features = kind.get("init_args", {}).get("features") if isinstance(kind, dict) else kind
-    return "network of members" if features == "members" else "network"
+    takes = features == "members" or data.get("members", False)
+    return "network of members" if takes else "network"
 
 
 def _panel(axes: Axes, title: str, table: Table) -> None:

@@ -189,6 +189,22 @@ def test_a_finished_fit_can_be_resumed_for_more_epochs(runs, whole, tmp_path):
     assert log(run) == log(whole)
 
 
+def test_the_cost_of_a_resumed_fit_includes_what_earlier_processes_spent(runs, tmp_path):
+    """Also of processes that were killed, which could not write it: it is in the checkpoint."""
+    run = tmp_path / "mlp"
+    shutil.copytree(runs["mlp"], run)
+    content = checkpoint(run)
+    assert 0 < content["callbacks"]["FitCost"]["cpu_seconds"] < 1000
+    content["callbacks"]["FitCost"] |= {"cpu_seconds": 1000.0, "seconds": 2000.0}
+    torch.save(content, run / "checkpoints" / "last.ckpt")
+    command("fit", "--run", run, "--resume", "--quiet", "--trainer.max_epochs", 4)
+    known = provenance.read_provenance(run)
+    assert 1000 < known["cpu_seconds"] < 1900
+    assert 2000 < known["seconds"] < 2900
+    spent = checkpoint(run)["callbacks"]["FitCost"]
+    assert 1000 < spent["cpu_seconds"] <= known["cpu_seconds"] + 0.1
+
+
 @pytest.mark.parametrize("stage", ["validate", "test", "predict"])
 def test_a_stage_needs_a_run(tmp_path, stage):
     with pytest.raises(FileError, match=r"no run .*ens10 fit"):

@@ -193,7 +193,7 @@ class _Best(pl.Callback):
         self.losses.append(loss)
 
 
-def _model(name: str, channels: int, region: Any, seed: int, width: int) -> Any:
+def _model(name: str, channels: int, region: Any, seed: int, width: int = WIDTH) -> Any:
     if name == "regression":
         return StatisticalPostProcessor(RegionalRegression(EXPERTS))
     variant = VARIANTS[name]
