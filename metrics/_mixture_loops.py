@@ -2,8 +2,9 @@
 
 The score is 1/2 sum_ij w_i w_j (A_i + A_j - A_ij), where A = |d| + s a(d / s) is the mean distance
 E|d + s Z| and a(z) = 2 phi(z) - |z| erfc(|z| / sqrt(2)): see `crps_normal_mixture`. The
-derivatives of A are erf(d / (s sqrt(2))) by d and 2 phi(d / s) by s, so one exponential and one
-polynomial give a term and its derivatives. All is computed in double precision.
+derivatives of A are erf(d / (s sqrt(2))) with respect to d and 2 phi(d / s) with respect to s, so
+one exponential and one polynomial give a term and its derivatives. All is computed in double
+precision.
 """
 
 from typing import Any
@@ -19,7 +20,7 @@ from ens10.metrics._normal_loops import ERFC_DOUBLE
 Array = npt.NDArray[np.float64]
 
 _BLOCK = 128  # points processed together; the numbers of their components fit the L1 cache
-_FAR = 26.0  # |d| / (s sqrt(2)) beyond which exp(-t^2) is nothing beside 1
+_FAR = 26.0  # |d| / (s sqrt(2)) beyond which exp(-t^2) is negligible against 1
 _PEAK = float((2 / np.pi) ** 0.5)  # 2 phi(0)
 _ROOT_2, _ROOT_HALF = float(2**0.5), float(0.5**0.5)
 
@@ -28,7 +29,7 @@ _ROOT_2, _ROOT_HALF = float(2**0.5), float(0.5**0.5)
 def _excess(size, s):  # type: ignore[no-untyped-def]
     """Return E|d + s Z| - |d|, erfc(t) and 2 phi(|d| / s), where t = |d| / (s sqrt(2)).
 
-    t is limited, so that s = 0 and infinite distances have an excess of s times nothing.
+    t is at most 26, so that s = 0 or an infinite distance gives an excess of 0, not NaN.
     """
     t = size / s * _ROOT_HALF
     t = t if t < _FAR else _FAR
@@ -39,20 +40,21 @@ def _excess(size, s):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**FUSED)
-def _add_distances(d, s, total, excess, side, density):  # type: ignore[no-untyped-def]
-    """Set E|d + s Z| - |d| and the derivatives of E|d + s Z| by d and s; add |d| to `total`."""
+def _set_distances(d, s, excess, side, density):  # type: ignore[no-untyped-def]
+    """Set E|d + s Z| - |d| and the derivatives of E|d + s Z| with respect to d and s."""
     for p in range(d.size):
-        size = abs(d[p])
-        excess[p], outside, density[p] = _excess(size, s[p])
+        excess[p], outside, density[p] = _excess(abs(d[p]), s[p])
         sign = 1.0 if d[p] > 0 else 0.0
         sign = -1.0 if d[p] < 0 else sign
         side[p] = sign * (1.0 - outside)
-        total[p] += size
 
 
 @numba.njit(**FUSED)
 def _add_pair(d, s, w, excess, total, by_mu, by_sigma, by_w, i, j):  # type: ignore[no-untyped-def]
-    """Add the term of the components i and j, twice w_i w_j, and what it adds to gradients."""
+    """Add w_i w_j (A_i + A_j - A_ij) to `total`, and its derivatives to the gradients.
+
+    It is the sum of the terms (i, j) and (j, i) of the score, with the factor 1/2.
+    """
     di, dj, si, sj, wi, wj, ei, ej = d[i], d[j], s[i], s[j], w[i], w[j], excess[i], excess[j]
     mi, mj, gi, gj, ui, uj = by_mu[i], by_mu[j], by_sigma[i], by_sigma[j], by_w[i], by_w[j]
     for p in range(total.size):
@@ -84,12 +86,12 @@ def _scores_and_gradients(mu, sigma, w, y, score, by_mu, by_sigma, by_w, by_y): 
     K, points = mu.shape
     d, excess = np.empty((K, _BLOCK)), np.empty((K, _BLOCK))
     side, density = np.empty((K, _BLOCK)), np.empty((K, _BLOCK))
-    weight, unused = np.empty(_BLOCK), np.empty(_BLOCK)
+    weight_sum = np.empty(_BLOCK)
     for first in range(0, points, _BLOCK):
         n = min(_BLOCK, points - first)
         at = slice(first, first + n)
         s, shares = sigma[:, at], w[:, at]
-        total, whole, of_y = score[at], weight[:n], by_y[at]
+        total, whole, of_y = score[at], weight_sum[:n], by_y[at]
         of_mu, of_sigma, of_w = by_mu[:, at], by_sigma[:, at], by_w[:, at]
         total[:], whole[:], of_y[:] = 0.0, 0.0, 0.0
         for i in range(K):
@@ -97,7 +99,7 @@ def _scores_and_gradients(mu, sigma, w, y, score, by_mu, by_sigma, by_w, by_y): 
             for p in range(n):
                 row[p] = value[p] - y[first + p]
                 whole[p] += shares[i, p]
-            _add_distances(row, s[i], unused[:n], excess[i, :n], side[i, :n], density[i, :n])
+            _set_distances(row, s[i], excess[i, :n], side[i, :n], density[i, :n])
         for i in range(K):
             # the pair of a component with itself
             for p in range(n):

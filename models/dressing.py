@@ -1,4 +1,4 @@
-"""A head whose forecast is a mixture of the raw members, moved, calibrated and dressed."""
+"""Head that forecasts a mixture of normal distributions around corrected raw members."""
 
 import math
 
@@ -20,24 +20,27 @@ _RARE = 0.02  # its weight at the start
 
 
 class DressingHead(HeadOnMethod):
-    """A mixture of normals around the raw members, which the network moves, scales and weights.
+    """A mixture of normals, one around each corrected raw member, and a wide component.
 
-    A normal forecast has only mean and deviation; the members also say whether the ensemble is
-    skewed or falls into clusters. Kernel dressing makes a density of them (Roulston & Smith 2003,
-    doi:10.3402/tellusa.v55i1.12082; affine, and with a wide component for what the ensemble misses:
-    Brocker & Smith 2008, doi:10.1111/j.1600-0870.2008.00333.x). Here all its parameters are outputs
-    of the network at each point, and an error of position can be corrected: the members'
-    deviations are taken from the neighbours. With m and s the mean and deviation of the reference
-    forecast, e_i the raw members' deviations from their mean, divided by their standard deviation
-    and multiplied by s sqrt(1 - h^2), and k = 1 to window^2 the offsets of the neighbours x + r_k,
+    A normal forecast has only a mean and a deviation; the members also contain the skewness and the
+    clusters of the ensemble. Kernel dressing puts a normal distribution (the kernel) around each
+    member (Roulston & Smith 2003, doi:10.3402/tellusa.v55i1.12082); a wide component covers truths
+    outside the ensemble (Brocker & Smith 2008, doi:10.1111/j.1600-0870.2008.00333.x). All
+    parameters are outputs of the network at each point. A weighted sum of the members' deviations
+    at neighbouring points can correct an error of position.
 
-        mu_i = m + s o_0 + D_i,   D_i(x) = e_i(x) + sum_k o_k(x) e_i(x + r_k),
+    m and s are the mean and deviation of the reference forecast. e_i are the raw members'
+    deviations from their mean, divided by their standard deviation (at least `floor`) and
+    multiplied by s sqrt(1 - h^2). With the neighbours x + r_k, k = 1 to window^2, and the outputs
+    o_0 to o_5 and a_k = o_(5 + k),
+
+        mu_i = m + s o_0 + D_i,   D_i(x) = e_i(x) + sum_k a_k(x) e_i(x + r_k),
         sigma_i = h s exp(o_1),   w_i proportional to exp(o_2 D_i / rms(D)).
 
-    The wide component is a normal with mean m + s o_0 + s o_3, deviation 2 s exp(o_4) and the
-    weight 1 / (1 + 49 exp(-o_5)). Outputs of 0 have the mean of the reference forecast and, but for
-    the wide component's weight of 2 %, its deviation. The exponents o_1 and o_4 are clamped to
-    [-7, 7], and so is o_5; o_2 to [-2, 2].
+    The wide component has the mean m + s o_0 + s o_3, the deviation 2 s exp(o_4) and the weight
+    1 / (1 + 49 exp(-o_5)). With outputs of 0 the forecast has the mean of the reference forecast
+    and the deviation 1.03 s (the wide component has a weight of 2 %); where all members are equal,
+    D is 0 and the deviation is smaller. o_1, o_4 and o_5 are clamped to [-7, 7], o_2 to [-2, 2].
 
     s is at least `floor`, in units of the target. Where the reference forecast or a member is NaN,
     so is the forecast. The members are in `batch["members"]`: `data.members: true`.

@@ -9,8 +9,8 @@ Therefore pages are fetched by `MADV_POPULATE_READ` (Linux 5.14), which releases
 returns an error code. Where that is not available, parts are copied.
 
 Mapping and unmapping a file takes about as long as copying it, so maps are cached: a training reads
-each file in every epoch. A map takes no memory of the process; its pages belong to the system's
-file cache.
+each file in every epoch. The pages of a map belong to the system's file cache, which can reclaim
+them; the system counts them as resident memory of the process.
 """
 
 import ctypes
@@ -39,8 +39,8 @@ _MIN_MAPPED_SIZE = 2**16  # bytes; a smaller part is copied faster than its page
 class MappedFile:
     """A file whose parts are mapped into memory, without keeping it open.
 
-    Python's `mmap` keeps a descriptor of the file for each map, and a training maps more files than
-    a process may have open; the system's own does not.
+    Python's `mmap` keeps a descriptor open for each map, and a training maps more files than a
+    process may have open. A map by the C library's `mmap` needs no open descriptor.
 
     Args:
         file: descriptor of the open file; it may be closed while the parts are in use.
@@ -51,7 +51,11 @@ class MappedFile:
         self._bytes = None if _libc() is None else _mapped(file, size)
 
     def part(self, begin: int, size: int) -> Buffer | None:
-        """Return bytes of the file, read-only and in memory; None if they cannot be mapped."""
+        """Return bytes of the file, read-only, after their pages were read; None if they cannot be.
+
+        The file must not be truncated while the array is in use: reading a page that is lost ends
+        the process (SIGBUS).
+        """
         if self._bytes is None or begin + size > self._bytes.size:
             return None
         first = begin - begin % mmap.PAGESIZE  # madvise takes whole pages

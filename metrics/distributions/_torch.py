@@ -139,7 +139,8 @@ class CompiledMixture(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        return tuple(grad * partial for partial in ctx.saved_tensors)
+        # a score that is NaN and masked must not make the gradients NaN
+        return tuple(torch.where(grad == 0, 0, grad * partial) for partial in ctx.saved_tensors)
 
 
 def evaluate(formula: Any, *tensors: Tensor) -> Tensor:

@@ -1,12 +1,13 @@
 """Compiled attention of grid points to their neighbours on the CPU, forward and backward.
 
 In torch's operations each of the window^2 neighbours is a pass over all fields, and most of the
-time goes into memory traffic and into gradients of views that are filled with zeros. Here a block
-of points of one sample and head stays in the cache, and many points share an instruction.
+time goes into memory traffic and into gradients of views that are filled with zeros. Here each
+block of points of one sample and head stays in the cache, and the loops over points use vector
+instructions.
 
-All fields have rows as long as the padded ones, so that the neighbour at one offset is at one
-distance in memory for all points: a field is one long line. What is computed in the columns beyond
-the grid is dropped. The weights of the neighbours are kept for the backward pass.
+Rows of all fields are padded to the length of the padded key's rows and stored as one line. The
+neighbour at a given offset is then at the same distance in memory for every point. Results in the
+extra columns are discarded. The weights of the neighbours are kept for the backward pass.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from torch.nn import functional
 
 from ens10.compiled import FUSED, exp
 
-_LEAST = -80.0  # of an exponent: exp(-80) is nothing beside the largest weight
+_LEAST = -80.0  # of an exponent: exp(-80) is negligible against the largest weight
 _BLOCK = 512  # points
 
 
@@ -108,19 +109,19 @@ def _differentiate(  # type: ignore[no-untyped-def]
         for place in range(places):
             near, change, share = distances[place], changes[place, :n], weights[place, first:last]
             for d in range(grad.shape[0]):
-                given = grad[d, first:last]
-                _add_product(given, value[d, first + near : last + near], change)
-                _add_product(given, share, by_value[d, first + near : last + near])
+                grad_row = grad[d, first:last]
+                _add_product(grad_row, value[d, first + near : last + near], change)
+                _add_product(grad_row, share, by_value[d, first + near : last + near])
             _add_product(change, share, mean[:n])
         for place in range(places):
             near, change, share = distances[place], changes[place, :n], weights[place, first:last]
             for p in range(n):
                 change[p] = share[p] * (change[p] - mean[p])
             for c in range(query.shape[0]):
-                asked, line = query[c, first:last], key[c, first + near : last + near]
+                query_row, line = query[c, first:last], key[c, first + near : last + near]
                 _add_product_with(change, line, offsets[place, c], by_query[c, first:last])
-                _add_product(change, asked, by_key[c, first + near : last + near])
-                by_offsets[place, c] += np.dot(change, asked)
+                _add_product(change, query_row, by_key[c, first + near : last + near])
+                by_offsets[place, c] += np.dot(change, query_row)
 
 
 class CompiledAttention(torch.autograd.Function):
@@ -131,7 +132,7 @@ class CompiledAttention(torch.autograd.Function):
         """Return the outputs.
 
         Args:
-            ctx: of autograd.
+            ctx: autograd's context.
             query: (N, heads, c, H, W), divided by the root of c.
             key: (N, heads, c, H + window - 1, W + window - 1).
             value: (N, heads, d, H + window - 1, W + window - 1).
@@ -162,16 +163,16 @@ class CompiledAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         """Return the gradients by query, key, value and offsets."""
         *arrays, offsets, weights = ctx.saved_tensors
-        given = _lines(grad, ctx.shape)
+        head_grads = _lines(grad, ctx.shape)
         by_arrays = [torch.zeros_like(t) for t in arrays]
         by_offsets = offsets.new_zeros(*arrays[0].shape[:2], *offsets.shape[::2])
         shifts, distances = _by_head(offsets), _distances(ctx.shape)
 
         def work(n: int, head: int) -> None:
             one = (array.numpy()[n, head] for array in arrays)
-            kept, wanted = weights.numpy()[n, head], given.numpy()[n, head]
+            outer = weights.numpy()[n, head], head_grads.numpy()[n, head]
             results = (t.numpy()[n, head] for t in (*by_arrays, by_offsets))
-            _differentiate(*one, shifts[head], distances, kept, wanted, *results)
+            _differentiate(*one, shifts[head], distances, *outer, *results)
 
         _each(work, *weights.shape[:2])
         by_query = _fields(by_arrays[0], ctx.shape)
@@ -183,9 +184,9 @@ class CompiledAttention(torch.autograd.Function):
 
 def _lines(fields: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """Return fields (..., H, W) as lines of rows of the padded length, without the last zeros."""
-    more = shape[2] - 1
-    lines = functional.pad(fields.detach(), (0, more)).flatten(-2)
-    return lines[..., : lines.shape[-1] - more].contiguous()
+    margin = shape[2] - 1
+    lines = functional.pad(fields.detach(), (0, margin)).flatten(-2)
+    return lines[..., : lines.shape[-1] - margin].contiguous()
 
 
 def _fields(lines: Tensor, shape: tuple[int, int, int]) -> Tensor:

@@ -22,7 +22,7 @@ class PointConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name in nn.Conv2d)
         """(N, in_channels, H, W) -> (N, out_channels, H, W)."""
-        if input.device.type != "cpu":
+        if input.device.type != "cpu" or input.ndim != 4:
             outputs: Tensor = super().forward(input)
             return outputs
         samples, points = len(input), input.flatten(2)

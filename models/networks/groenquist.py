@@ -133,8 +133,8 @@ class PaperSpreadNet(Network):
     ) -> None:
         super().__init__()
         if not blocks or any(width < 4 or width % 4 for width in blocks):
-            reason = f"{list(blocks)} are not multiples of 4"
-            raise ArgumentError("blocks", reason, "Name one or more")
+            remedy = "Choose one or more positive multiples of 4"
+            raise ArgumentError("blocks", f"the channels {list(blocks)} are not possible", remedy)
         _check_channel("spread", spread, in_channels)
         self.in_channels, self.spread = in_channels, spread
 
@@ -183,10 +183,12 @@ class PaperBiasUNet(Network):
     """The U-Net of the bias net with the layers and widths of the authors' code.
 
     Groenquist et al. 2020, arXiv:2005.08748. Four levels of two 3x3 convolutions with batch
-    normalisation and ReLU, 4-8, 8-16, 16-32 and 32-64 channels, with maximum pooling in between. On
-    the way up a transposed convolution of 2x2 points without bias, concatenated with the map of the
-    level, and two convolutions of the level's width; at the end a 1x1 convolution. It works on the
-    whole grid only; pooling drops the last of an odd number of rows or columns.
+    normalisation and ReLU, 4-8, 8-16, 16-32 and 32-64 channels, with maximum pooling in between. At
+    each level of the way up, a transposed 2x2 convolution without bias doubles rows and columns;
+    the result is concatenated with the map of that level and passes two 3x3 convolutions of the
+    level's width. A 1x1 convolution gives the output. Pooling drops the last row or column of an
+    odd number; on the way up it is filled with zeros. It works on whole grids only, of at least
+    16 x 16 points.
 
     Args:
         in_channels: channels of the features.

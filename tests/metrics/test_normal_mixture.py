@@ -196,3 +196,14 @@ def test_probabilities_of_single_precision_weights_do_not_exceed_one():
     assert weights.astype(np.float64).sum(0).max() > 1
     known = NormalMixture(np.zeros(shape, np.float32), np.ones(shape, np.float32), weights)
     assert known.cdf(np.full(shape[1:], 50.0, np.float32)).max() <= 1
+
+
+def test_masked_scores_of_missing_observations_leave_finite_gradients():
+    mu, sigma, shares, y = (torch.tensor(part[..., 140:150]) for part in awkward_parts())
+    y[3] = torch.nan
+    logits = shares.log().requires_grad_()
+    score = crps_normal_mixture(mu, sigma, logits.softmax(0), y, component_dim=0)
+    torch.where(y.isnan(), 0, score).sum().backward()
+    assert logits.grad.isfinite().all()
+    assert (logits.grad[:, 3] == 0).all()
+    assert (logits.grad[:, 4] != 0).any()

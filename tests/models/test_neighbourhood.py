@@ -200,6 +200,7 @@ def test_point_convolutions_are_convolutions():
         torch.testing.assert_close(layer(x), expected)
         assert torch.autograd.gradcheck(layer, x)
         torch.testing.assert_close(layer(x[:0]), expected[:0])
+        torch.testing.assert_close(layer(x[0]), expected[0])  # without the axis of samples
     assert {name: p.shape for name, p in PointConv2d(3, 5).named_parameters()} == {
         name: p.shape for name, p in torch.nn.Conv2d(3, 5, 1).named_parameters()
     }

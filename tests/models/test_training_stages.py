@@ -33,6 +33,14 @@ class Two(pl.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=0.01, weight_decay=0.1)
 
 
+class SaveWithin(pl.Callback):
+    """Saves a checkpoint after the first batch of the second epoch."""
+
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == 3:
+            trainer.save_checkpoint(f"{trainer.default_root_dir}/within.ckpt", weights_only=False)
+
+
 def train(epochs, folder, resume=None):
     torch.manual_seed(0)
     model = Two()
@@ -40,7 +48,7 @@ def train(epochs, folder, resume=None):
     trainer = pl.Trainer(
         max_epochs=epochs, accelerator="cpu", logger=False, enable_progress_bar=False,
         enable_model_summary=False, default_root_dir=folder, enable_checkpointing=False,
-        callbacks=[TrainingStages(STAGES)],
+        callbacks=[TrainingStages(STAGES), SaveWithin()],
     )  # fmt: skip
     trainer.fit(model, data, ckpt_path=resume)
     trainer.save_checkpoint(folder / "last.ckpt", weights_only=False)
@@ -72,7 +80,28 @@ def test_a_resumed_training_is_in_the_stage_of_its_epoch(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:The number of training batches")
+@pytest.mark.filterwarnings("ignore:.*your dataloader is not resumable.*")
+def test_an_epoch_that_is_resumed_keeps_the_statistics_of_parts_that_rest(tmp_path):
+    train(2, tmp_path)
+    before = torch.load(tmp_path / "within.ckpt", weights_only=False)["state_dict"]
+    after = train(2, tmp_path, tmp_path / "within.ckpt").state_dict()
+    assert moved(before, after) == {"bias", "last"}
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:The number of training batches")
+def test_stages_that_are_not_reached_are_pointed_out(tmp_path, capsys):
+    train(2, tmp_path)
+    assert capsys.readouterr().err.count("the stages have 3 epochs, max_epochs is 2.") == 1
+    train(3, tmp_path)
+    assert "stages" not in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 def test_wrong_stages(tmp_path):
+    with pytest.raises(ArgumentError, match=r"network contains network\.bias"):
+        TrainingStages([{"parts": [name], "epochs": 1} for name in ("network.bias", "network")])
     for stage in ({"parts": [], "epochs": 2}, {"parts": ["bias"], "epochs": 0}):
         with pytest.raises(ArgumentError, match="stages"):
             TrainingStages([stage])
