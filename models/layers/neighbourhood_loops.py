@@ -10,8 +10,7 @@ neighbour at a given offset is then at the same distance in memory for every poi
 extra columns are discarded. The weights of the neighbours are kept for the backward pass.
 """
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from typing import Any
 
 import numba
@@ -22,6 +21,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from ens10.compiled import FUSED, exp
+from ens10.models.layers.threads import in_threads
 
 _LEAST = -80.0  # of an exponent: exp(-80) is negligible against the largest weight
 _BLOCK = 512  # points
@@ -153,7 +153,7 @@ class CompiledAttention(torch.autograd.Function):
             one = (array.numpy()[n, head] for array in arrays)
             _attend(*one, shifts[head], distances, weights.numpy()[n, head], out.numpy()[n, head])
 
-        _each(work, *query.shape[:2])
+        in_threads(work, _samples_and_heads(query))
         ctx.save_for_backward(*arrays, offsets, weights)
         ctx.shape, ctx.padded = shape, (key.shape, value.shape)
         return _fields(out, shape)
@@ -174,7 +174,7 @@ class CompiledAttention(torch.autograd.Function):
             results = (t.numpy()[n, head] for t in (*by_arrays, by_offsets))
             _differentiate(*one, shifts[head], distances, *outer, *results)
 
-        _each(work, *weights.shape[:2])
+        in_threads(work, _samples_and_heads(weights))
         by_query = _fields(by_arrays[0], ctx.shape)
         by_key, by_value = (
             t.reshape(size) for t, size in zip(by_arrays[1:], ctx.padded, strict=True)
@@ -211,14 +211,5 @@ def _distances(shape: tuple[int, int, int]) -> Any:
     return (rows + np.arange(window)).ravel()
 
 
-def _each(work: Callable[[int, int], None], samples: int, heads: int) -> None:
-    """Call `work` for each sample and head, in torch's number of threads."""
-    pieces = [(n, head) for n in range(samples) for head in range(heads)]
-    threads = min(torch.get_num_threads(), len(pieces))
-    if threads <= 1:
-        for piece in pieces:
-            work(*piece)
-        return
-    with ThreadPoolExecutor(threads, "ens10-attention") as pool:
-        for done in [pool.submit(work, *piece) for piece in pieces]:
-            done.result()
+def _samples_and_heads(fields: Tensor) -> list[tuple[int, int]]:
+    return list(product(range(fields.shape[0]), range(fields.shape[1])))

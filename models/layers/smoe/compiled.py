@@ -18,7 +18,7 @@ from ens10.models.domain import current
 from ens10.models.layers.padding import FreeConv2d
 from ens10.models.layers.smoe import loops
 from ens10.models.layers.smoe.gates import planes
-from ens10.models.layers.smoe.loops import Band, bands, in_bands
+from ens10.models.layers.smoe.loops import Band, bands
 from ens10.models.layers.smoe.routing import (
     Judgement,
     RoutingRule,
@@ -27,6 +27,7 @@ from ens10.models.layers.smoe.routing import (
     judges_weights,
     record_loss,
 )
+from ens10.models.layers.threads import in_threads
 
 _BAND = 32  # rows
 _BAND_POINTS = 2**13
@@ -119,7 +120,7 @@ def forward(features: Tensor, weight: Tensor, chosen: Tensor, grid: Grid) -> Ten
         ring = grid.ring(features[n])
         loops.forward_band(field, band, filters, index, out[n].numpy(), ring, *edges)
 
-    in_bands(one, [(n, band) for n in range(N) for band in bands(H, _BAND)])
+    in_threads(one, [(n, band) for n in range(N) for band in bands(H, _BAND)])
     return out
 
 
@@ -167,7 +168,7 @@ def backward(
             )  # fmt: skip
 
     for parity in (0, 1):  # neighbouring bands add to the same rows: not at the same time
-        in_bands(some, [(thread, parity) for thread in range(threads)])
+        in_threads(some, [(thread, parity) for thread in range(threads)])
     for_weight = grid.filters(sums.sum(0), weight) if needs[1] else None
     return for_features if needs[0] else None, for_weight
 
@@ -197,7 +198,7 @@ def classification(
         )  # fmt: skip
 
     points = weights.shape[2]
-    in_bands(one, [(m, band) for m in range(len(gate)) for band in bands(points, _BAND_POINTS)])
+    in_threads(one, [(m, band) for m in range(len(gate)) for band in bands(points, _BAND_POINTS)])
     return result.view_as(gate)
 
 

@@ -15,7 +15,8 @@ from ens10.grid import Weighting, area_weights
 from ens10.models.domain import current
 from ens10.models.layers.location_convolutions import CoordConv2d, LocallyConnected2d, checked_grid
 from ens10.models.layers.padding import FreeConv2d, Poles
-from ens10.models.layers.smoe.loops import bands, choose, in_bands
+from ens10.models.layers.smoe.loops import bands, choose
+from ens10.models.layers.threads import in_threads
 from ens10.models.statistical.regions import RegionalRegression
 
 Nested = Sequence[Sequence[Sequence[float]]]
@@ -398,7 +399,7 @@ def largest_weights(routing: Tensor, k: int) -> Tensor:
     chosen = torch.empty(N, H, W, k, dtype=_smallest_dtype(E))
     bits = routing.contiguous().view(torch.int32).flatten(2).numpy()
     pieces = [(n, band) for n in range(N) for band in bands(H * W, _BAND)]
-    in_bands(lambda n, band: choose(bits[n], band, chosen[n].flatten(0, 1).numpy()), pieces)
+    in_threads(lambda n, band: choose(bits[n], band, chosen[n].flatten(0, 1).numpy()), pieces)
     return chosen
 
 

@@ -7,9 +7,8 @@ Input row r stays at index r % K of K rows; therefore filters are stored K times
 rotated like the ring buffer.
 """
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import numba
 import numpy as np
@@ -398,18 +397,6 @@ def bands(count: int, size: int) -> list[Band]:
     """Split `count` rows into bands of `size`: (first, past the last); one band for one thread."""
     size = max(count, 1) if torch.get_num_threads() == 1 else size
     return [(first, min(first + size, count)) for first in range(0, count, size)]
-
-
-def in_bands(work: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> None:
-    """Call `work` on each piece, in threads; pieces must be independent."""
-    threads = min(torch.get_num_threads(), len(pieces))
-    if threads <= 1:
-        for piece in pieces:
-            work(*piece)
-        return
-    with ThreadPoolExecutor(threads, "ens10-experts") as pool:
-        for done in [pool.submit(work, *piece) for piece in pieces]:
-            done.result()
 
 
 def exclude_from_compile(function: Callable[P, R]) -> Callable[P, R]:

@@ -1,0 +1,24 @@
+"""Independent pieces of compiled loops, in as many threads as torch uses."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+
+def in_threads(work: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> None:
+    """Call `work` on the arguments of each piece; loops must release the interpreter lock.
+
+    Args:
+        work: what to do; calls may run at the same time.
+        pieces: arguments of each call.
+    """
+    threads = min(torch.get_num_threads(), len(pieces))
+    if threads <= 1:
+        for piece in pieces:
+            work(*piece)
+        return
+    with ThreadPoolExecutor(threads, "ens10-loops") as pool:
+        for done in [pool.submit(work, *piece) for piece in pieces]:
+            done.result()
