@@ -188,7 +188,7 @@ class PaperBiasUNet(Network):
     the result is concatenated with the map of that level and passes two 3x3 convolutions of the
     level's width. A 1x1 convolution gives the output. Pooling drops the last row or column of an
     odd number; on the way up it is filled with zeros. It works on whole grids only, of at least
-    16 x 16 points.
+    8 x 16 points.
 
     Args:
         in_channels: channels of the features.
@@ -236,10 +236,15 @@ class PaperBiasUNet(Network):
         """(N, in_channels, H, W) -> (N, 1, H, W).
 
         Raises:
-            ArgumentError: fewer than 16 rows or columns.
+            ArgumentError: fewer than 8 rows or columns, or fewer than two points at the deepest
+                level, of which there are no statistics of a batch.
         """
-        # below 2 x 2 points at the deepest level there are no statistics of a batch
-        check_levels(features, len(self.down), 2 ** (self.halvings + 1), "PaperBiasUNet", "")
+        least = 2**self.halvings
+        check_levels(features, len(self.down), least, "PaperBiasUNet", "")
+        rows, columns = features.shape[-2:]
+        if (rows // least) * (columns // least) < 2:
+            reason = f"a grid of {rows} x {columns} points leaves one point at the deepest level"
+            raise ArgumentError("features", reason, f"Use at least {least} x {2 * least}")
         maps = [self.down[0](features)]
         for block in list(self.down)[1:]:
             maps.append(block(functional.max_pool2d(maps[-1], 2)))

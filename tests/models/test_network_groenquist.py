@@ -211,4 +211,7 @@ def test_wrong_published_nets():
     with pytest.raises(ArgumentError, match="spread"):
         PaperSpreadNet(4, 4)
     with pytest.raises(ArgumentError, match="PaperBiasUNet"):
-        PaperBiasUNet(4)(torch.zeros(1, 4, 8, 16))
+        PaperBiasUNet(4)(torch.zeros(1, 4, 7, 16))
+    with pytest.raises(ArgumentError, match="one point at the deepest level"):
+        PaperBiasUNet(4)(torch.zeros(1, 4, 8, 15))
+    assert PaperBiasUNet(4)(torch.zeros(1, 4, 8, 16)).shape == (1, 1, 8, 16)
