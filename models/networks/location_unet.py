@@ -77,9 +77,13 @@ class LocationUNet(Network):
             is added to the loss.
         block: makes the blocks from their channels and the level's grid, such as
             `ens10.models.layers.NeighbourhoodBlock`; None for residual blocks of `convolution`.
+        negative_slope: of the rectifier before the last layer. With 0, a large first step can make
+            all of its inputs negative; outputs then depend on the embedding alone, and nothing
+            before the last layer learns any more. 0.1 prevents this.
 
     Raises:
-        ArgumentError: no level, or a grid that is too small for them; both block and convolution.
+        ArgumentError: no level, or a grid that is too small for them; both block and convolution; a
+            negative slope below 0 or above 1.
     """
 
     odd = "repeated"
@@ -100,8 +104,12 @@ class LocationUNet(Network):
         poles: Poles = "replicate",
         convolution: ConvolutionCallable | None = None,
         block: BlockCallable | None = None,
+        negative_slope: float = 0.0,
     ) -> None:
         super().__init__()
+        if not 0 <= negative_slope <= 1:
+            raise ArgumentError("negative_slope", f"{negative_slope} is not between 0 and 1")
+        self.negative_slope = negative_slope
         if block and convolution:
             reason = "given with a convolution, which is of residual blocks"
             raise ArgumentError("block", reason, "Leave one of them out")
@@ -157,7 +165,8 @@ class LocationUNet(Network):
         for n in reversed(range(len(skips))):
             fields = skips[n] + self._upsample(self.back[n](fields), skips[n])
             fields = self.up[n](fields)
-        return self._mix_heads(self.last(functional.relu(fields)), place)
+        rectified = functional.leaky_relu(fields, self.negative_slope)
+        return self._mix_heads(self.last(rectified), place)
 
     def penalty(self) -> Tensor | None:
         """Return ridge and smoothness of the embedding plus the penalties of other layers."""

@@ -150,3 +150,18 @@ def test_another_grid_or_levels_that_do_not_fit():
         LocationUNet(5, (8, 16), widths=())
     with pytest.raises(ArgumentError, match="5 levels do not fit a grid of 8 x 16"):
         LocationUNet(5, (8, 16), widths=(4, 4, 4, 4, 4))
+
+
+@pytest.mark.parametrize(("slope", "learns"), [(0.0, False), (0.1, True)])
+def test_a_negative_slope_keeps_a_gradient_where_all_inputs_of_the_last_layer_are_negative(
+    slope, learns
+):
+    torch.manual_seed(0)
+    network = LocationUNet(3, (8, 12), widths=[4, 4], embedding=2, negative_slope=slope)
+    torch.nn.init.normal_(network.last.weight)
+    with torch.no_grad():
+        network.stem.bias -= 100.0
+    network(torch.randn(2, 3, 8, 12)).square().sum().backward()
+    assert bool((network.stem.weight.grad != 0).any()) is learns
+    with pytest.raises(ArgumentError, match="negative_slope"):
+        LocationUNet(3, (8, 12), widths=[4, 4], negative_slope=-0.1)
