@@ -9,7 +9,7 @@ from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import NormalMixture
 from ens10.models.domain import Sides, current
-from ens10.models.heads import HeadOnMethod, RawEnsemble, checked_floor
+from ens10.models.heads import HeadOnMethod, RawEnsemble, checked_floor, raw_members
 from ens10.models.layers.neighbourhood import shifted_views
 from ens10.models.layers.padding import Poles, edges_of
 from ens10.models.statistical.base import StatisticalMethod
@@ -99,7 +99,7 @@ class DressingHead(HeadOnMethod):
             ArgumentError: the batch has no members or only one, the method was not solved, or its
                 forecast is not a normal distribution.
         """
-        start = self._reference(batch)
+        start = self._start(batch)
         # float32 also under mixed precision: half precision cannot represent Z500
         outputs = outputs.to(start.mean.dtype)
         shift, log_kernel, tilt, wide_shift, log_wide, log_odds = outputs[:, :6].unbind(1)
@@ -123,19 +123,13 @@ class DressingHead(HeadOnMethod):
         mu, sigma, shares = map(start.mask_missing, (mu, sigma, shares))
         return NormalMixture(mu, sigma, shares, positive=True)
 
-    def _reference(self, batch: Batch) -> RawEnsemble:
+    def _start(self, batch: Batch) -> RawEnsemble:
         """Return mean and spread of the reference forecast; missing also where a member is."""
-        if "members" not in batch:
-            remedy = "Set data.members to true"
-            raise ArgumentError("members", "the batch has no raw members", remedy)
-        if batch["members"].shape[1] < 2:
+        members = raw_members(batch)
+        if members.shape[1] < 2:
             raise ArgumentError("members", "one member has no deviation", "Use at least 2 members")
-        if self.method is None:
-            start = RawEnsemble.of(batch, self.floor)
-        else:
-            base = self._normal(batch)
-            start = RawEnsemble.of_moments(base.mu, base.sigma, self.floor)
-        absent = ~batch["members"].isfinite().all(1)
+        start = self._reference(batch)
+        absent = ~members.isfinite().all(1)
         return start._replace(missing=start.missing | absent)
 
     def _deviations(self, batch: Batch, start: RawEnsemble) -> Tensor:

@@ -190,9 +190,11 @@ class HeadOnMethod(Head):
 
     Attributes:
         method: the method; of several lead times a copy for each; None for the raw ensemble.
+        floor: smallest spread, in units of the target.
     """
 
     method: StatisticalMethod | TargetMethods | None
+    floor: float
 
     def __init__(self, method: StatisticalMethod | None) -> None:
         super().__init__()
@@ -218,6 +220,17 @@ class HeadOnMethod(Head):
                 "Take EMOS, or SeasonalEMOS with family normal",
             )
         return forecast
+
+    def _reference(self, batch: Batch) -> RawEnsemble:
+        """Return mean and spread of the method's forecast, or of the raw ensemble.
+
+        Raises:
+            ArgumentError: as `_normal`.
+        """
+        if self.method is None:
+            return RawEnsemble.of(batch, self.floor)
+        base = self._normal(batch)
+        return RawEnsemble.of_moments(base.mu, base.sigma, self.floor)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         if self.method is not None:
@@ -258,8 +271,7 @@ class MethodHead(HeadOnMethod):
         Raises:
             ArgumentError: the method was not solved, or its forecast is not a normal distribution.
         """
-        base = self._normal(batch)
-        start = RawEnsemble.of_moments(base.mu, base.sigma, self.floor)
+        start = self._reference(batch)
         return Normal(*start.location_and_scale(outputs, self.max_log_scale), positive=True)
 
 
@@ -590,6 +602,18 @@ class MembersNormalHead(HeadOnMethod):
         return Normal(members.mean(dim=1), variance.sqrt(), positive=True)
 
 
+def raw_members(batch: Batch) -> Tensor:
+    """Return the raw members of the target, (N, M, H, W).
+
+    Raises:
+        ArgumentError: the batch has none.
+    """
+    if "members" not in batch:
+        raise ArgumentError("members", "the batch has no raw members", "Set data.members to true")
+    members: Tensor = batch["members"]
+    return members
+
+
 def corrected_members(
     outputs: Tensor, batch: Batch, floor: float, calibrated: Normal | None = None
 ) -> Tensor:
@@ -605,9 +629,7 @@ def corrected_members(
     Raises:
         ArgumentError: the batch lacks the members, or has another number of them.
     """
-    if "members" not in batch:
-        raise ArgumentError("members", "the batch has no raw members", "Set data.members to true")
-    members: Tensor = batch["members"]
+    members = raw_members(batch)
     if outputs.shape[1] != members.shape[1]:
         raise ArgumentError(
             "members",

@@ -12,7 +12,7 @@ from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Ensemble, Normal
 from ens10.models.domain import current
-from ens10.models.heads import HeadOnMethod, RawEnsemble, checked_floor
+from ens10.models.heads import HeadOnMethod, checked_floor, raw_members
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.coupling import Variant, check_variant, generator_of, ranks
 
@@ -186,11 +186,7 @@ class RandomFieldHead(HeadOnMethod):
                 `raw_pattern` takes, or the fields are parts of the grid.
         """
         _require_whole(batch)
-        if self.method is None:
-            start = RawEnsemble.of(batch, self.floor)
-        else:
-            base = self._normal(batch)
-            start = RawEnsemble.of_moments(base.mu, base.sigma, self.floor)
+        start = self._reference(batch)
         outputs = outputs.to(start.mean.dtype)
         mu, sigma = start.location_and_scale(outputs[:, :2], self.max_log_scale)
         drawn = self._draws(outputs[:, 2:] + self.loadings[:, None, None], batch)
@@ -240,9 +236,8 @@ def raw_pattern(batch: Batch) -> Tensor:
     Raises:
         ArgumentError: the batch has no members.
     """
-    if "members" not in batch:
-        raise ArgumentError("members", "the batch has no raw members", "Set data.members to true")
-    deviations = batch["members"] - batch["members"].mean(1, keepdim=True)
+    members = raw_members(batch)
+    deviations = members - members.mean(1, keepdim=True)
     square = deviations.square().sum(1, keepdim=True)
     valid = square > 0  # false for NaN
     norm = torch.where(valid, square, 1).sqrt()
