@@ -42,9 +42,11 @@ class Experts:
         latitudes: latitudes of the first and last row, degrees; rows are evenly spaced.
         margin: margin of the routing loss, see `SMoE2d`.
         damping_margin: margin of the damping.
+        curvature: second derivative of the loss with respect to a layer's output, see `SMoE2d`.
         relative_margins: True if both are relative to the root mean square of a layer's output.
-        compare: True if layers that select one expert (k = 1) are `ComparingSMoE2d`: the gate
-            learns which expert has the smallest error. Other layers are unchanged.
+        compare: True if layers with more experts than they select are `ComparingSMoE2d`: the gate
+            learns which experts have the smallest errors. The options of the routing loss have no
+            effect then, and values are not weighted.
 
     Raises:
         ArgumentError: fewer than 1 expert for each one selected, fewer than 1 filter, a range that
@@ -65,6 +67,7 @@ class Experts:
     latitudes: tuple[float, float] = (90.0, -90.0)
     margin: float = 1e-5
     damping_margin: float = 1e-3
+    curvature: float = 2.0
     relative_margins: bool = False
     compare: bool = False
 
@@ -128,13 +131,15 @@ class ExpertLayers:
             )
         count = round(experts.per_selected * selected) if gate is None else gate.num_experts
         gate = self._gate(count, selected, level) if gate is None else gate
-        if experts.compare and selected == 1:
+        if experts.compare and count > selected:
             return ComparingSMoE2d(
                 in_channels,
                 count,
                 gate,
                 kernel_size,
                 experts.filters,
+                selected=selected,
+                curvature=experts.curvature,
                 periodic_longitude=self.periodic_longitude,
                 poles=self.poles,
                 damping=experts.damping,
@@ -154,6 +159,7 @@ class ExpertLayers:
             quantile=experts.quantile,
             margin=experts.margin,
             damping_margin=experts.damping_margin,
+            curvature=experts.curvature,
             relative_margins=experts.relative_margins,
             damping=experts.damping,
             area=self._area(level),

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader
 
 from ens10.errors import ArgumentError
 from ens10.models import PostProcessor, ResidualNormalHead
-from ens10.models.layers.expert_layers import Experts
+from ens10.models.layers.expert_layers import ExpertLayers, Experts
 from ens10.models.layers.smoe import ComparingSMoE2d, FixedGate, RegionGate, SMoE2d
 from ens10.models.networks import SMoEUNet
 from ens10.models.statistical import RegionalRegression
@@ -149,6 +149,14 @@ def test_the_last_layer_takes_a_gate_and_compares_if_asked():
     assert compared.out_channels == 2
     with pytest.raises(ArgumentError, match="Add last to places"):
         SMoEUNet(2, (H, W), places=["up_0"], last_gate=gate)
+
+
+def test_every_layer_with_rivals_compares_if_asked():
+    layer = ExpertLayers(Experts(compare=True, curvature=0.5, filters=2), (H, W)).make(3, 4)
+    assert isinstance(layer, ComparingSMoE2d)
+    assert (layer.selected, layer.num_experts, layer.rule.curvature) == (2, 4, 0.5)
+    alone = ExpertLayers(Experts(compare=True, per_selected=1), (H, W)).make(3, 4)
+    assert type(alone) is SMoE2d
 
 
 def test_experts_serve_their_regions_alone():

@@ -6,8 +6,17 @@ import pytest
 import torch
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.models.layers.smoe import ConvGate, FixedGate, SMoE2d, TensorGate, track_loss
-from ens10.models.layers.smoe.comparing import ComparingSMoE2d
+from ens10.models.layers.smoe import (
+    ConvGate,
+    FixedGate,
+    SMoE2d,
+    TensorGate,
+    record_routing_loss,
+    recorded_routing_loss,
+    track_loss,
+)
+from ens10.models.layers.smoe.comparing import ComparingSMoE2d, comparison_target
+from ens10.models.layers.smoe.routing import RoutingRule, incorrect_choices
 
 N, C, E, F, H, W = 3, 2, 4, 2, 4, 5
 
@@ -111,6 +120,148 @@ def test_one_rival_is_compared_at_each_point():
     assert (layer.gate.weight.grad.gather(0, best[None]) <= 0).all()
 
 
+def several(gate="tensor", **options):
+    torch.manual_seed(0)
+    gates = {"tensor": lambda: TensorGate(E, 2, (H, W)), "conv": lambda: ConvGate(C, E)}
+    options = {"filters": F, "balance": 0.0, "damping": 1.0, "selected": 2, **options}
+    return ComparingSMoE2d(C, E, gates[gate](), **options).double()
+
+
+def ranks_slowly(layer, features, target):
+    """Experts of both ranks and the gradient of the gate's map, point by point."""
+    with torch.no_grad():
+        routing = layer.route(features).detach()
+        values = layer.experts(features).unflatten(1, (E, F))
+    target = target.unflatten(1, (2, F))
+    gradient, best = torch.zeros_like(routing), torch.zeros(len(routing), 2, H, W).long()
+    for n in range(len(routing)):
+        samples = range(N) if len(routing) == 1 else [n]
+        for i in range(H):
+            for j in range(W):
+                goals = [0.0] * E
+                for rank in range(2):
+                    errors = [
+                        math.inf
+                        if goals[e]
+                        else sum(
+                            float(((values[s, e] - target[s, rank])[:, i, j] ** 2).sum())
+                            for s in samples
+                        )
+                        for e in range(E)
+                    ]
+                    best[n, rank, i, j] = errors.index(min(errors))
+                    goals[errors.index(min(errors))] = 1 - rank / 2
+                for e in range(E):
+                    right = 1 / (1 + math.exp(-float(routing[n, e, i, j])))
+                    gradient[n, e, i, j] = (right - goals[e]) / routing.numel()
+    return best, gradient
+
+
+def targets_of_ranks():
+    features, target = batch()
+    return features, torch.cat([target, target.flip(0) + 0.5], 1)
+
+
+@pytest.mark.parametrize("gate", ["tensor", "conv"])
+def test_with_two_selected_each_rank_gets_the_best_expert_that_is_left(gate):
+    layer, (features, target) = several(gate), targets_of_ranks()
+    best, expected = ranks_slowly(layer, features, target)
+    assert (best[:, 0] != best[:, 1]).all()
+    routing = layer.route(features)
+    weight = next(layer.gate.parameters())
+    (wanted,) = torch.autograd.grad(routing, weight, expected)
+    step(layer, features, target)
+    torch.testing.assert_close(weight.grad, wanted, rtol=1e-11, atol=1e-15)
+
+
+def test_with_two_selected_the_gate_learns_experts_and_their_order():
+    """The target of rank 0 is one expert's value, that of rank 1 another's, by place."""
+    layer = several("tensor", damping=0.0)
+    first, second = torch.arange(H * W).view(H, W) % E, (torch.arange(H * W).view(H, W) + 1) % E
+    wanted = torch.stack([first, second])[None]
+    features, _ = batch()
+    values = layer.experts(features).unflatten(1, (E, F)).detach()
+    target = values.gather(1, wanted[:, :, None].expand(N, 2, F, H, W)).flatten(1, 2)
+    assert not torch.equal(layer.choices(features), wanted)
+    optimizer = torch.optim.SGD(layer.gate.parameters(), lr=20.0)
+    for _ in range(200):
+        optimizer.zero_grad()
+        step(layer, features, target)
+        optimizer.step()
+    assert torch.equal(layer.choices(features), wanted)
+
+
+def test_one_rival_beside_two_that_are_selected():
+    layer, (features, target) = several(rivals="one"), targets_of_ranks()
+    chosen = layer.choices(features)[0]
+    seen = torch.zeros(E, H, W, dtype=torch.bool)
+    for _ in range(40):
+        layer.gate.weight.grad = None
+        step(layer, features, target)
+        entries = layer.gate.weight.grad != 0
+        assert (entries.sum(0) == 3).all()
+        assert entries.gather(0, chosen).all()
+        seen |= entries
+    assert seen.all()
+
+
+def test_the_recorded_loss_is_that_of_the_gradient():
+    layer, (features, target) = several(), targets_of_ranks()
+    record_routing_loss(layer)
+    step(layer, features, target)
+    best, _ = ranks_slowly(layer, features, target)
+    goals = comparison_target(best, layer.gate.weight.detach()[None])
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(layer.gate.weight[None], goals)
+    recorded = float(recorded_routing_loss(layer))
+    assert recorded == pytest.approx(float(loss.detach()), rel=1e-6)
+    (gradient,) = torch.autograd.grad(loss, layer.gate.weight)
+    torch.testing.assert_close(layer.gate.weight.grad, gradient, rtol=1e-10, atol=1e-15)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 4.0])
+def test_the_curvature_of_the_crps_of_a_normal_forecast(sigma):
+    """That of the documentation: the mean second derivative where the forecast is reliable."""
+    z = torch.linspace(-9, 9, 200001, dtype=torch.float64)
+    weights = torch.exp(-(z**2) / 2)
+    weights = weights / weights.sum()
+
+    def crps(mean, log_deviation):
+        s = torch.exp(log_deviation)
+        return (weights * crps_of_normal(mean, s, sigma * z)).sum()
+
+    start = torch.tensor(0.0, dtype=torch.float64), torch.tensor(math.log(sigma)).double()
+    hessian = torch.autograd.functional.hessian(crps, start)
+    assert float(hessian[0][0]) == pytest.approx(1 / (sigma * math.sqrt(math.pi)), rel=1e-6)
+    assert float(hessian[1][1]) == pytest.approx(sigma / (2 * math.sqrt(math.pi)), rel=1e-6)
+
+
+def crps_of_normal(mean, sigma, observed):
+    z = (observed - mean) / sigma
+    density = torch.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    cumulative = 0.5 * (1 + torch.erf(z / math.sqrt(2)))
+    return sigma * (z * (2 * cumulative - 1) + 2 * density - 1 / math.sqrt(math.pi))
+
+
+@pytest.mark.parametrize("curvature", [0.4, 3.0])
+def test_errors_are_in_units_of_the_output_whatever_the_curvature(curvature):
+    """A loss of half the curvature times the squared error routes as the squared error does."""
+    grads, wrong = [], []
+    for c in (2.0, curvature):
+        layer, (features, target) = made(curvature=c), batch()
+        loss = c / 2 * (layer(features) - target).square().mean()
+        track_loss(loss, layer).backward()
+        grads.append(layer.gate.weight.grad)
+        rule = RoutingRule(curvature=c, margin=0.5, damping_margin=1.0)
+        rule.state.loss_scale = torch.tensor(1.0)
+        errors = (features[:, None] - 0.3).double()
+        wrong.append(incorrect_choices(errors * c / errors.numel(), rule))
+    torch.testing.assert_close(grads[1], grads[0], rtol=1e-12, atol=0)
+    assert all(torch.equal(a, b) for a, b in zip(*wrong, strict=True))
+    sizes = errors.abs().mean(2)
+    limit = sizes.flatten(1).sort(1).values[:, int(0.3 * (H * W - 1))]
+    assert torch.equal(wrong[0][0][:, 0], sizes[:, 0] > (limit + 0.5)[:, None, None])
+
+
 def test_balance_moves_against_the_load():
     """By 0.2 log(E load), less their mean and 2 % of all, a step."""
     layer, (features, target) = made(balance=0.2), batch()
@@ -130,10 +281,8 @@ def test_an_expert_without_points_is_given_some():
     """One that is worse everywhere gets the points where it is worse by least."""
     layer = ComparingSMoE2d(1, 2, TensorGate(2, 1, (10, 10)), balance=0.2)
     ratio = torch.linspace(2, 200, 100).view(10, 10)
-    errors, chosen = (
-        torch.stack([torch.ones(10, 10), ratio])[None],
-        torch.zeros(1, 1, 10, 10).long(),
-    )
+    errors = torch.stack([torch.ones(10, 10), ratio])[None, None]
+    chosen = torch.zeros(1, 1, 10, 10).long()
     shares = []
     for _ in range(300):
         best, _ = layer.compare(errors, chosen)
@@ -188,8 +337,12 @@ def test_half_precision_leaves_overflow_to_the_loss_scaler():
 
 def test_one_clear_error():
     gate = TensorGate(E, 1, (H, W))
-    with pytest.raises(ArgumentError, match="1 is less than 2"):
+    with pytest.raises(ArgumentError, match="1 leave no rival of the 1 that"):
         ComparingSMoE2d(C, 1, TensorGate(1, 1, (H, W)))
+    with pytest.raises(ArgumentError, match="4 leave no rival of the 4 that"):
+        ComparingSMoE2d(C, E, TensorGate(E, E, (H, W)), selected=E)
+    with pytest.raises(ArgumentError, match="curvature"):
+        ComparingSMoE2d(C, E, gate, curvature=0.0)
     with pytest.raises(ArgumentError, match="balance"):
         ComparingSMoE2d(C, E, gate, balance=2)
     with pytest.raises(UnknownNameError, match="rivals"):

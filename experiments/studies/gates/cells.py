@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,7 @@ class GateCell(Cell):
     def current_key(self) -> Key:
         """Return the key; the world is made from its numbers."""
         training = [EXPERTS, self.width, EPOCHS, BATCH]
-        about = {"world": repr(self.size), "variant": repr(VARIANTS[self.variant])}
+        about = {"world": repr(self.size), "variant": _described(VARIANTS[self.variant])}
         return key_of({**about, "training": training, "seed": self.seed}, "", _STATIONS)
 
     def compute(self) -> dict[str, bytes]:
@@ -130,6 +130,17 @@ class GateCell(Cell):
         result = train_and_score(store, region, self.variant, self.seed, self.width)
         result |= {"variant": self.variant, "seed": self.seed, "world": self.size.world}
         return {RESULT: (json.dumps(result, indent=1) + "\n").encode()}
+
+
+def _described(options: Any) -> dict[str, Any]:
+    """Return what differs from the defaults, so that a new option leaves the keys as they are."""
+    values = {part.name: getattr(options, part.name) for part in fields(options)}
+    plain = type(options)(**({"label": ""} if "label" in values else {}))
+    return {
+        name: _described(value) if is_dataclass(value) else value
+        for name, value in values.items()
+        if name != "label" and value != getattr(plain, name)
+    }
 
 
 def train_and_score(store: Path, region: Any, name: str, seed: int, width: int = WIDTH) -> Result:

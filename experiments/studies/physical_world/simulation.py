@@ -29,6 +29,7 @@ os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_paralleli
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["HF_HUB_OFFLINE"] = "1"  # boundary data come with the package
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OPENBLAS_CORETYPE"] = "Haswell"  # the same sums, hence weather, on all x86 processors
 warnings.filterwarnings("ignore")
 
 import jax  # noqa: E402

@@ -1,11 +1,13 @@
 """A spatial mixture of experts whose gate learns from the errors of the experts not chosen."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.domain import current
@@ -13,7 +15,7 @@ from ens10.models.layers.padding import Poles
 from ens10.models.layers.smoe.gates import Gate, largest_weights, planes
 from ens10.models.layers.smoe.layer import SMoE2d
 from ens10.models.layers.smoe.loops import exclude_from_compile
-from ens10.models.layers.smoe.routing import all_finite, along_experts, not_finite, record_loss
+from ens10.models.layers.smoe.routing import all_finite, along_experts, not_finite
 
 Rivals = Literal["all", "one"]
 _EMPTY = 0.03  # the load, relative to an equal share, that an expert counts with at least
@@ -22,17 +24,22 @@ _TINY = 1e-30
 
 
 class ComparingSMoE2d(SMoE2d):
-    """`SMoE2d` with k = 1 whose gate learns which expert has the smallest error at each point.
+    """`SMoE2d` whose gate learns which experts have the smallest errors at each point.
 
     The published routing classification counts the largest errors of a sample as incorrect, and all
     other experts as correct there (arXiv:2211.13491). Where the signal is weak, the errors are
     small for every expert, so that the map of regions is not learned there. Here the backward pass
     computes the error that each other expert would have made at the point, s' = s + y' - y, where s
     is the error of the chosen expert as in `incorrect_choices`. It is exact in the last layer under
-    the mean squared error; elsewhere it takes the curvature of the loss as 1. The expert of the
-    smallest error is the target of the classification loss, the mean binary cross-entropy with
-    logits R. Squared errors are averaged over filters, and also over the batch if the gate does not
-    depend on the input.
+    the mean squared error; elsewhere it takes the loss as a parabola of the given curvature. The
+    expert of the smallest error is the target of the classification loss, the mean binary
+    cross-entropy with logits R. Squared errors are averaged over filters, and also over the batch
+    if the gate does not depend on the input.
+
+    If k > 1 experts are selected, each rank of the output has an error of its own. Experts are
+    assigned in rank order: that of the smallest error to the first rank, that of the smallest error
+    among the others to the second, and so on. The targets, (k - r) / k for the expert of rank
+    r = 0, 1, ... and 0 for those that are left, teach the gate the ranks as well.
 
     `balance` prevents experts that are never chosen: the logarithm of each expert's error gets an
     offset that grows by `balance * log(E * load)` a step, where load is its share of the targets,
@@ -45,6 +52,9 @@ class ComparingSMoE2d(SMoE2d):
         gate: gate that computes R, (1 or N, E, H, W).
         kernel_size: rows and columns of the experts' filters, odd.
         filters: F.
+        selected: number k of experts selected at each point, less than E.
+        curvature: second derivative of the loss at a point with respect to the output, 2 for the
+            squared error; see `SMoE2d`.
         periodic_longitude: True if the first and last column are neighbours.
         poles: padding beyond the first and last row, "zeros" or "replicate".
         rivals: compare with "all" other experts, or with "one" at each point, drawn in each
@@ -59,7 +69,7 @@ class ComparingSMoE2d(SMoE2d):
             are used.
 
     Raises:
-        ArgumentError: fewer than two experts, or an option outside its range.
+        ArgumentError: no more experts than are selected, or an option outside its range.
         UnknownNameError: another value of `rivals` or `poles`.
     """
 
@@ -73,6 +83,8 @@ class ComparingSMoE2d(SMoE2d):
         kernel_size: int = 3,
         filters: int = 1,
         *,
+        selected: int = 1,
+        curvature: float = 2.0,
         periodic_longitude: bool = False,
         poles: Poles = "zeros",
         rivals: Rivals = "all",
@@ -80,8 +92,10 @@ class ComparingSMoE2d(SMoE2d):
         damping: float = 0.1,
         area: Tensor | Sequence[float] | str | None = None,
     ) -> None:
-        if num_experts < 2:
-            raise ArgumentError("num_experts", f"{num_experts} is less than 2")
+        if num_experts <= selected:
+            raise ArgumentError(
+                "num_experts", f"{num_experts} leave no rival of the {selected} that are selected"
+            )
         if rivals not in get_args(Rivals):
             raise UnknownNameError("rivals", rivals, get_args(Rivals))
         if not 0 <= balance <= 1:
@@ -89,12 +103,13 @@ class ComparingSMoE2d(SMoE2d):
         super().__init__(
             in_channels,
             num_experts,
-            1,
+            selected,
             gate,
             kernel_size,
             filters,
             periodic_longitude=periodic_longitude,
             poles=poles,
+            curvature=curvature,
             damping=damping,
             area=area,
         )
@@ -103,7 +118,7 @@ class ComparingSMoE2d(SMoE2d):
 
     @exclude_from_compile
     def forward(self, features: Tensor, routing: Tensor | None = None) -> Tensor:
-        """(N, in_channels, H, W) -> (N, F, H, W); see `SMoE2d.forward`."""
+        """(N, in_channels, H, W) -> (N, k F, H, W); see `SMoE2d.forward`."""
         if not self.training:
             return super().forward(features, routing)
         self._check(features)
@@ -113,28 +128,28 @@ class ComparingSMoE2d(SMoE2d):
             return super().forward(features, routing)
         values = self.experts(features).unflatten(1, (self.num_experts, self.filters))
         outputs: Tensor = ComparedOutput.apply(  # type: ignore[no-untyped-call]
-            values, routing, largest_weights(routing, 1), self._own_area(), self
+            values, routing, largest_weights(routing, self.selected), self._own_area(), self
         )
         return outputs.flatten(1, 2)
 
     def compare(self, errors: Tensor, choices: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the best expert at each point by balanced error; update the balance.
+        """Return the best experts at each point by balanced error; update the balance.
 
         Args:
-            errors: (N or 1, E, H, W) mean squared errors.
-            choices: (N or 1, 1, H, W) the chosen experts.
+            errors: (N or 1, k, E, H, W) mean squared errors at each rank.
+            choices: (N or 1, k, H, W) the chosen experts.
 
         Returns:
-            (N or 1, 1, H, W), the expert of the smallest balanced error; and (N or 1, E, H, W)
-            bool, which experts were compared, or None for all.
+            (N or 1, k, H, W), the experts assigned to the ranks; and (N or 1, E, H, W) bool, which
+            experts were compared, or None for all.
         """
         offsets = self.offsets.to(errors.dtype)[:, None, None]
         scores, compared = errors.clamp(min=_TINY).log() + offsets, None
         if self.rivals == "one":
-            pair = torch.cat([choices, _other_than(choices, self.num_experts)], 1)
-            compared = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, pair, True)
-            scores = torch.where(compared, scores, torch.inf)
-        best = scores.argmin(1, keepdim=True)
+            few = torch.cat([choices, _another_than(choices, self.num_experts)], 1)
+            compared = torch.zeros_like(scores[:, 0], dtype=torch.bool).scatter_(1, few, True)
+            scores = torch.where(compared[:, None], scores, torch.inf)
+        best = _assigned(scores)
         if self.balance:
             load = torch.bincount(best.flatten(), minlength=self.num_experts).to(errors.dtype)
             load = current().total(load)
@@ -149,7 +164,7 @@ class ComparedOutput(torch.autograd.Function):
     """Values of the chosen experts; the backward pass compares them with those of other experts.
 
     Called with values (N, E, F, H, W) of all experts; gate (N or 1, E, H, W); indices
-    (N or 1, H, W, 1) chosen; area (H, W) or None; and the layer. Gives (N, 1, F, H, W).
+    (N or 1, H, W, k) chosen; area (H, W) or None; and the layer. Gives (N, k, F, H, W).
     """
 
     @staticmethod
@@ -161,7 +176,7 @@ class ComparedOutput(torch.autograd.Function):
         area: Tensor | None,
         layer: ComparingSMoE2d,
     ) -> Tensor:
-        """Return the output (N, 1, F, H, W)."""
+        """Return the output (N, k, F, H, W)."""
         ctx.layer = layer
         ctx.save_for_backward(values, gate, indices, area)
         return values.gather(1, along_experts(planes(indices), values.shape))
@@ -173,16 +188,17 @@ class ComparedOutput(torch.autograd.Function):
         values, gate, indices, area = ctx.saved_tensors
         layer: ComparingSMoE2d = ctx.layer
         choices, scale = planes(indices), layer.rule.loss_scale(gradient)
-        errors = rival_errors(gradient, values, choices, scale, area)
+        errors = rival_errors(gradient, values, choices, layer.rule.unit(gradient), area)
         if not all_finite(errors):
             if values.dtype == torch.float16:  # the loss scaler passes over this step
                 return torch.full_like(values, torch.nan), torch.zeros_like(gate), None, None, None
             raise not_finite()
         errors = errors.mean(0, keepdim=True) if gate.shape[0] == 1 else errors
         best, compared = layer.compare(errors, choices)
-        for_gate = comparison_gradient(gate, best, compared) * scale
-        if compared is None:
-            record_loss(layer.rule, gate, best, torch.zeros_like(best, dtype=torch.bool))
+        target = comparison_target(best, gate)
+        for_gate = comparison_gradient(gate, target, compared) * scale
+        if layer.rule.state.record:
+            layer.rule.state.classification_loss = comparison_loss(gate, target, compared)
         part = gradient
         if layer.rule.damping < 1:
             part = torch.where((best != choices)[:, :, None], part * layer.rule.damping, part)
@@ -193,49 +209,95 @@ class ComparedOutput(torch.autograd.Function):
 
 
 def rival_errors(
-    gradient: Tensor, values: Tensor, choices: Tensor, scale: Tensor, area: Tensor | None = None
+    gradient: Tensor, values: Tensor, choices: Tensor, unit: Tensor, area: Tensor | None = None
 ) -> Tensor:
-    """Return the squared error that each expert would have made, mean over its filters.
+    """Return the squared error that each expert would have made at each rank, mean over filters.
 
     Args:
-        gradient: (N, 1, F, H, W) of the loss, for the chosen expert's values.
+        gradient: (N, k, F, H, W) of the loss, for the chosen experts' values.
         values: (N, E, F, H, W) of all experts.
-        choices: (N or 1, 1, H, W) the chosen ones.
-        scale: scale of the loss, from `track_loss`.
-        area: (H, W) weights of the points in the loss, of mean 1; where it is 0 the chosen expert
-            makes no error.
+        choices: (N or 1, k, H, W) the chosen ones.
+        unit: gradient of an error of 1, from `RoutingRule.unit`.
+        area: (H, W) weights of the points in the loss, of mean 1; where it is 0 the chosen experts
+            make no error.
 
     Returns:
-        (N, E, H, W), exact for the mean squared error over N F H W values.
+        (N, k, E, H, W), exact for the mean squared error over N k F H W values.
     """
     dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
-    errors = gradient.to(dtype) * (gradient.numel() / 2) / scale.to(dtype)
+    errors = gradient.to(dtype) / unit.to(dtype)
     if area is not None:
         errors = torch.where(area > 0, errors / area, 0)
     chosen = values.gather(1, along_experts(choices, values.shape))
-    return (errors + (values - chosen).to(dtype)).square().mean(2)
+    ranks = [
+        (errors[:, [rank]] + (values - chosen[:, [rank]]).to(dtype)).square().mean(2)
+        for rank in range(choices.shape[1])
+    ]
+    return torch.stack(ranks, 1)
 
 
-def comparison_gradient(gate: Tensor, best: Tensor, compared: Tensor | None = None) -> Tensor:
-    """Return the gradient of the mean binary cross-entropy with logits `gate`, target 1 for `best`.
+def comparison_target(best: Tensor, gate: Tensor) -> Tensor:
+    """Return the target of the gate: (k - r) / k for the expert of rank r, 0 for the others.
+
+    Args:
+        best: (N or 1, k, H, W) the experts that should have been chosen, in rank order.
+        gate: R, (N or 1, E, H, W).
+
+    Returns:
+        In shape and dtype of `gate`.
+    """
+    k = best.shape[1]
+    ranks = torch.arange(k, 0, -1, dtype=gate.dtype, device=gate.device) / k
+    return torch.zeros_like(gate).scatter_(1, best, ranks[:, None, None].expand(best.shape))
+
+
+def comparison_gradient(gate: Tensor, target: Tensor, compared: Tensor | None = None) -> Tensor:
+    """Return the gradient of the mean binary cross-entropy with logits `gate`.
 
     Args:
         gate: R, (N or 1, E, H, W).
-        best: (N or 1, 1, H, W) the experts that should have been chosen.
+        target: (N or 1, E, H, W), from 0 to 1.
         compared: (N or 1, E, H, W) bool, the entries that enter the loss; None for all.
 
     Returns:
         The gradient, in the shape of `gate`.
     """
-    target = torch.zeros_like(gate).scatter_(1, best, 1)
     gradient = (gate.sigmoid() - target) / gate.numel()
     return gradient if compared is None else torch.where(compared, gradient, 0)
 
 
-def _other_than(choices: Tensor, num_experts: int) -> Tensor:
-    """Draw at each point an expert other than the chosen one."""
+def comparison_loss(gate: Tensor, target: Tensor, compared: Tensor | None = None) -> Tensor:
+    """Return that cross-entropy over the whole grid, a scalar; arguments as for its gradient."""
+    logits = gate.detach().to(torch.float64 if gate.dtype == torch.float64 else torch.float32)
+    losses = functional.binary_cross_entropy_with_logits(
+        logits, target.to(logits.dtype), reduction="none"
+    )
+    losses = losses if compared is None else torch.where(compared, losses, 0)
     domain = current()
+    total: Tensor = domain.total(losses.sum())
+    return total / (gate[..., 0, 0].numel() * math.prod(domain.shape(gate)))
+
+
+def _assigned(scores: Tensor) -> Tensor:
+    """Give each rank in turn the free expert of the smallest score; to (M, k, H, W)."""
+    k, best = scores.shape[1], []
+    for rank in range(k):
+        best.append(scores[:, rank].argmin(1, keepdim=True))
+        if rank + 1 < k:
+            taken = best[-1][:, None].expand(-1, k, -1, -1, -1)
+            scores = scores.scatter(2, taken, torch.inf)
+    return torch.cat(best, 1)
+
+
+def _another_than(choices: Tensor, num_experts: int) -> Tensor:
+    """Draw at each point an expert that is not chosen; (M, k, H, W) -> (M, 1, H, W)."""
+    domain, k = current(), choices.shape[1]
     # drawn for the whole grid, so that parts do not change what is drawn
-    shape = (*choices.shape[:2], *domain.shape(choices))
-    step = domain.part(torch.randint(1, num_experts, shape, device=choices.device))
-    return (choices + step) % num_experts
+    shape = (len(choices), 1, *domain.shape(choices))
+    drawn = domain.part(torch.randint(1, num_experts - k + 1, shape, device=choices.device))
+    # the drawn-th of those that are free, counted cyclically from the first chosen one
+    steps = torch.arange(num_experts, device=choices.device)[:, None, None]
+    experts = (choices[:, :1] + steps) % num_experts
+    free = torch.ones_like(experts).scatter_(1, choices, 0).gather(1, experts)
+    place = (free.cumsum(1) < drawn).sum(1, keepdim=True)
+    return experts.gather(1, place)

@@ -66,6 +66,11 @@ class SMoE2d(nn.Module):
             same fraction is incorrect even at convergence. The default is that of the published
             code.
         damping_margin: margin for the damping.
+        curvature: second derivative of the loss at a point with respect to the output, so that
+            margins are in its units: 2 for the squared error; 1 / (sigma sqrt(pi)) for the CRPS of
+            a reliable normal forecast whose mean is the output, and sigma / (2 sqrt(pi)) if the
+            output is the logarithm of its deviation sigma. (The mean of 2 phi(z) / sigma, and of
+            2 sigma z^2 phi(z), for z from N(0, 1).)
         relative_margins: True if both margins are relative to the root mean square of the sample's
             output, for outputs of any scale.
         error_signal: error in the routing loss if `weighted`: "output", the error at the output, or
@@ -111,6 +116,7 @@ class SMoE2d(nn.Module):
         quantile: float = 0.3,
         margin: float = 1e-5,
         damping_margin: float = 1e-3,
+        curvature: float = 2.0,
         relative_margins: bool = False,
         error_signal: ErrorSignal = "output",
         damping: float = 0.1,
@@ -149,6 +155,7 @@ class SMoE2d(nn.Module):
             quantile=quantile,
             margin=margin,
             damping_margin=damping_margin,
+            curvature=curvature,
             relative=relative_margins,
             error_signal=error_signal,
             damping=damping,

@@ -27,6 +27,8 @@ class RoutingRule:
         margin: excess of an error over the q-quantile from which a choice is incorrect for the
             routing classification; in units of the output.
         damping_margin: margin for the damping.
+        curvature: second derivative of the loss at a point with respect to the output, by which a
+            gradient is an error in units of the output.
         relative: True if margins are relative to the root mean square of the sample's output.
         error_signal: "output", the error at the output; "weight", that times the expert's value.
         damping: factor of the experts' gradient at incorrect points.
@@ -42,6 +44,7 @@ class RoutingRule:
     quantile: float = 0.3
     margin: float = 1e-5
     damping_margin: float = 1e-3
+    curvature: float = 2.0
     relative: bool = False
     error_signal: ErrorSignal = "output"
     damping: float = 0.1
@@ -54,6 +57,8 @@ class RoutingRule:
         for name in ("margin", "damping_margin"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ArgumentError(name, f"{getattr(self, name)} is negative or not finite")
+        if not 0 < self.curvature < math.inf:
+            raise ArgumentError("curvature", f"{self.curvature} is not positive and finite")
         if not 0 <= self.damping <= 1:
             raise ArgumentError("damping", f"{self.damping} is not between 0 and 1")
         if self.error_signal not in get_args(ErrorSignal):
@@ -88,6 +93,17 @@ class RoutingRule:
             return self.state.loss_scale
         points = math.prod(fields.shape[-2:]) / math.prod(domain.shape(fields))
         return self.state.loss_scale * (domain.size * points)
+
+    def unit(self, gradient: Tensor) -> Tensor:
+        """Return the gradient at a value whose error is 1, in units of the output.
+
+        Args:
+            gradient: of the loss, a mean over values, in the shape of this layer's output.
+
+        Raises:
+            ArgumentError: the loss was not tracked.
+        """
+        return self.loss_scale(gradient) / (gradient.numel() / self.curvature)
 
 
 class RoutedOutput(torch.autograd.Function):
@@ -197,7 +213,7 @@ def judge(
     def above(limits: Tensor, margin: float) -> Tensor:
         if margin == 0:
             return limits
-        unit = rule.loss_scale(gradient).to(limits.dtype) / (gradient.numel() / 2)
+        unit = rule.unit(gradient).to(limits.dtype)
         return limits + margin * (unit if amplitude is None else unit * amplitude.to(limits.dtype))
 
     return Judgement(above(for_routing, rule.margin), above(limits, rule.damping_margin), area)
@@ -216,11 +232,12 @@ def incorrect_choices(
 
     The error of a choice is the mean of |s| over its F filters. A choice is incorrect if its error
     exceeds the q-quantile of its sample's errors by more than a margin; routing classification and
-    damping have separate margins. s is the gradient divided by the scale of the loss, times half
-    the number of values in the output, divided by `area`: for the mean squared error with weights
-    `area` at the points, s = y - t whatever the number of samples. Only the margins depend on any
-    of these factors but `area`. The quantile is the error at its rank or just below it, where the
-    published code interpolates between the two.
+    damping have separate margins. s is the gradient divided by the scale of the loss, times the
+    number of values in the output, divided by `area` and by the rule's curvature: for the mean
+    squared error (curvature 2) with weights `area` at the points, s = y - t whatever the number of
+    samples; for another loss it is the Newton step, by which the output would have to change. Only
+    the margins depend on any of these factors but `area`. The quantile is the error at its rank or
+    just below it, where the published code interpolates between the two.
 
     Args:
         gradient: (N, k, F, H, W).
