@@ -1,10 +1,12 @@
 """Whole fields: draws of a learned random field beside coupled members of a distributional model.
 
     python -m ens10.experiments.studies.coherent_members WORK --out OUT --grid 24x48
+    python -m ens10.experiments.studies.coherent_members WORK --out OUT --store STORE --step 48
 
-WORK keeps the displaced world, its store and the runs. `location_unet` gives the distributions that
-ECC and the Schaake shuffle turn into members; `coherent_members` gives members itself, any number.
-All are scored on the test dates as ensembles (plain estimators), beside draws from the world's law.
+WORK keeps the runs and, without other prepared data (STORE), the displaced world. `location_unet`
+gives the distributions that ECC and the Schaake shuffle turn into members; `coherent_members` gives
+members itself, any number. All are scored on the test dates as ensembles (plain estimators), beside
+draws from the world's law, if its data are of such a world.
 """
 
 import shutil
@@ -101,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             scores = score_all(members_of(cells), cells[0].store)
             improving = [c.model for c in cells if read_run(c.run).still_improving]
             scores.attrs["improving"] = " ".join(improving)
-            scores.attrs["grid"] = options.grid
+            scores.attrs["grid"] = f"{scores.sizes['latitude']}x{scores.sizes['longitude']}"
             write_files(options.out, {SCORES: _netcdf(scores)})
     with xr.open_dataset(options.out / SCORES) as scores:
         text = table_of(scores)
@@ -121,6 +123,11 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     parser.add_argument("--grid", default=usual.grid, help="rows x columns")
     parser.add_argument("--years", type=count, default=len(usual.years))
     parser.add_argument("--dates", type=count, default=usual.dates, help="in each year")
+    parser.add_argument("--store", type=Path, help="prepared data, instead of a world")
+    text = "that both models see (default: all of the store)"
+    parser.add_argument("--inputs", nargs="+", default=[], metavar="NAME", help=text)
+    text = "lead time of the target, h, if the store has truth at several"
+    parser.add_argument("--step", type=int, metavar="HOURS", help=text)
     parser.add_argument("--seed", type=int, default=0, help="of world and trainings")
     parser.add_argument("--epochs", type=count, default=16, help="of each training")
     add_cell_options(parser)
@@ -129,23 +136,29 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
 
 def _train(options: Namespace) -> tuple[Outcome, list[ModelCell]]:
     """Train both models on surface variables at 48 h."""
-    years = tuple(range(WorldSize().years[0], WorldSize().years[0] + options.years))
-    size = WorldSize(
-        options.grid, years, options.dates, steps=(48,), kinds=("sfc",), world="displaced"
-    )
-    store = store_of(options.work / f"seed{options.seed}", options.seed, size)
+    store = options.store
+    if store is None:
+        years = tuple(range(WorldSize().years[0], WorldSize().years[0] + options.years))
+        size = WorldSize(
+            options.grid, years, options.dates, steps=(48,), kinds=("sfc",), world="displaced"
+        )
+        store = store_of(options.work / f"seed{options.seed}", options.seed, size)
     cells = [_cell(model, store, options) for model in (MARGINS, GENERATOR)]
     counts = {"workers": options.workers, "threads": options.threads}
     return run_cells(cells, **counts, older=options.keep_older), cells
 
 
 def _cell(model: str, store: Path, options: Namespace) -> ModelCell:
-    """Return the training of a configuration on all channels of the store, of equal length."""
+    """Return the training of a configuration on the same channels, of equal length."""
     config = config_path(model)
     content = read_mapping(config)
-    changed = network_options(content["model"], {**content["data"], "inputs": None}, store)
+    inputs = options.inputs or None
+    data = {**content["data"], "inputs": inputs}
+    changed: dict[str, Any] = {"data.inputs": inputs or "null"}
+    if options.step is not None:
+        data["step"] = changed["data.step"] = options.step
+    changed |= network_options(content["model"], data, store)
     changed |= {
-        "data.inputs": "null",
         "trainer.max_epochs": options.epochs,
         "model.init_args.scheduler.init_args.T_max": options.epochs,
     }
@@ -244,10 +257,8 @@ def _climate(store: Path, truth: xr.DataArray) -> tuple[xr.DataArray, Floats, Fl
     thresholds are the quantiles of anomalies: of each point (H, W), and of the mean and the maximum
     over each region (2, regions).
     """
-    parts = [
-        (np.array(b["dates"]), np.array(b["target"]))
-        for b in training_batches({"target": TARGET, "inputs": [TARGET]}, store)
-    ]
+    target = {"target": TARGET, "inputs": [TARGET], "step": int(truth["step"])}
+    parts = [(np.array(b["dates"]), np.array(b["target"])) for b in training_batches(target, store)]
     dates, fields = (np.concatenate(one) for one in zip(*parts, strict=True))
 
     def design(dates: Any) -> Floats:

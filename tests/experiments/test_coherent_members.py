@@ -72,3 +72,18 @@ def test_the_study_trains_scores_and_draws(tmp_path, capsys):
     (out / "table.md").unlink()
     assert study.main([str(tmp_path / "none"), "--out", str(out), "--tables"]) == 0
     assert (out / "table.md").read_text() == table
+    given = [
+        "--store",
+        str(work / "seed0" / "store.zarr"),
+        "--step",
+        "48",
+        "--inputs",
+        "t2m",
+        "msl",
+    ]
+    other = tmp_path / "other"
+    assert study.main([str(other), "--out", str(other / "out"), *given, "--epochs", "1"]) == 0
+    with xr.open_dataset(other / "out" / study.SCORES) as scores:
+        shown = list(scores["forecast"].to_numpy())
+        assert names == [*shown, "law, 50 draws"]
+        assert np.isfinite(scores["energy"]).all()
