@@ -47,6 +47,7 @@ class Experts:
         compare: True if layers with more experts than they select are `ComparingSMoE2d`: the gate
             learns which experts have the smallest errors. The options of the routing loss have no
             effect then, and values are not weighted.
+        memory: share of the past in the errors that are compared, see `ComparingSMoE2d`.
 
     Raises:
         ArgumentError: fewer than 1 expert for each one selected, fewer than 1 filter, a range that
@@ -70,6 +71,7 @@ class Experts:
     curvature: float = 2.0
     relative_margins: bool = False
     compare: bool = False
+    memory: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.per_selected >= 1:
@@ -139,6 +141,7 @@ class ExpertLayers:
                 kernel_size,
                 experts.filters,
                 selected=selected,
+                memory=experts.memory,
                 curvature=experts.curvature,
                 periodic_longitude=self.periodic_longitude,
                 poles=self.poles,

@@ -277,6 +277,29 @@ def test_balance_moves_against_the_load():
         torch.testing.assert_close(layer.offsets.tolist(), expected, rtol=1e-6, atol=1e-7)
 
 
+def test_errors_are_running_means_of_the_steps():
+    """Of all steps first, then with the share 0.6 of the past."""
+    layer = made(memory=0.6)
+    g = torch.Generator().manual_seed(2)
+    past = torch.zeros(E, H, W, dtype=torch.float64)
+    for n in range(5):
+        features, target = (torch.randn(N, n, H, W, generator=g).double() for n in (C, F))
+        values = layer.experts(features).unflatten(1, (E, F)).detach()
+        now = (values - target[:, None]).square().mean((0, 2))
+        share = min(0.6, n / (n + 1))
+        past = share * past + (1 - share) * now
+        best = past.argmin(0)
+        layer.gate.weight.grad = None
+        step(layer, features, target)
+        goal = torch.nn.functional.one_hot(best, E).movedim(-1, 0)
+        expected = (layer.gate.weight.detach().sigmoid() - goal) / (E * H * W)
+        torch.testing.assert_close(layer.gate.weight.grad, expected, rtol=1e-10, atol=1e-14)
+    assert (best != now.argmin(0)).any()
+    again = made(memory=0.6)
+    again.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(again.past[0], past, rtol=1e-12, atol=0)
+
+
 def test_an_expert_without_points_is_given_some():
     """One that is worse everywhere gets the points where it is worse by least."""
     layer = ComparingSMoE2d(1, 2, TensorGate(2, 1, (10, 10)), balance=0.2)
@@ -343,6 +366,10 @@ def test_one_clear_error():
         ComparingSMoE2d(C, E, TensorGate(E, E, (H, W)), selected=E)
     with pytest.raises(ArgumentError, match="curvature"):
         ComparingSMoE2d(C, E, gate, curvature=0.0)
+    with pytest.raises(ArgumentError, match="memory: 1 is not"):
+        ComparingSMoE2d(C, E, gate, memory=1)
+    with pytest.raises(ArgumentError, match="Choose a TensorGate"):
+        ComparingSMoE2d(C, E, ConvGate(C, E), memory=0.5)
     with pytest.raises(ArgumentError, match="balance"):
         ComparingSMoE2d(C, E, gate, balance=2)
     with pytest.raises(UnknownNameError, match="rivals"):

@@ -34,6 +34,7 @@ _SHIPPED = Experts(
 _ROUTED = Experts(gate_range=0.35, relative_margins=True, margin=2e-4, damping_margin=0.02)
 _COMPARED = Experts(compare=True)
 _SMALL = Experts(compare=True, gate_range=0.35)
+_MEMORY = Experts(compare=True, gate_range=0.35, memory=0.98)
 Result = dict[str, Any]
 
 
@@ -64,6 +65,9 @@ VARIANTS: Mapping[str, Variant] = {
     "oracle": Variant("true map", gate="true"),
     "regions": Variant("regions found in the training data", gate="regions"),
     "compared_fast": Variant("comparison, small start, gate rate x 30", experts=_SMALL, rate=30.0),
+    "remembered": Variant(
+        "comparison of running means, small start, gate rate x 30", experts=_MEMORY, rate=30.0
+    ),
     "wrong": Variant("wrong map", gate="wrong"),
     "regression": Variant("clusterwise regression alone, no network"),
     "unet_regression": Variant("U-Net on the clusterwise regression", (), on_regression=True),

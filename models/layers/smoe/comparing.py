@@ -12,7 +12,7 @@ from torch.nn import functional
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.domain import current
 from ens10.models.layers.padding import Poles
-from ens10.models.layers.smoe.gates import Gate, largest_weights, planes
+from ens10.models.layers.smoe.gates import Gate, RegionGate, TensorGate, largest_weights, planes
 from ens10.models.layers.smoe.layer import SMoE2d
 from ens10.models.layers.smoe.loops import exclude_from_compile
 from ens10.models.layers.smoe.routing import all_finite, along_experts, not_finite
@@ -41,6 +41,10 @@ class ComparingSMoE2d(SMoE2d):
     among the others to the second, and so on. The targets, (k - r) / k for the expert of rank
     r = 0, 1, ... and 0 for those that are left, teach the gate the ranks as well.
 
+    With `memory` the errors are running means over the steps of training as well: a batch holds few
+    dates, whose errors differ more than the experts do. The share of the past is the memory, or
+    n / (n + 1) in step n = 0, 1, ... if that is less.
+
     `balance` prevents experts that are never chosen: the logarithm of each expert's error gets an
     offset that grows by `balance * log(E * load)` a step, where load is its share of the targets,
     and decays by 2 % a step. It vanishes for experts of equal load, and is small compared with
@@ -61,19 +65,26 @@ class ComparingSMoE2d(SMoE2d):
             backward pass. (Two of E values would suffice then; this implementation computes and
             stores all.)
         balance: strength of the offset, from 0 (none) to 1.
+        memory: share of the past in the errors that are compared, from 0 (none) to less than 1. The
+            gate must be a learned map of the grid.
         damping: factor of the expert's gradient where another one is better.
         area: (H,) or (H, W) weights of the points in the loss, or "cell", "cos" or "none".
 
     Attributes:
         offsets: (E,) offsets of the experts' log errors; with several processes those of the first
             are used.
+        past: (k, E, H, W) running means of the errors, with a memory only; and `steps`, their
+            number. With several processes those of the first are used.
 
     Raises:
-        ArgumentError: no more experts than are selected, or an option outside its range.
+        ArgumentError: no more experts than are selected, an option outside its range, or a memory
+            with a gate that has no learned map.
         UnknownNameError: another value of `rivals` or `poles`.
     """
 
     offsets: Tensor
+    past: Tensor
+    steps: Tensor
 
     def __init__(
         self,
@@ -89,6 +100,7 @@ class ComparingSMoE2d(SMoE2d):
         poles: Poles = "zeros",
         rivals: Rivals = "all",
         balance: float = 0.2,
+        memory: float = 0.0,
         damping: float = 0.1,
         area: Tensor | Sequence[float] | str | None = None,
     ) -> None:
@@ -100,6 +112,8 @@ class ComparingSMoE2d(SMoE2d):
             raise UnknownNameError("rivals", rivals, get_args(Rivals))
         if not 0 <= balance <= 1:
             raise ArgumentError("balance", f"{balance} is not between 0 and 1")
+        if not 0 <= memory < 1:
+            raise ArgumentError("memory", f"{memory} is not from 0 to less than 1")
         super().__init__(
             in_channels,
             num_experts,
@@ -113,8 +127,15 @@ class ComparingSMoE2d(SMoE2d):
             damping=damping,
             area=area,
         )
-        self.rivals, self.balance = rivals, balance
+        self.rivals, self.balance, self.memory = rivals, balance, memory
         self.register_buffer("offsets", torch.zeros(num_experts))
+        if memory:
+            learned = gate.weight if isinstance(gate, TensorGate | RegionGate) else None
+            if learned is None:
+                problem = "errors of the past need a gate with a learned map"
+                raise ArgumentError("memory", problem, "Choose a TensorGate, or no memory")
+            self.register_buffer("past", torch.zeros(selected, *learned.shape))
+            self.register_buffer("steps", torch.zeros(()))
 
     @exclude_from_compile
     def forward(self, features: Tensor, routing: Tensor | None = None) -> Tensor:
@@ -131,6 +152,19 @@ class ComparingSMoE2d(SMoE2d):
             values, routing, largest_weights(routing, self.selected), self._own_area(), self
         )
         return outputs.flatten(1, 2)
+
+    def remember(self, errors: Tensor) -> Tensor:
+        """Return the running means of errors (1, k, E, H, W) with those of this step."""
+        if not self.memory:
+            return errors
+        domain = current()
+        share = (self.steps / (self.steps + 1)).clamp(max=self.memory).to(errors.dtype)
+        mean = share * domain.part(self.past).to(errors.dtype) + (1 - share) * errors[0]
+        whole = torch.zeros_like(self.past)
+        domain.part(whole).copy_(mean)
+        self.past.copy_(domain.total(whole))
+        self.steps += 1
+        return mean[None]
 
     def compare(self, errors: Tensor, choices: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the best experts at each point by balanced error; update the balance.
@@ -193,7 +227,8 @@ class ComparedOutput(torch.autograd.Function):
             if values.dtype == torch.float16:  # the loss scaler passes over this step
                 return torch.full_like(values, torch.nan), torch.zeros_like(gate), None, None, None
             raise not_finite()
-        errors = errors.mean(0, keepdim=True) if gate.shape[0] == 1 else errors
+        if gate.shape[0] == 1:
+            errors = layer.remember(errors.mean(0, keepdim=True))
         best, compared = layer.compare(errors, choices)
         target = comparison_target(best, gate)
         for_gate = comparison_gradient(gate, target, compared) * scale

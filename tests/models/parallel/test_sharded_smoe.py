@@ -111,6 +111,7 @@ OPTIONS = {
     "comparing": {"kind": ComparingSMoE2d},
     "one rival": {"kind": ComparingSMoE2d, "rivals": "one"},
     "two against all": {"kind": ComparingSMoE2d, "selected": 2},
+    "two against all, with memory": {"kind": ComparingSMoE2d, "selected": 2, "memory": 0.9},
     "two against one": {"kind": ComparingSMoE2d, "selected": 2, "rivals": "one"},
 }
 
