@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import socket
 import sys
 
@@ -18,6 +19,13 @@ def _records_elsewhere(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interruptible():
+    """A shell ignores Ctrl-C in what it starts in the background, and the tests inherit that."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
