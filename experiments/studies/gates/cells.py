@@ -65,9 +65,7 @@ VARIANTS: Mapping[str, Variant] = {
     "oracle": Variant("true map", gate="true"),
     "regions": Variant("regions found in the training data", gate="regions"),
     "compared_fast": Variant("comparison, small start, gate rate x 30", experts=_SMALL, rate=30.0),
-    "remembered": Variant(
-        "comparison of running means, small start, gate rate x 30", experts=_MEMORY, rate=30.0
-    ),
+    "remembered": Variant("running means compared, gate rate x 30", experts=_MEMORY, rate=30.0),
     "wrong": Variant("wrong map", gate="wrong"),
     "regression": Variant("clusterwise regression alone, no network"),
     "unet_regression": Variant("U-Net on the clusterwise regression", (), on_regression=True),
