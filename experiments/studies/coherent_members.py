@@ -135,7 +135,7 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
 
 
 def _train(options: Namespace) -> tuple[Outcome, list[ModelCell]]:
-    """Train both models on surface variables at 48 h."""
+    """Train both models on the store, or on a world's surface variables at 48 h."""
     store = options.store
     if store is None:
         years = tuple(range(WorldSize().years[0], WorldSize().years[0] + options.years))

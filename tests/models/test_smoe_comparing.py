@@ -120,13 +120,6 @@ def test_one_rival_is_compared_at_each_point():
     assert (layer.gate.weight.grad.gather(0, best[None]) <= 0).all()
 
 
-def several(gate="tensor", **options):
-    torch.manual_seed(0)
-    gates = {"tensor": lambda: TensorGate(E, 2, (H, W)), "conv": lambda: ConvGate(C, E)}
-    options = {"filters": F, "balance": 0.0, "damping": 1.0, "selected": 2, **options}
-    return ComparingSMoE2d(C, E, gates[gate](), **options).double()
-
-
 def ranks_slowly(layer, features, target):
     """Experts of both ranks and the gradient of the gate's map, point by point."""
     with torch.no_grad():
@@ -164,7 +157,7 @@ def targets_of_ranks():
 
 @pytest.mark.parametrize("gate", ["tensor", "conv"])
 def test_with_two_selected_each_rank_gets_the_best_expert_that_is_left(gate):
-    layer, (features, target) = several(gate), targets_of_ranks()
+    layer, (features, target) = made(gate, selected=2), targets_of_ranks()
     best, expected = ranks_slowly(layer, features, target)
     assert (best[:, 0] != best[:, 1]).all()
     routing = layer.route(features)
@@ -176,7 +169,7 @@ def test_with_two_selected_each_rank_gets_the_best_expert_that_is_left(gate):
 
 def test_with_two_selected_the_gate_learns_experts_and_their_order():
     """The target of rank 0 is one expert's value, that of rank 1 another's, by place."""
-    layer = several("tensor", damping=0.0)
+    layer = made(selected=2, damping=0.0)
     first, second = torch.arange(H * W).view(H, W) % E, (torch.arange(H * W).view(H, W) + 1) % E
     wanted = torch.stack([first, second])[None]
     features, _ = batch()
@@ -192,7 +185,7 @@ def test_with_two_selected_the_gate_learns_experts_and_their_order():
 
 
 def test_one_rival_beside_two_that_are_selected():
-    layer, (features, target) = several(rivals="one"), targets_of_ranks()
+    layer, (features, target) = made(selected=2, rivals="one"), targets_of_ranks()
     chosen = layer.choices(features)[0]
     seen = torch.zeros(E, H, W, dtype=torch.bool)
     for _ in range(40):
@@ -206,7 +199,7 @@ def test_one_rival_beside_two_that_are_selected():
 
 
 def test_the_recorded_loss_is_that_of_the_gradient():
-    layer, (features, target) = several(), targets_of_ranks()
+    layer, (features, target) = made(selected=2), targets_of_ranks()
     record_routing_loss(layer)
     step(layer, features, target)
     best, _ = ranks_slowly(layer, features, target)

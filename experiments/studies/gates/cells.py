@@ -135,7 +135,7 @@ class GateCell(Cell):
 
 
 def _described(options: Any) -> dict[str, Any]:
-    """Return what differs from the defaults, so that a new option leaves the keys as they are."""
+    """Return the options that are not at their defaults: a new option changes no kept key."""
     values = {part.name: getattr(options, part.name) for part in fields(options)}
     plain = type(options)(**({"label": ""} if "label" in values else {}))
     return {

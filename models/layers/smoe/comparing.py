@@ -154,7 +154,7 @@ class ComparingSMoE2d(SMoE2d):
         return outputs.flatten(1, 2)
 
     def remember(self, errors: Tensor) -> Tensor:
-        """Return the running means of errors (1, k, E, H, W) with those of this step."""
+        """Add a step's errors (1, k, E, H, W) to the running means, and return these."""
         if not self.memory:
             return errors
         domain = current()
@@ -167,7 +167,7 @@ class ComparingSMoE2d(SMoE2d):
         return mean[None]
 
     def compare(self, errors: Tensor, choices: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the best experts at each point by balanced error; update the balance.
+        """Assign an expert to each rank at each point by balanced error, and update the balance.
 
         Args:
             errors: (N or 1, k, E, H, W) mean squared errors at each rank.
@@ -272,7 +272,9 @@ def rival_errors(
 
 
 def comparison_target(best: Tensor, gate: Tensor) -> Tensor:
-    """Return the target of the gate: (k - r) / k for the expert of rank r, 0 for the others.
+    """Return what the gate is to learn at each point: the larger, the earlier an expert's rank.
+
+    It is (k - r) / k for the expert of rank r = 0, 1, ... and 0 for those without a rank.
 
     Args:
         best: (N or 1, k, H, W) the experts that should have been chosen, in rank order.
@@ -302,7 +304,10 @@ def comparison_gradient(gate: Tensor, target: Tensor, compared: Tensor | None = 
 
 
 def comparison_loss(gate: Tensor, target: Tensor, compared: Tensor | None = None) -> Tensor:
-    """Return that cross-entropy over the whole grid, a scalar; arguments as for its gradient."""
+    """Return the mean binary cross-entropy with logits `gate` over the whole grid, a scalar.
+
+    Arguments are those of `comparison_gradient`.
+    """
     logits = gate.detach().to(torch.float64 if gate.dtype == torch.float64 else torch.float32)
     losses = functional.binary_cross_entropy_with_logits(
         logits, target.to(logits.dtype), reduction="none"

@@ -95,7 +95,7 @@ class RoutingRule:
         return self.state.loss_scale * (domain.size * points)
 
     def unit(self, gradient: Tensor) -> Tensor:
-        """Return the gradient at a value whose error is 1, in units of the output.
+        """Return the loss gradient at a value whose error is 1, in units of the output.
 
         Args:
             gradient: of the loss, a mean over values, in the shape of this layer's output.
