@@ -26,8 +26,9 @@ from ens10.metrics.distributions.gamma_functions import (
     UNIT_WEIGHTS,
     gammainc_by_shape,
     log_less_digamma,
-    lower_and_upper,
+    lower,
     step,
+    upper,
     upper_near_0,
 )
 
@@ -47,8 +48,8 @@ def _upper_square(k: Any, c: Any) -> Any:
     At small shapes they are of order k, and the integral of order k^2: there it is that of
     Gamma(k, x)^2, by parts.
     """
-    _, above = lower_and_upper(k, c)
-    _, double = lower_and_upper(2 * k, 2 * c)
+    above = upper(k, c)
+    double = upper(2 * k, 2 * c)
     plain = np.asarray((k - c) * above**2 + 2 * k * above * step(k, c) - half_beta(k) * double)
     small = (k < _FEW) & (c > 0)
     if small.any():
@@ -71,14 +72,14 @@ def _upper_between(k: Any, c: Any, x: Any, d: Any) -> Any:
     """Return the integral of 1 - F from c to x; by quadrature where they are close."""
 
     def upto(k: Any, t: Any) -> Any:
-        above = lower_and_upper(k, t)[1]
+        above = upper(k, t)
         beyond = (t - k) * above - k * step(k, t)  # less the integral above t
         few = t * above + k * special.gammainc(np.minimum(k, 1.0) + 1, t)
         return np.where(k < 1, few, beyond)
 
     def near(k: Any, c: Any, d: Any) -> Any:
         parts = zip(UNIT_POINTS, UNIT_WEIGHTS, strict=True)
-        return d * sum(weight * lower_and_upper(k, c + point * d)[1] for point, weight in parts)
+        return d * sum(weight * upper(k, c + point * d) for point, weight in parts)
 
     close = d <= np.minimum(0.5, 0.5 * c)
     apart, moved = ~close, close & (d > 0)
@@ -99,8 +100,8 @@ def _value(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
     x, c, d = _points(scale, shift, y)
 
     def lower_square(k: Any, t: Any) -> Any:
-        below, _ = lower_and_upper(k, t)
-        double, _ = lower_and_upper(2 * k, 2 * t)
+        below = lower(k, t)
+        double = lower(2 * k, 2 * t)
         return (t - k) * below**2 + 2 * k * below * step(k, t) - half_beta(k) * double
 
     mostly = (k < 1) | (c > k)
@@ -116,10 +117,10 @@ def _value(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
 
 def _partials(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> tuple[Any, ...]:
     x, c, _ = _points(scale, shift, y)
-    (f, g), (f_0, g_0) = lower_and_upper(k, x), lower_and_upper(k, c)
+    f, g, f_0, g_0 = lower(k, x), upper(k, x), lower(k, c), upper(k, c)
     step_y, step_0, half = step(k, x), step(k, c), half_beta(k)
     d_y, d_0 = gammainc_by_shape(k, x), gammainc_by_shape(k, c)
-    _, double = lower_and_upper(2 * k, 2 * c)
+    double = upper(2 * k, 2 * c)
     # g - f + f_0^2, by what is small
     level = np.where(f_0 > 0.5, 2 * (g - g_0) + g_0**2, g - f + f_0**2)
     gaps = np.where(f_0 > 0.5, step_y - step_0 + g_0 * step_0, step_y - f_0 * step_0)
@@ -147,12 +148,12 @@ def _step_by_shape(k: Any, x: Any, change: Any) -> Any:
 
 
 def _cdf(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
-    level, _ = lower_and_upper(k, _points(scale, shift, y)[0])
+    level = lower(k, _points(scale, shift, y)[0])
     return np.where(y < 0, 0.0 * level, level)
 
 
 def _cdf_below(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
-    level, _ = lower_and_upper(k, _points(scale, shift, y)[0])
+    level = lower(k, _points(scale, shift, y)[0])
     return np.where(y <= 0, 0.0 * level, level)
 
 

@@ -15,9 +15,10 @@ from ens10.metrics.distributions.gamma_functions import (
     half_step,
     half_step_slope,
     log_less_digamma,
-    lower_and_upper,
+    lower,
     mean_half_step_slope,
     step,
+    upper,
 )
 
 _SMALL = 0.25  # shape below which the closed form of the CRPS at 0 cancels
@@ -58,7 +59,7 @@ def _value(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
     the score at 0.
     """
     x = ratio_to_scale(y, scale)
-    below, above = lower_and_upper(shape, x)
+    below, above = lower(shape, x), upper(shape, x)
     many = (x - shape) * (below - above) + 2 * shape * step(shape, x) - half_beta(shape)
     few = x * (below - above) - 2 * shape * special.gammainc(np.minimum(shape, 1.0) + 1, x)
     score = scale * np.where(shape < 1, few + at_origin(shape), many)
@@ -74,7 +75,7 @@ def vast(shape: Any, scale: Any, y: Any) -> Any:
 
 def _partials(_ops: Any, shape: Any, scale: Any, y: Any) -> tuple[Any, ...]:
     x = ratio_to_scale(y, scale)
-    below, above = lower_and_upper(shape, x)
+    below, above = lower(shape, x), upper(shape, x)
     change, half = step(shape, x), half_beta(shape)
     following = below - above - 2 * change
     by_scale = -shape * following - half
@@ -92,7 +93,7 @@ def _partials(_ops: Any, shape: Any, scale: Any, y: Any) -> tuple[Any, ...]:
 
 
 def _cdf(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
-    return lower_and_upper(shape, ratio_to_scale(y, scale))[0]
+    return lower(shape, ratio_to_scale(y, scale))
 
 
 def _log_score(ops: Any, shape: Any, scale: Any, y: Any) -> Any:
