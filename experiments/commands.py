@@ -1,8 +1,10 @@
 """What the commands on cells share: their options, and the refusal of a file as a folder."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from ens10.errors import FileError
+from ens10.errors import ArgumentError, FileError
 from ens10.usage import Parser, count
 
 
@@ -33,3 +35,31 @@ def add_cell_options(parser: Parser) -> None:
     parser.add_argument(
         "--tables", action="store_true", help="only write the tables anew, of all kept cells"
     )
+
+
+def add_world_options(parser: Parser) -> None:
+    """Add options of synthetic worlds, None unless they are given: `grid`, `years`, `dates`."""
+    world = parser.add_argument_group("synthetic worlds")
+    world.add_argument("--grid", metavar="HxW", help="rows x columns, usually 46x96")
+    world.add_argument("--years", type=count, metavar="N", help="usually 10")
+    world.add_argument("--dates", type=count, metavar="N", help="of each year, usually 40")
+
+
+def given_world_options(options: Any, instead: Sequence[str] = ("store",)) -> dict[str, Any]:
+    """Return the options of synthetic worlds that were given: `add_world_options` and `world`.
+
+    Args:
+        options: of the command.
+        instead: names of options that replace the worlds.
+
+    Raises:
+        ArgumentError: both were given.
+    """
+    names = ("grid", "years", "dates", "world")
+    asked = {name: getattr(options, name, None) for name in names}
+    given = {name: value for name, value in asked.items() if value is not None}
+    other = [name for name in instead if getattr(options, name) not in (None, False)]
+    if given and other:
+        text = f"Leave it out, or --{other[0]}"
+        raise ArgumentError(f"--{next(iter(given))}", "is of synthetic worlds", text)
+    return given

@@ -250,6 +250,23 @@ class WorldSize:
     kinds: tuple[catalog.Kind, ...] = ("sfc", "pl")
     world: WorldKind = "pointwise"
 
+    @classmethod
+    def given(cls, **given: Any) -> "WorldSize":
+        """Return the usual size with what is given.
+
+        Args:
+            **given: attributes; None is not given. `years` may be how many, from the first on.
+        """
+        asked = {name: value for name, value in given.items() if value is not None}
+        if isinstance(asked.get("years"), int):
+            first = cls().years[0]
+            asked["years"] = range(first, first + asked["years"])
+        listed: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list | range) else value
+            for name, value in asked.items()
+        }
+        return cls(**listed)
+
     @property
     def folder(self) -> str:
         """A name for the folder of such worlds; none for the usual size, which came first."""

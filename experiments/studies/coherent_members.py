@@ -22,7 +22,12 @@ import torch
 import xarray as xr
 from jsonargparse import Namespace
 
-from ens10.experiments.commands import add_cell_options, refuse_file
+from ens10.experiments.commands import (
+    add_cell_options,
+    add_world_options,
+    given_world_options,
+    refuse_file,
+)
 from ens10.experiments.couple import couple_run
 from ens10.experiments.demo import config_path
 from ens10.experiments.pointwise import annual_columns
@@ -119,10 +124,6 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     )
     parser.add_argument("work", type=Path, help="folder for data and runs")
     parser.add_argument("--out", type=Path, required=True, help="folder for the small results")
-    usual = WorldSize()
-    parser.add_argument("--grid", default=usual.grid, help="rows x columns")
-    parser.add_argument("--years", type=count, default=len(usual.years))
-    parser.add_argument("--dates", type=count, default=usual.dates, help="in each year")
     parser.add_argument("--store", type=Path, help="prepared data, instead of a world")
     text = "that both models see (default: all of the store)"
     parser.add_argument("--inputs", nargs="+", default=[], metavar="NAME", help=text)
@@ -130,18 +131,16 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     parser.add_argument("--step", type=int, metavar="HOURS", help=text)
     parser.add_argument("--seed", type=int, default=0, help="of world and trainings")
     parser.add_argument("--epochs", type=count, default=16, help="of each training")
+    add_world_options(parser)
     add_cell_options(parser)
     return parser.parse_args(arguments)
 
 
 def _train(options: Namespace) -> tuple[Outcome, list[ModelCell]]:
     """Train both models on the store, or on a world's surface variables at 48 h."""
-    store = options.store
+    given, store = given_world_options(options), options.store
     if store is None:
-        years = tuple(range(WorldSize().years[0], WorldSize().years[0] + options.years))
-        size = WorldSize(
-            options.grid, years, options.dates, steps=(48,), kinds=("sfc",), world="displaced"
-        )
+        size = WorldSize.given(**given, steps=(48,), kinds=("sfc",), world="displaced")
         store = store_of(options.work / f"seed{options.seed}", options.seed, size)
     cells = [_cell(model, store, options) for model in (MARGINS, GENERATOR)]
     counts = {"workers": options.workers, "threads": options.threads}

@@ -10,10 +10,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
 from jsonargparse import Namespace
 
-from ens10.experiments.commands import add_work_options, refuse_file
+from ens10.experiments.commands import (
+    add_work_options,
+    add_world_options,
+    given_world_options,
+    refuse_file,
+)
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
@@ -50,8 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
     seeds, configs = range(options.seeds), config_path("raw").parent
     where = (options.work, options.out, configs, options.budget)
-    years = WorldSize().years[0] + np.arange(options.years)
-    size = WorldSize(options.grid, tuple(years.tolist()), options.dates, world=options.world)
+    size = WorldSize.given(**given_world_options(options))
     cells: list[ModelCell] = []
     for seed in seeds:
         if options.store is None:
@@ -109,16 +112,13 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     text = "channels that every model sees (default: those of its configuration)"
     parser.add_argument("--inputs", nargs="+", default=[], metavar="NAME", help=text)
     parser.add_argument("--seeds", type=count, default=3)
-    parser.add_argument("--world", choices=get_args(WorldKind), default="pointwise")
+    parser.add_argument("--world", choices=get_args(WorldKind), help="default: pointwise")
     parser.add_argument("--store", type=Path, help="prepared data of all seeds, instead of worlds")
     text = "factors of each network's learning rate; validation with the first seed chooses"
     parser.add_argument("--tries", nargs="+", type=positive, default=[], metavar="X", help=text)
     text = "lead time of the target, h, if there is truth at several"
     parser.add_argument("--step", type=int, metavar="HOURS", help=text)
-    usual = WorldSize()
-    parser.add_argument("--grid", default=usual.grid, help="of the worlds, rows x columns")
-    parser.add_argument("--years", type=count, default=len(usual.years), help="of the worlds")
-    parser.add_argument("--dates", type=count, default=usual.dates, help="in each year")
+    add_world_options(parser)
     add_work_options(parser)
     return parser.parse_args(arguments)
 

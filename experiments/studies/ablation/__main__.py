@@ -7,7 +7,12 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from ens10.errors import ArgumentError, FileError, MissingDataError
-from ens10.experiments.commands import add_work_options, refuse_file
+from ens10.experiments.commands import (
+    add_work_options,
+    add_world_options,
+    given_world_options,
+    refuse_file,
+)
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tasks import WorldSize, load_budget, store_of
@@ -102,11 +107,7 @@ def _write_overlays(ablation: Ablation, options: Namespace) -> None:
 
 
 def _size(ablation: Ablation, options: Namespace) -> WorldSize:
-    asked = {name: getattr(options, name) for name in ("grid", "years", "dates")}
-    given = [name for name, value in asked.items() if value is not None]
-    if options.store is not None and given:
-        raise ArgumentError(f"--{given[0]}", "is of synthetic worlds", "Leave it out, or --store")
-    return ablation.size(**asked)
+    return ablation.size(**given_world_options(options))
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:
@@ -128,10 +129,7 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
         "--overlays", type=Path, metavar="DIR",
         help="only write each variant as a YAML for `ens10 fit` (with --store: fitted to it)",
     )  # fmt: skip
-    world = parser.add_argument_group("synthetic worlds")
-    world.add_argument("--grid", metavar="HxW")
-    world.add_argument("--years", type=count, metavar="N")
-    world.add_argument("--dates", type=count, metavar="N", help="in each year")
+    add_world_options(parser)
     return parser.parse_args(arguments)
 
 

@@ -106,15 +106,8 @@ class Ablation:
         Args:
             given: "grid", "years" (how many) and "dates"; None is not given.
         """
-        asked = {**self.world, **{key: value for key, value in given.items() if value is not None}}
-        if isinstance(asked.get("years"), int):
-            first = WorldSize().years[0]
-            asked["years"] = range(first, first + asked["years"])
-        listed: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list | range) else value
-            for key, value in asked.items()
-        }
-        return WorldSize(**listed)
+        changed = {name: value for name, value in given.items() if value is not None}
+        return WorldSize.given(**{**self.world, **changed})
 
 
 def known_ablations() -> list[str]:

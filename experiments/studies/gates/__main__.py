@@ -38,10 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for folder in (options.work, options.out):
         refuse_file(folder)
-    years = tuple(range(1998, 1998 + options.years))
-    size = WorldSize(
-        options.grid, years, options.dates, steps=(48,), kinds=("sfc",), world=options.world
-    )
+    asked = {name: getattr(options, name) for name in ("grid", "years", "dates", "world")}
+    size = WorldSize.given(**asked, steps=(48,), kinds=("sfc",))
     outcome = Outcome()
     if not options.tables:
         cells = [

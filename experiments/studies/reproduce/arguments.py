@@ -4,8 +4,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ens10.experiments.commands import add_work_options
-from ens10.usage import Parser, count
+from ens10.experiments.commands import (
+    add_work_options,
+    add_world_options,
+    given_world_options,
+)
+from ens10.usage import Parser
 
 if TYPE_CHECKING:
     from ens10.experiments.studies.reproduce.command import Request
@@ -46,10 +50,7 @@ def add_arguments(parser: Parser) -> None:
     plan.add_argument(
         "--rates", type=Path, metavar="FILE", help="with --plan: rates measured elsewhere"
     )
-    world = parser.add_argument_group("synthetic worlds")
-    world.add_argument("--grid", metavar="HxW", help="default: 46x96")
-    world.add_argument("--years", type=count, metavar="N", help="default: 10")
-    world.add_argument("--dates", type=count, metavar="N", help="in each year (default: 40)")
+    add_world_options(parser)
 
 
 def run(**values: Any) -> int:
@@ -63,19 +64,11 @@ def run(**values: Any) -> int:
         Ens10Error: as `reproduce`.
     """
     from ens10.errors import ArgumentError
-    from ens10.experiments.studies.reproduce.command import (
-        Request,
-        reproduce,
-        usual_name,
-        world_size,
-    )
+    from ens10.experiments.runner.tasks import WorldSize
+    from ens10.experiments.studies.reproduce.command import Request, reproduce, usual_name
 
     options = SimpleNamespace(**values)
-    asked = {name: getattr(options, name) for name in ("grid", "years", "dates")}
-    real = "--store" if options.store is not None else "--plan" if options.plan else ""
-    if real and any(value is not None for value in asked.values()):
-        name = next(name for name, value in asked.items() if value is not None)
-        raise ArgumentError(f"--{name}", "is of synthetic worlds", f"Leave it out, or {real}")
+    asked = given_world_options(options, instead=("store", "plan"))
     for name in ("probe", "rates"):
         if getattr(options, name) and not options.plan:
             raise ArgumentError(f"--{name}", "is of a plan", "Add --plan")
@@ -89,7 +82,7 @@ def run(**values: Any) -> int:
         tuple(options.models),
         options.seeds,
         options.budget,
-        world_size(**asked),
+        WorldSize.given(**asked),
     )
     if options.plan:
         return _plan(options, request)

@@ -153,18 +153,6 @@ def usual_name(channel: str) -> str:
         return channel if level is None else f"{name}{level}"
 
 
-def world_size(
-    grid: str | None = None, years: int | None = None, dates: int | None = None
-) -> WorldSize:
-    """Return the usual size of a synthetic world, with the given changes."""
-    first = _USUAL.years[0]
-    return WorldSize(
-        grid or _USUAL.grid,
-        _USUAL.years if years is None else tuple(range(first, first + years)),
-        _USUAL.dates if dates is None else dates,
-    )
-
-
 def reproduce(
     request: Request,
     *,
