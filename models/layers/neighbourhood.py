@@ -1,6 +1,7 @@
 """Attention of each grid point to its neighbours, and blocks of it for a network."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from ens10.errors import ArgumentError
 from ens10.models.domain import Sides, current
 from ens10.models.layers.attention import ChannelNorm
 from ens10.models.layers.neighbourhood_loops import CompiledAttention
-from ens10.models.layers.padding import Poles, edges_of
+from ens10.models.layers.padding import Poles, SameConv2d, edges_of
 from ens10.models.layers.pointwise import PointConv2d
 
 
@@ -158,6 +159,8 @@ class NeighbourhoodBlock(nn.Module):
         key_channels: channels of query and key of each head.
         window: rows and columns that a point attends to, odd.
         expansion: hidden channels over channels.
+        attention: False for a convolution over the window in the place of the attention, which
+            shows what the attention brings.
         periodic_longitude: True if first and last column are neighbours.
         poles: padding beyond the first and last row, "zeros" or "replicate".
 
@@ -174,20 +177,18 @@ class NeighbourhoodBlock(nn.Module):
         key_channels: int = 4,
         window: int = 3,
         expansion: int = 2,
+        attention: bool = True,
         periodic_longitude: bool = True,
         poles: Poles = "replicate",
     ) -> None:
         super().__init__()
         if expansion < 1:
             raise ArgumentError("expansion", f"{expansion} is not positive")
-        self.attention = NeighbourhoodAttention(
-            channels,
-            channels,
-            heads,
-            key_channels,
-            window,
-            periodic_longitude=periodic_longitude,
-            poles=poles,
+        edges: dict[str, Any] = {"periodic_longitude": periodic_longitude, "poles": poles}
+        self.neighbours: nn.Module = (
+            NeighbourhoodAttention(channels, channels, heads, key_channels, window, **edges)
+            if attention
+            else SameConv2d(channels, channels, window, **edges)
         )
         self.norms = nn.ModuleList([ChannelNorm(channels), ChannelNorm(channels)])
         self.project = PointConv2d(channels, channels)
@@ -198,6 +199,6 @@ class NeighbourhoodBlock(nn.Module):
 
     def forward(self, fields: Tensor) -> Tensor:
         """(N, C, H, W) -> (N, C, H, W)."""
-        fields = fields + self.project(self.attention(self.norms[0](fields)))
+        fields = fields + self.project(self.neighbours(self.norms[0](fields)))
         outputs: Tensor = fields + self.reduce(functional.gelu(self.expand(self.norms[1](fields))))
         return outputs

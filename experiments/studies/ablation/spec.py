@@ -35,7 +35,7 @@ _KEYS = ("question", "base", "common", "variants", "world", "worth")
 _WORDS = ("config", "against", "trained", "thin")
 _PARTS = ("data", "model", "trainer")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
-_WORLD = ("grid", "years", "dates", "levels", "steps", "kinds")
+_WORLD = ("grid", "years", "dates", "levels", "steps", "kinds", "world")
 
 
 @dataclass(frozen=True)

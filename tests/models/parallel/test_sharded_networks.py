@@ -34,12 +34,17 @@ def with_coordinates(before, after, _):
     return nn.Sequential(CoordConv2d(before, after), GroupNorm(2, after))
 
 
+def convolved(channels, grid):
+    return NeighbourhoodBlock(channels, grid, attention=False)
+
+
 NETWORKS = {
     "points": (MLP, (4, 16), {}),
     "LeNet": (LeNet, (4,), {"poles": "replicate"}),
     "location": (LocationUNet, (4, GRID), {"widths": (4, 6, 8), "embedding_levels": 3}),
     "other layers": (LocationUNet, (4, GRID, 2, (4, 6)), {"convolution": with_coordinates}),
     "neighbours": (LocationUNet, (4, GRID, 2, (4, 8)), {"block": NeighbourhoodBlock}),
+    "blocks without attention": (LocationUNet, (4, GRID, 2, (4, 8)), {"block": convolved}),
     "spread net": (SpreadNet, (4, 2), {"width": 2, "depth": 3, "periodic_longitude": True}),
     "published spread net": (PaperSpreadNet, (4, 2, (8,)), {"periodic_longitude": True}),
     "both": (Groenquist, (4, 2, 1, GRID), {"width": 2, "depth": 2}),
