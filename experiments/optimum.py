@@ -10,7 +10,7 @@ import numpy as np
 from ens10.errors import MissingDataError
 from ens10.experiments import provenance
 from ens10.experiments.reading import open_predictions
-from ens10.experiments.score import write_states
+from ens10.experiments.score import usual_scores, write_states
 from ens10.metrics import score_states
 from ens10.synthetic import World
 
@@ -38,7 +38,9 @@ def score_optimum(world: World, model: Path, folder: Path, progress: bool = Fals
         raise MissingDataError(
             "World", [str(t)[:13] for t in lacking], "Give the world that the store was made from"
         )
-    states = score_states(best.sel(time=wanted), truth, weights=known["weights"])
+    best = best.sel(time=wanted)
+    scores = usual_scores(best, truth, known["target"])
+    states = score_states(best, truth, scores, weights=known["weights"])
     shared = {key: known[key] for key in _SHARED if key in known}
     provenance.write(folder, {**shared, "name": "optimum", "kind": "optimum"})
     write_states(states, folder)

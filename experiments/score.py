@@ -21,7 +21,8 @@ from ens10.experiments.writers import csv_of
 from ens10.grid import Weighting
 from ens10.machine_errors import writing_netcdf
 from ens10.metrics import Interval, ScoringOptions, monthly_climatology, summarise
-from ens10.metrics.scores.registry import METRICS, without_unit
+from ens10.metrics.distributions import kind_of
+from ens10.metrics.scores.registry import METRICS, metric_of, why_undefined, without_unit
 from ens10.metrics.uncertainty import blocks_in_words
 from ens10.metrics.verification import available_scores, paired_states
 from ens10.metrics.verification.alignment import Join, moments
@@ -31,7 +32,12 @@ STATES, TABLE, GROUPS = "scores.nc", "scores.csv", "groups.csv"
 LOCK = "score.lock"
 SHOWN = ("crps", "crps_fair", "rmse", "spread_error", "eecrps", "eecrps_weighted")
 SKILLS = ("crpss", "eecrpss")
-EVENTS = ("brier_", "twcrps_")  # shown if they are asked for
+EVENTS = ("brier_", "twcrps_")  # shown where they are computed
+# Heavy precipitation in 24 h and strong wind: the units of the thresholds, and scores.
+EVENTS_OF_TARGETS = {
+    "tp": ("m", ("brier_0.001", "brier_0.01", "brier_0.025", "twcrps_0.01", "twcrps_0.025")),
+    "si10": ("m s-1", ("brier_10", "brier_15", "twcrps_10", "twcrps_15")),
+}
 BOUNDS = ("", "_lower", "_upper")
 
 
@@ -110,7 +116,8 @@ def score_forecast(
         truth: store or file of the truth; None for the one beside the forecast.
         variable: its name there; the run's target if None and it is there.
         scores: as for `score_states`, thresholds also with a unit, as in "brier_5mm"; if None,
-            without the fair CRPS where the run's protocol does without it.
+            the usual ones, without the fair CRPS where the run's protocol does without it, and for
+            a run of precipitation or wind speed those at thresholds (`EVENTS_OF_TARGETS`).
         reference: run folder or forecast store to compare with.
         out: folder to write into; that of the run, or of the store, if None.
         points: number of points to cross-check; none if None.
@@ -136,9 +143,10 @@ def score_forecast(
     observed = beside if truth is None else open_truth(truth, variable or target)
     if observed is None:
         raise FileError(path, "holds no truth", "Give it with --truth STORE")
-    if scores is None and not _tells_fair(known):
-        scores = [score for score in available_scores(forecast) if score != "crps_fair"]
-    if scores is not None:
+    if scores is None:
+        usual = usual_scores(forecast, observed, target)
+        scores = [name for name in usual if name != "crps_fair" or _tells_fair(known)]
+    else:
         scores = [without_unit(name, str(observed.attrs.get("units", ""))) for name in scores]
     options = options or ScoringOptions(weights=known.get("weights", "cell"))
     options = options.with_settings({k: v for k, v in settings.items() if v is not None})
@@ -162,6 +170,20 @@ def score_forecast(
     place = folder if out is None else Path(out)
     states = write_states(states, place, other, options.by)
     return Scored(place, states, other, tuple(options.by), checked)
+
+
+def usual_scores(forecast: xr.Dataset, truth: xr.DataArray, target: str | None) -> list[str]:
+    """Return the scores that are computed by default: those at thresholds, too, of some targets.
+
+    Args:
+        forecast: as for `score_states`.
+        truth: of the forecast, with units.
+        target: its channel; None if unknown.
+    """
+    units, events = EVENTS_OF_TARGETS.get(target or "", ("", ()))
+    kind = kind_of(forecast).kind, forecast.sizes.get("number")
+    defined = [name for name in events if not why_undefined(metric_of(name).score.name, *kind)]
+    return [*available_scores(forecast), *(defined if truth.attrs.get("units") == units else ())]
 
 
 def _with_opened(

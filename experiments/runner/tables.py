@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 
 from ens10.durable import clear_leftovers, write_whole
 from ens10.errors import MissingDataError
@@ -63,6 +64,10 @@ _NOTE = (
 _ATTAINED = "Attained skill: 0 is the raw ensemble, 100 the best possible forecast."
 _REMOVED = (
     "CRPS skill: share of the raw ensemble's CRPS that is removed; its range: over the seeds."
+)
+_EVENTS = (
+    "Share of the raw ensemble's Brier score and threshold-weighted CRPS (twCRPS) that is removed, "
+    "means over the seeds; thresholds in the units of the CRPS."
 )
 _UNEVEN = "Lines of fewer seeds are of fewer worlds: do not compare their CRPS with the others'."
 _IMPROVING = (
@@ -140,7 +145,8 @@ def write_summary(
     note = _note(entries, shared)
     if any(entry.improving for found in entries for entry in found):
         note = f"{note}{_IMPROVING}\n"
-    parts = [as_markdown(entries), note, comparisons(runs), sizes_as_markdown(runs)]
+    parts = [as_markdown(entries), note, events_as_markdown(runs), comparisons(runs)]
+    parts.append(sizes_as_markdown(runs))
     text = "\n".join(part for part in parts if part)
     write_files(out, {f"{name}.md": text, f"{name}.csv": as_csv(entries)})
     return text
@@ -256,6 +262,39 @@ def _cells(entries: Sequence[Entry], attained: bool) -> list[str]:
         mean(lambda e: e.memory, ".0f"),
         "–" if first.parameters is None else f"{first.parameters:,}",
     ]
+
+
+def events_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
+    """Markdown: skill of the scores at thresholds against the raw ensemble; "" if there is none.
+
+    Args:
+        runs: of each seed.
+    """
+    found: dict[str, list[xr.Dataset]] = {}
+    for held in runs.values():
+        states = {run.name: run.states for run in held}
+        raw = states.pop("raw", None)
+        for model, own in states.items() if raw is not None else ():
+            found.setdefault(model, []).append(summarise(own, raw, maps=False))
+    names = (str(name) for scores in found.values() for one in scores for name in one)
+    starts, ends = ("brier_skill_", "twcrps_skill_"), ("_lower", "_upper")
+    skills = {n: None for n in names if n.startswith(starts) and not n.endswith(ends)}
+    if not skills:
+        return ""
+
+    def cell(scores: Sequence[xr.Dataset], name: str) -> str:
+        values = [100 * float(one[name]) for one in scores if name in one]
+        return f"{np.mean(values):.1f}" if values and np.isfinite(values).all() else "–"
+
+    heads = ["Skill at thresholds (%)", *(_event_in_words(name) for name in skills)]
+    rows = [[model, *(cell(scores, name) for name in skills)] for model, scores in found.items()]
+    return f"{markdown_of(columns_of(heads, rows))}\n{_EVENTS}\n"
+
+
+def _event_in_words(skill: str) -> str:
+    """Return a heading for the name of a skill score, such as "Brier, above 0.01"."""
+    score, _, threshold = skill.partition("_skill_")
+    return f"{'Brier' if score == 'brier' else 'twCRPS'}, above {threshold}"
 
 
 def sizes_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:

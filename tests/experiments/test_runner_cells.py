@@ -122,6 +122,9 @@ def test_targets_and_kinds_of_worlds(tmp_path, monkeypatch):
             crps[name] = {row["model"]: float(row["crps"]) for row in csv.DictReader(file)}
         assert set(crps[name]) == {"raw", "emos_global", "optimum"}
     assert crps["table"]["raw"] != crps["table-si10"]["raw"]
+    for name, shown in (("table", False), ("table-si10", True)):
+        text = (tmp_path / "out" / f"{name}.md").read_text()
+        assert ("| optimum" in text.partition("Brier, above 10")[2]) == shown
     store = ["--store", str(tmp_path / "work" / "seed0" / "store.zarr")]
     given = [str(tmp_path / "other"), "--out", str(tmp_path / "given"), "--seeds", "1"]
     assert command.main([*given, *store, "--models", "raw", "--targets", "si10"]) == 0
