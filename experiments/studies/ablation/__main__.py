@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from jsonargparse import Namespace
 
@@ -25,6 +26,7 @@ from ens10.experiments.studies.ablation.cells import (
 from ens10.experiments.studies.ablation.member_sensitivity import write_given
 from ens10.experiments.studies.ablation.spec import Ablation, known_ablations, load_ablation
 from ens10.experiments.studies.ablation.tables import Line, read_lines, write_pages
+from ens10.synthetic.world import WorldKind
 from ens10.usage import command_parser, count, reports_errors
 
 
@@ -84,7 +86,9 @@ def _about(lines: Sequence[Line], options: Namespace, size: WorldSize) -> str:
     known = next(iter(lines[0].kept.values())).run.provenance
     dates = known.get("dates") or {}
     counts = ", ".join(f"{dates.get(s, '?')} {s}" for s in ("train", "val", "test"))
-    data = f"`{options.store.name}`" if options.store else f"synthetic worlds of {size.grid} points"
+    data = (
+        f"`{options.store.name}`" if options.store else f"{size.world} worlds of {size.grid} points"
+    )
     each = "a training each" if options.store else "each a world and a training of its own"
     length = f"by the budget `{options.budget}`" if options.budget else "as long as configured"
     return (
@@ -129,6 +133,8 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
         "--overlays", type=Path, metavar="DIR",
         help="only write each variant as a YAML for `ens10 fit` (with --store: fitted to it)",
     )  # fmt: skip
+    text = "kind of the synthetic worlds (default: that of the ablation, else pointwise)"
+    parser.add_argument("--world", choices=get_args(WorldKind), help=text)
     add_world_options(parser)
     return parser.parse_args(arguments)
 
