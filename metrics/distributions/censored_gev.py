@@ -52,10 +52,11 @@ def _upper_gamma(a: Any, t: Any, log_t: Any) -> tuple[Any, Any]:
     lower = (value - edge) / safe
     by_lower = (slope - np.where(edge == 0, 0.0, edge * log_t) - lower) / safe
     value, slope = np.where(heavy, lower, value), np.where(heavy, by_lower, slope)
-    b = np.where(light, a, 1.0)
-    full, above = special.gamma(b), special.gammaincc(b, t)
-    by_b = full * (special.psi(b) * above - gammainc_by_shape(b, t))
-    return np.where(light, full * above, value), np.where(light, by_b, slope)
+    b, at = a[light], t[light]
+    full, above = special.gamma(b), special.gammaincc(b, at)
+    value[light] = full * above
+    slope[light] = full * (special.psi(b) * above - gammainc_by_shape(b, at))
+    return value, slope
 
 
 def _by_shape_of_exponent(z: Any, shape: Any, exponent: Any) -> Any:
@@ -115,11 +116,14 @@ def _upper(z: Any, shape: Any, below: tuple[Any, Any]) -> tuple[Any, Any]:
     value, slope = _tail_series(t, log_t, shape, _SQUARE)
     turn = np.where(few & np.isfinite(exponent), _by_shape_of_exponent(z, shape, exponent), 0.0)
     slope = slope - np.expm1(-t) ** 2 * np.exp(-shape * log_t) * turn
+    many = ~few
+    value, slope, shape = np.asarray(value), np.asarray(slope), np.broadcast_to(shape, few.shape)
     with np.errstate(over="ignore"):
-        many = np.exp(-np.where(few, 0.0, exponent))
-    rest, by_shape = _rest(np.where(few, 0.0, exponent), many, shape)
-    direct = z * (2 * np.exp(-many) - 1) + rest
-    return np.where(few, value, direct - below[0]), np.where(few, slope, by_shape - below[1])
+        t = np.exp(-exponent[many])
+    rest, by_shape = _rest(exponent[many], t, shape[many])
+    value[many] = z[many] * (2 * np.exp(-t) - 1) + rest - below[0][many]
+    slope[many] = by_shape - below[1][many]
+    return value, slope
 
 
 def _between(lo: Any, hi: Any, shape: Any, change: Any) -> Any:
@@ -154,7 +158,8 @@ def _value_censored(ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any, y: An
     value = np.where(sigma == 0, at_0, value)
     value = np.where((shape >= _HEAVIEST) & (sigma > 0), math.inf, value) + outside
     value = np.where(np.isinf(y), math.inf, value)
-    return _where_bounded(lower, value, _value(ops, mu, sigma, shape, y))
+    free = _value(ops, mu, sigma, shape, y) if np.isinf(lower).any() else value
+    return _where_bounded(lower, value, free)
 
 
 def _where_bounded(lower: Any, value: Any, free: Any) -> Any:
@@ -184,8 +189,10 @@ def _partials_censored(
     )
     flat = (shape >= _HEAVIEST) & ~point  # an infinite score has no slope
     finite = [np.where(flat | np.isinf(y), 0.0, part) for part in parts]
-    mu_, sigma_, shape_, y_ = _partials(ops, mu, sigma, shape, y)
-    free = (mu_, sigma_, shape_, np.zeros_like(y_), y_)
+    free = finite
+    if np.isinf(lower).any():
+        mu_, sigma_, shape_, y_ = _partials(ops, mu, sigma, shape, y)
+        free = [mu_, sigma_, shape_, np.zeros_like(y_), y_]
     return tuple(_where_bounded(lower, p, f) for f, p in zip(free, finite, strict=True))
 
 

@@ -130,15 +130,12 @@ def upper_near_0(a: Any, t: Any, log_t: Any) -> tuple[Any, Any]:
         t: 0 or more; inf gives 0.
         log_t: its logarithm, which is finite where t underflows.
     """
-    low, by_low = _upper_series(a, np.minimum(t, _FEW), np.minimum(log_t, math.log(_FEW)))
-    far = np.clip(t, _FEW, 1e3)
-    high, by_high = np.zeros_like(far), np.zeros_like(far)
-    for point, weight in zip(*_LAGUERRE, strict=True):
-        logarithm = np.log(far + point)
-        term = weight * np.exp((a - 1) * logarithm - far)
-        high, by_high = high + term, by_high + term * logarithm
+    a, t, log_t = np.broadcast_arrays(a, t, log_t)
+    value, slope = np.empty(t.shape), np.empty(t.shape)
     few = t < _FEW
-    return np.where(few, low, high), np.where(few, by_low, by_high)
+    value[few], slope[few] = _upper_series(a[few], t[few], log_t[few])
+    value[~few], slope[~few] = _upper_integral(a[~few], np.minimum(t[~few], 1e3))
+    return value, slope
 
 
 def power_change(a: Any, logarithm: Any) -> tuple[Any, Any]:
@@ -177,6 +174,15 @@ def _upper_series(a: Any, t: Any, log_t: Any) -> tuple[Any, Any]:
     rest = raised * total
     by_rest = np.where(total == 0, 0.0, raised * (slope + log_t * total))
     return full - power - rest, by_full - by_power - by_rest
+
+
+def _upper_integral(a: Any, t: Any) -> tuple[Any, Any]:
+    value, slope = np.zeros_like(t), np.zeros_like(t)
+    for point, weight in zip(*_LAGUERRE, strict=True):
+        logarithm = np.log(t + point)
+        term = weight * np.exp((a - 1) * logarithm - t)
+        value, slope = value + term, slope + term * logarithm
+    return value, slope
 
 
 def _temme(a: Any, x: Any) -> tuple[Any, ...]:
