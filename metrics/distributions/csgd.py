@@ -54,7 +54,9 @@ def _upper_square(k: Any, c: Any) -> Any:
     small = (k < _FEW) & (c > 0)
     if small.any():
         plain[small] = _upper_square_of_few(k[small], c[small])
-    return np.where(c == 0, at_origin(k), plain)
+    all_above = c == 0
+    plain[all_above] = at_origin(k[all_above])
+    return plain
 
 
 def _upper_square_of_few(k: Any, c: Any) -> Any:

@@ -68,13 +68,13 @@ def step(a: Any, x: Any) -> Any:
 
     At a large shape its exponent is the small difference of large terms, taken about x = a.
     """
+    a, x = np.broadcast_arrays(a, np.minimum(x, 1e300))
+    value = np.asarray(np.exp(special.xlogy(a, x) - x - special.gammaln(a + 1)))
     large = a > _STIRLING
-    shape, at = np.where(large, a, _STIRLING), np.where(large, np.minimum(x, 1e300), _STIRLING)
+    shape, at = a[large], x[large]
     exponent = -shape * excess((at - shape) / shape) - _rest_of_gamma(shape)
-    value = np.exp(exponent) * _INV_SQRT_2PI / np.sqrt(shape)
-    few, near = np.where(large, 1.0, a), np.where(large, 1.0, np.minimum(x, 1e300))
-    direct = np.exp(special.xlogy(few, near) - near - special.gammaln(few + 1))
-    return np.where(large, value, direct)
+    value[large] = np.exp(exponent) * _INV_SQRT_2PI / np.sqrt(shape)
+    return value
 
 
 def log_less_digamma(a: Any, x: Any) -> Any:

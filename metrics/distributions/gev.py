@@ -46,15 +46,16 @@ def _z(mu: Any, sigma: Any, y: Any) -> Any:
     return np.clip(z, -_MOST_Z, _MOST_Z)
 
 
-def _parts(t: Any, xi: Any) -> tuple[Any, Any]:
+def _parts(t: Any, xi: Any, *, slope: bool = True) -> tuple[Any, Any]:
     """Return the CRPS less z (2 F - 1) at t, and its derivative by the shape, away from shape 0.
+
+    Without `slope` the derivative is NaN.
 
     It is 2 E[X; S < t] - E[X] - (E max(X, X') - E[X]) of X = (S^-shape - 1) / shape with an
     exponential S. Gamma functions that overflow are taken by their logarithms.
     """
     a = 1 - xi
-    slope, log_full = special.psi(a), special.gammaln(a)
-    below, by_a = special.gammainc(a, t), gammainc_by_shape(a, t)
+    log_full, below = special.gammaln(a), special.gammainc(a, t)
     full = special.gamma(np.minimum(a, _MOST_GAMMA))
     vast = a > _MOST_GAMMA
     doubled = np.where(vast, np.exp(log_full + xi * math.log(2)), 2.0**xi * full)
@@ -64,15 +65,17 @@ def _parts(t: Any, xi: Any) -> tuple[Any, Any]:
         full * below,
     )
     partial = (full_below + np.expm1(-t)) / xi
-    value = 2 * partial - (doubled - 1) / xi
+    beyond = np.isinf(doubled)
+    value = np.where(beyond, math.inf, 2 * partial - (doubled - 1) / xi)
+    if not slope:
+        return value, np.full_like(value, math.nan)
+    psi, by_a = special.psi(a), gammainc_by_shape(a, t)
     full_by_a = np.where(
         by_a == 0, 0.0, np.where(vast, np.exp(np.minimum(log_full, 700.0)), full) * by_a
     )
-    by_partial = -(slope * full_below + full_by_a + partial) / xi
-    by_double = (doubled * (math.log(2) - slope) - (doubled - 1) / xi) / xi
-    beyond = np.isinf(doubled)
-    value, by_shape = np.where(beyond, math.inf, value), 2 * by_partial - by_double
-    return value, np.where(beyond, -math.inf, by_shape)
+    by_partial = -(psi * full_below + full_by_a + partial) / xi
+    by_double = (doubled * (math.log(2) - psi) - (doubled - 1) / xi) / xi
+    return value, np.where(beyond, -math.inf, 2 * by_partial - by_double)
 
 
 def _heavy_parts(exponent: Any, t: Any, xi: Any) -> tuple[Any, Any]:
@@ -92,10 +95,11 @@ def _heavy_parts(exponent: Any, t: Any, xi: Any) -> tuple[Any, Any]:
     return value, -(by_a + value) / xi
 
 
-def _rest(exponent: Any, t: Any, xi: Any) -> tuple[Any, Any]:
+def _rest(exponent: Any, t: Any, xi: Any, *, slope: bool = True) -> tuple[Any, Any]:
     """The same for every shape below 2."""
     far, heavy = np.abs(xi) >= _NEAR, (xi > 0.5) & (xi < 2)
-    value, by_shape = map(np.asarray, _parts(t, np.where(far & (xi <= 0.5), xi, 0.5)))
+    usual = np.where(far & (xi <= 0.5), xi, 0.5)
+    value, by_shape = map(np.asarray, _parts(t, usual, slope=slope))
     if heavy.any():
         others = _heavy_parts(np.where(heavy, exponent, 0.0), t, np.where(heavy, xi, 1.0))
         value, by_shape = (
@@ -104,7 +108,8 @@ def _rest(exponent: Any, t: Any, xi: Any) -> tuple[Any, Any]:
     near = ~far & ~np.isnan(xi + t)
     if near.any():
         at, where = np.broadcast_to(t, value.shape)[near], np.broadcast_to(xi, value.shape)[near]
-        nodes = np.stack([_parts(at, np.full_like(at, node))[0] for node in _NODES])
+        every = [_parts(at, np.full_like(at, node), slope=False) for node in _NODES]
+        nodes = np.stack([value_at_node for value_at_node, _ in every])
         value[near], by_shape[near] = _interpolate(nodes, where)
     undefined = np.isnan(xi + t)
     return np.where(undefined, np.nan, value), np.where(undefined, np.nan, by_shape)
@@ -121,17 +126,18 @@ def _interpolate(values: Any, x: Any) -> tuple[Any, Any]:
     return value, slope
 
 
-def _terms(mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
+def _terms(mu: Any, sigma: Any, shape: Any, y: Any, *, slope: bool = True) -> tuple[Any, ...]:
     exponent = _exponent(_z(mu, sigma, y), shape)
     with np.errstate(over="ignore"):
         t = np.exp(-exponent)
     by_y = 2 * np.exp(-t) - 1
-    rest, by_shape = _rest(*(np.asarray(v, np.float64) for v in (exponent, t, shape)))
+    given = (np.asarray(v, np.float64) for v in (exponent, t, shape))
+    rest, by_shape = _rest(*given, slope=slope)
     return by_y, rest, by_shape
 
 
 def _value(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
-    by_y, rest, _ = _terms(mu, sigma, shape, y)
+    by_y, rest, _ = _terms(mu, sigma, shape, y, slope=False)
     score = np.where(sigma == 0, np.abs(y - mu), (y - mu) * by_y + sigma * rest)
     return np.where((shape >= _MOST_SHAPE) & (sigma > 0), math.inf, score)
 
