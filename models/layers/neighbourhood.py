@@ -185,7 +185,7 @@ class NeighbourhoodBlock(nn.Module):
         if expansion < 1:
             raise ArgumentError("expansion", f"{expansion} is not positive")
         edges: dict[str, Any] = {"periodic_longitude": periodic_longitude, "poles": poles}
-        self.neighbours: nn.Module = (
+        self.attention: nn.Module = (
             NeighbourhoodAttention(channels, channels, heads, key_channels, window, **edges)
             if attention
             else SameConv2d(channels, channels, window, **edges)
@@ -199,6 +199,6 @@ class NeighbourhoodBlock(nn.Module):
 
     def forward(self, fields: Tensor) -> Tensor:
         """(N, C, H, W) -> (N, C, H, W)."""
-        fields = fields + self.project(self.neighbours(self.norms[0](fields)))
+        fields = fields + self.project(self.attention(self.norms[0](fields)))
         outputs: Tensor = fields + self.reduce(functional.gelu(self.expand(self.norms[1](fields))))
         return outputs

@@ -84,7 +84,7 @@ def test_it_turns_with_the_globe():
 def test_a_block_is_its_description_and_starts_as_the_identity(attention, kind):
     torch.manual_seed(0)
     block, x = NeighbourhoodBlock(8, heads=2, attention=attention).double(), fields(2, 8, 5, 6)
-    assert isinstance(block.neighbours, kind)
+    assert isinstance(block.attention, kind)
     assert torch.equal(block(x), x)
     for parameter in block.parameters():
         parameter.data.normal_()
@@ -95,7 +95,7 @@ def test_a_block_is_its_description_and_starts_as_the_identity(attention, kind):
         )
         return last.movedim(-1, 1)
 
-    half = x + block.project(block.neighbours(norm(x, block.norms[0])))
+    half = x + block.project(block.attention(norm(x, block.norms[0])))
     hidden = functional.gelu(block.expand(norm(half, block.norms[1])))
     torch.testing.assert_close(block(x), half + block.reduce(hidden))
 
@@ -111,7 +111,7 @@ def test_a_network_of_blocks_by_configuration_learns_everywhere():
     torch.manual_seed(0)
     network = parser.instantiate_classes(parser.parse_object({"network": content}))["network"]
     blocks = [m for m in network.modules() if isinstance(m, NeighbourhoodBlock)]
-    assert [block.neighbours.value.out_channels for block in blocks] == [4, 6, 4]
+    assert [block.attention.value.out_channels for block in blocks] == [4, 6, 4]
     assert not network(torch.randn(1, 5, 9, 16)).any()
     for parameter in network.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)  # past the starts at zero
