@@ -92,7 +92,7 @@ def _checksum(path: Path, size: int) -> int:
 
 Kind = Literal["model", "reference", "optimum"]
 SCORES, LOG = "scores.nc", "log/metrics.csv"
-SIZES = "sizes.csv"
+SIZES, EXTREMES = "sizes.csv", "eecrps.nc"
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,7 @@ class FinishedRun:
         log: its epochs, in order; empty for what was not trained by epochs.
         sizes: plain CRPS by the number of members that it was given, if that was measured.
         log_of_targets: True if the log has means over several targets, each in units of its spread.
+        extremes: states of its EECRPS, if that was scored by itself.
     """
 
     name: str
@@ -126,6 +127,12 @@ class FinishedRun:
     log: tuple[Epoch, ...] = ()
     sizes: Mapping[int, float] = field(default_factory=dict)
     log_of_targets: bool = False
+    extremes: xr.Dataset | None = None
+
+    def states_of(self, score: str) -> xr.Dataset | None:
+        """Return the states that have a score, "crps" or "eecrps"; None if it was not scored."""
+        held = (self.extremes, self.states) if score == "eecrps" else (self.states,)
+        return next((s for s in held if s is not None and f"{score}_sum" in s), None)
 
     @property
     def units(self) -> str:
@@ -176,7 +183,8 @@ def read_run(folder: Path | str) -> FinishedRun:
     sizes = _sizes(path / SIZES)
     top = provenance.run_of(path)
     log = read_log(top / LOG)
-    return FinishedRun(name, kind, states, known, log, sizes, len(_targets(top)) > 1)
+    extremes = load_states(path / EXTREMES) if (path / EXTREMES).exists() else None
+    return FinishedRun(name, kind, states, known, log, sizes, len(_targets(top)) > 1, extremes)
 
 
 def read_runs(folders: Sequence[Path | str]) -> list[FinishedRun]:

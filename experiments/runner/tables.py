@@ -61,9 +61,13 @@ _NOTE = (
     "PIT deviation: mean absolute deviation of the PIT histogram from a flat one. CPU: processor "
     "seconds of the fit; memory: most that its process held."
 )
-_ATTAINED = "Attained skill: 0 is the raw ensemble, 100 the best possible forecast."
+_ATTAINED = (
+    "Attained skill: 0 is the raw ensemble, 100 the best possible forecast. EECRPS skill: share of "
+    "the raw ensemble's CRPS, weighted by its extreme forecast index, that is removed."
+)
 _REMOVED = (
-    "CRPS skill: share of the raw ensemble's CRPS that is removed; its range: over the seeds."
+    "CRPS skill: share of the raw ensemble's CRPS that is removed; its range: over the seeds; "
+    "EECRPS skill: the same of the CRPS weighted by the raw ensemble's extreme forecast index."
 )
 _EVENTS = (
     "Share of the raw ensemble's Brier score and threshold-weighted CRPS (twCRPS) that is removed, "
@@ -87,6 +91,7 @@ class Entry:
         cpu: processor seconds of the fit.
         memory: most memory of the fit's process, MB.
         improving: whether it was still improving when its training ended.
+        extremes: share of the reference's EECRPS that it removes, in percent; NaN if unknown.
     """
 
     seed: int
@@ -95,6 +100,7 @@ class Entry:
     cpu: float
     memory: float
     improving: bool = False
+    extremes: float = float("nan")
 
     @property
     def skill(self) -> float:
@@ -202,15 +208,24 @@ def _entries(runs: dict[int, list[FinishedRun]]) -> list[list[Entry]]:
         for row in score_table(found):
             run = by_name[row.model]
             if id(run) not in seen:
-                models.setdefault(row.model, []).append(_entry(seed, row, run))
+                entry = _entry(seed, row, run, by_name.get("raw"))
+                models.setdefault(row.model, []).append(entry)
             seen.add(id(run))
     return sorted(models.values(), key=_place)
 
 
-def _entry(seed: int, row: Row, run: FinishedRun) -> Entry:
+def _entry(seed: int, row: Row, run: FinishedRun, raw: FinishedRun | None) -> Entry:
     known = run.provenance
     cpu, memory = (float(known.get(name) or np.nan) for name in ("cpu_seconds", "memory_mb"))
-    return Entry(seed, row, pit_deviation(run), cpu, memory, run.still_improving)
+    extremes = _extremes_removed(run, raw)
+    return Entry(seed, row, pit_deviation(run), cpu, memory, run.still_improving, extremes)
+
+
+def _extremes_removed(run: FinishedRun, raw: FinishedRun | None) -> float:
+    own, reference = run.states_of("eecrps"), raw.states_of("eecrps") if raw else None
+    if run is raw or own is None or reference is None:
+        return float("nan")
+    return 100 * float(summarise(own, reference, maps=False)["eecrpss"])
 
 
 def _place(entries: Sequence[Entry]) -> tuple[int, float, float]:
@@ -232,6 +247,7 @@ def as_markdown(models: Sequence[Sequence[Entry]]) -> str:
     units, attained = models[0][0].row.units, _has_optimum(models)
     skill = "Attained skill (%)" if attained else "CRPS skill (%)"
     heads = ["Model", "Forecast", "Seeds", f"CRPS ({units})", skill, "Its range"]
+    heads += ["EECRPS skill (%)"]
     heads += ["Spread/error", "PIT deviation (%)", "CPU (s)", "Memory (MB)", "Parameters"]
     rows = (_cells(entries, attained) for entries in models)
     return markdown_of(columns_of(heads, rows, text=(0, 1)))
@@ -256,6 +272,7 @@ def _cells(entries: Sequence[Entry], attained: bool) -> list[str]:
         mean(lambda e: e.row.crps.value, f".{digits}f"),
         "–" if np.isnan(skills).any() else f"{np.mean(skills):.1f}",
         "–" if np.isnan(skills).any() or len(entries) < 2 else span,
+        mean(lambda e: e.extremes, ".1f"),
         mean(lambda e: e.spread_error, ".3f"),
         mean(lambda e: 100 * e.pit, ".1f"),
         mean(lambda e: e.cpu, ".0f"),
@@ -317,13 +334,27 @@ def as_csv(models: Sequence[Sequence[Entry]]) -> str:
     """A line for each model and seed."""
     names = ("crps", "crpss", "attained")
     bounds = [f"{name}{part}" for name in names for part in ("", "_lower", "_upper")]
-    costs = ["spread_error", "pit_deviation", "cpu_seconds", "memory_mb", "still_improving"]
+    costs = [
+        "eecrpss",
+        "spread_error",
+        "pit_deviation",
+        "cpu_seconds",
+        "memory_mb",
+        "still_improving",
+    ]
     rows = []
     for entry in (entry for entries in models for entry in entries):
         row, values = entry.row, []
         for held in (row.crps, row.crpss, row.attained):
             values += [held.value, held.lower, held.upper] if held else [np.nan] * 3
-        values += [entry.spread_error, entry.pit, entry.cpu, entry.memory, int(entry.improving)]
+        values += [
+            entry.extremes / 100,
+            entry.spread_error,
+            entry.pit,
+            entry.cpu,
+            entry.memory,
+            int(entry.improving),
+        ]
         rows.append([row.model, entry.seed, *values, row.parameters, row.dates])
     return csv_of(["model", "seed", *bounds, *costs, "parameters", "dates"], rows, ".6g")
 

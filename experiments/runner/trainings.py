@@ -22,6 +22,7 @@ from ens10.experiments.raw_ensemble import open_raw, with_name
 from ens10.experiments.reading import open_predictions
 from ens10.experiments.run import run_stage
 from ens10.experiments.run_results import (
+    EXTREMES,
     LOG,
     SCORES,
     SIZES,
@@ -42,7 +43,7 @@ from ens10.protocol import Protocol, content_of, protocol_of, reference_of
 from ens10.synthetic import World
 from ens10.untrusted import parse_json, read_mapping
 
-EXTREMES, CONFIG, OPTIMUM = "eecrps.nc", "config.yaml", "optimum"
+CONFIG, OPTIMUM = "config.yaml", "optimum"
 _PROTOCOL = "--data.protocol="
 
 
@@ -227,15 +228,14 @@ def states_file(states: xr.Dataset) -> bytes:
         return path.read_bytes()
 
 
-def read_kept(folder: Path) -> tuple[FinishedRun, xr.Dataset | None]:
-    """Return the run of an unpacked cell, and the states of its EECRPS if it has one.
+def read_kept(folder: Path) -> FinishedRun:
+    """Return the run of an unpacked cell.
 
     Raises:
         FileError: a file that cannot be read.
     """
-    extremes = folder / EXTREMES
     try:
-        return read_run(folder), load_states(extremes) if extremes.exists() else None
+        return read_run(folder)
     except FileError as error:
         remedy = "Delete the archive of results, or restore it: its cells are then computed again"
         raise FileError(error.path, "a kept result that cannot be read", remedy) from error

@@ -89,6 +89,6 @@ def compute_here(cell, threads=1):
 
 
 def kept_run(cell):
-    """The run of a kept cell, and the states of its EECRPS."""
+    """The run of a kept cell."""
     with cell.results.temporary_folder([cell.place]) as folder:
         return read_kept(folder / cell.place)

@@ -68,7 +68,7 @@ def test_the_table_tells_what_there_is_and_why_one_is_not(done):
     for name in ("five", "coarse"):
         made = cell(done, name)
         assert made.status() == "complete"
-        known = kept_run(made)[0].provenance
+        known = kept_run(made).provenance
         assert (known["name"], known["dates"]["test"]) == (name, 6)
 
 

@@ -48,7 +48,7 @@ def lines_of(out, seeds=(0, 1), *, same_data=False, **rest):
 
 
 def daily(line, seed):
-    states = line.kept[seed].run.states
+    states = line.runs[seed].states
     return (states["crps_sum"] / states["crps_weight"]).to_numpy()
 
 
@@ -78,8 +78,8 @@ def test_variants_of_fewer_seeds_are_named(out):
 def test_trainings_on_the_same_data_are_no_more_dates(out):
     one = lines_of(out, [0])["unet"]
     other = lines_of(out, [0])["emos"]
-    twice = {0: one.kept[0], 1: one.kept[0]}, {0: other.kept[0], 1: other.kept[0]}
-    alone = difference(one.kept, other.kept, "crps", same_data=True).over_dates
+    twice = {0: one.runs[0], 1: one.runs[0]}, {0: other.runs[0], 1: other.runs[0]}
+    alone = difference(one.runs, other.runs, "crps", same_data=True).over_dates
     same = difference(*twice, "crps", same_data=True).over_dates
     assert (same.value, same.lower, same.upper) == pytest.approx(
         (alone.value, alone.lower, alone.upper)
@@ -91,7 +91,7 @@ def test_trainings_on_the_same_data_are_no_more_dates(out):
 
 def test_seeds_that_disagree_make_no_clear_difference(out):
     lines = lines_of(out)
-    unet, emos = lines["unet"].kept, lines["emos"].kept
+    unet, emos = lines["unet"].runs, lines["emos"].runs
     swapped = difference(
         {0: unet[0], 1: emos[1]}, {0: emos[0], 1: unet[1]}, "crps", same_data=False
     )

@@ -81,7 +81,7 @@ def test_lines_go_by_model_and_members_given(lines):
 
 
 def test_the_answer_is_the_fewest_that_are_clearly_better(lines):
-    curves = {seed: raw_curve(kept.run) for seed, kept in lines[0].kept.items()}
+    curves = {seed: raw_curve(run) for seed, run in lines[0].runs.items()}
     held = by_model(ABLATION, lines, HELD)["emos_local"]
     normal = {given: gaussian(np.inf, 0, sigma) for given, sigma in SIGMAS.items()}
     assert normal[2] > gaussian(HELD) > normal[4] > normal[HELD]
@@ -92,7 +92,7 @@ def test_the_answer_is_the_fewest_that_are_clearly_better(lines):
     assert float(told.partition("CRPS ")[2].split()[0]) == pytest.approx(share, abs=1.5)
     assert "none of these numbers of members is better" in answer("m", {2: held[2]}, curves)
     assert "(the fewest that were tried)" in answer("m", {4: held[4]}, curves)
-    unclear = Line("near", "raw", held[4].kept, {"crps": UNCLEAR})
+    unclear = Line("near", "raw", held[4].runs, {"crps": UNCLEAR})
     assert "with none of these numbers is it clear" in answer("m", {4: unclear}, curves)
     both = {4: unclear, HELD: held[HELD]}
     assert answer("m", both, curves).endswith(f"from {HELD} on it is clear.")
@@ -116,7 +116,7 @@ def test_the_page(out, lines):
 
 
 def test_the_figure_has_a_curve_and_a_line_for_each_model(lines):
-    curves = {seed: raw_curve(kept.run) for seed, kept in lines[0].kept.items()}
+    curves = {seed: raw_curve(run) for seed, run in lines[0].runs.items()}
     axes = given_figure("raw", by_model(ABLATION, lines, HELD), curves).axes[0]
     drawn = {line.get_label(): line for line in axes.get_lines()}
     assert {"raw, expected", "raw, scored", "emos_local"} <= set(drawn)

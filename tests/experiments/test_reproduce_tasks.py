@@ -130,7 +130,7 @@ def done(work, tmp_path_factory):
 
 def test_the_process_does_the_very_cell(done):
     assert done.status() == "complete"  # same key: same options, data, code
-    run, _ = kept_run(done)
+    run = kept_run(done)
     known = run.provenance
     assert (known["target"], known["protocol"], known["weights"]) == ("z_500", "paper", "none")
     assert known["seed"] == 1
@@ -140,7 +140,7 @@ def test_the_process_does_the_very_cell(done):
 
 
 def test_the_eecrps_is_kept(done):
-    _, states = kept_run(done)
+    states = kept_run(done).states_of("eecrps")
     with (done.run / "scores.csv").open() as file:
         crps = next(float(row["value"]) for row in csv.DictReader(file) if row["score"] == "crps")
     eecrps = float(states["eecrps_sum"].sum() / states["eecrps_weight"].sum())

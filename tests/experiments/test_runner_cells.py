@@ -64,15 +64,15 @@ def test_the_kept_results_are_small_and_enough(done):
         assert cell.status() == "complete"
         files = cell.results.files(cell.place)
         assert sum(map(len, files.values())) < 40_000
-        whole, (kept, extremes) = read_run(cell.run), kept_run(cell)
+        whole, kept = read_run(cell.run), kept_run(cell)
         assert kept.provenance == whole.provenance
-        assert "eecrps_sum" in extremes
+        assert "eecrps_sum" in kept.extremes
         xr.testing.assert_equal(kept.states["crps_sum"], whole.states["crps_sum"])
         assert yaml.safe_load(files["config.yaml"])["data"]["store"] == "store.zarr"
 
 
 def test_the_table_holds_them_and_the_optimum(done):
-    _, _, out = done
+    _, work, out = done
     with (out / "table.csv").open() as file:
         rows = {row["model"]: row for row in csv.DictReader(file)}
     assert list(rows) == ["raw", "emos_global", "optimum"]
@@ -81,6 +81,12 @@ def test_the_table_holds_them_and_the_optimum(done):
     expected = (crps["raw"] - crps["emos_global"]) / (crps["raw"] - crps["optimum"])
     assert float(rows["emos_global"]["attained"]) == pytest.approx(expected, rel=1e-4)
     assert float(rows["emos_global"]["cpu_seconds"]) > 0
+    raw, emos = (kept_run(cell).extremes for cell in cells(work, out, "raw", "emos_global"))
+    weighted = [float(s["eecrps_sum"].sum() / s["eecrps_weight"].sum()) for s in (raw, emos)]
+    assert float(rows["emos_global"]["eecrpss"]) == pytest.approx(
+        1 - weighted[1] / weighted[0], rel=1e-4
+    )
+    assert rows["raw"]["eecrpss"] == rows["optimum"]["eecrpss"] == ""
     assert "emos_global against raw" in (out / "table.md").read_text()
     assert "paired over the test dates (blocks of " in (out / "table.md").read_text()
 
@@ -176,7 +182,7 @@ def test_a_kept_file_that_was_cut_off_is_refused(done, tmp_path, name):
     _, _, out = done
     Results(out).unpack(tmp_path, ["seed0/raw"])
     kept = tmp_path / "seed0" / "raw"
-    assert read_kept(kept)[0].name == "raw"
+    assert read_kept(kept).name == "raw"
     whole = (kept / name).read_bytes()
     for length in (0, 100, len(whole) // 2, len(whole) - 9):
         (kept / name).write_bytes(whole[:length])
@@ -319,7 +325,7 @@ def test_models_without_an_expected_order_have_no_table_of_comparisons(done):
     _, _, out = done
     with Results(out).temporary_folder() as kept:
         told = write_summary(out, kept, ["raw"], [0], "alone")
-        assert "CRPS skill" not in told
+        assert "CRPS skill, 95 %" not in told
         assert "emos_global against raw" in write_summary(
             out, kept, ["raw", "emos_global"], [0], "two"
         )

@@ -83,7 +83,7 @@ def _prepared(options: Namespace, size: WorldSize) -> Place:
 
 def _about(lines: Sequence[Line], options: Namespace, size: WorldSize) -> str:
     """Data, seeds and budget in a sentence."""
-    known = next(iter(lines[0].kept.values())).run.provenance
+    known = next(iter(lines[0].runs.values())).provenance
     dates = known.get("dates") or {}
     counts = ", ".join(f"{dates.get(s, '?')} {s}" for s in ("train", "val", "test"))
     data = (

@@ -43,7 +43,7 @@ def write_given(ablation: Ablation, lines: Sequence[Line], out: Path) -> str:
     base = next((line for line in lines if line.against is None), None)
     if base is None:
         raise ArgumentError("worth", f"{ablation.base.name} is not there to count in")
-    curves = {seed: raw_curve(kept.run) for seed, kept in base.kept.items()}
+    curves = {seed: raw_curve(run) for seed, run in base.runs.items()}
     models = by_model(ablation, lines, next(iter(curves.values())).held)
     text = given_table(base.name, models, curves)
     write_files(out, {TABLE: text, FIGURE: png(given_figure(base.name, models, curves))})
@@ -145,15 +145,15 @@ def _draw(axes: Axes, name: str, held: Mapping[int, Line], colour: str) -> None:
     """A model's line, with the range of its seeds shaded."""
     sizes, lines = list(held), list(held.values())
     axes.plot(sizes, [line.crps for line in lines], "o-", color=colour, markersize=5, label=name)
-    each = [[mean_score(k.run.states, CRPS) for k in line.kept.values()] for line in lines]
+    each = [[mean_score(run.states, CRPS) for run in line.runs.values()] for line in lines]
     low, high = [min(e) for e in each], [max(e) for e in each]
     axes.fill_between(sizes, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def _worth(line: Line, curves: Curves) -> str:
     found = [
-        curves[seed].members(mean_score(kept.run.states, CRPS))
-        for seed, kept in line.kept.items()
+        curves[seed].members(mean_score(run.states, CRPS))
+        for seed, run in line.runs.items()
         if seed in curves
     ]
     inverse = float(np.mean([1 / members for members in found]))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
-import xarray as xr
 from matplotlib.figure import Figure
 
 from ens10.experiments.report import png
@@ -30,19 +29,6 @@ _COSTS = (
     ("Parameters", "parameters", ",.0f"),
 )
 _ROW = 0.32  # inches
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A kept cell: its run, and the states of its EECRPS if there are any."""
-
-    run: FinishedRun
-    extremes: xr.Dataset | None
-
-    def states(self, score: str) -> xr.Dataset | None:
-        """The states that hold a score; None if it was not scored."""
-        held = self.extremes if score == EECRPS else self.run.states
-        return held if held is not None and f"{score}_sum" in held else None
 
 
 @dataclass(frozen=True)
@@ -75,28 +61,28 @@ class Line:
     Attributes:
         name: of the variant.
         against: that it is compared with; None for the base.
-        kept: by seed.
+        runs: by seed.
         differences: by score, "crps" and perhaps "eecrps"; empty for the base.
     """
 
     name: str
     against: str | None
-    kept: Mapping[int, Kept]
+    runs: Mapping[int, FinishedRun]
     differences: Mapping[str, Difference]
 
     @property
     def units(self) -> str:
         """Of the CRPS."""
-        return next(iter(self.kept.values())).run.units
+        return next(iter(self.runs.values())).units
 
     @property
     def dates(self) -> int:
         """Test dates of a seed."""
-        return int(next(iter(self.kept.values())).run.states.sizes["time"])
+        return int(next(iter(self.runs.values())).states.sizes["time"])
 
     def mean(self, of: Callable[[FinishedRun], float]) -> float:
         """Of a number of each run, over seeds."""
-        return float(np.mean([of(kept.run) for kept in self.kept.values()]))
+        return float(np.mean([of(run) for run in self.runs.values()]))
 
     @property
     def crps(self) -> float:
@@ -139,11 +125,11 @@ def read_lines(
         FileError: a kept cell that cannot be read.
         ArgumentError, MissingDataError: variants that were scored on different points or dates.
     """
-    held: dict[str, dict[int, Kept]] = {}
+    held: dict[str, dict[int, FinishedRun]] = {}
     for variant in ablation.variants:
         places = {seed: place_of(ablation.name, seed, variant.name) for seed in seeds}
         found = {
-            seed: Kept(*read_kept(kept / place))
+            seed: read_kept(kept / place)
             for seed, place in places.items()
             if (kept / place / SCORES).exists() and (shown is None or place in shown)
         }
@@ -161,7 +147,11 @@ def read_lines(
 
 
 def difference(
-    mine: Mapping[int, Kept], others: Mapping[int, Kept], score: str, *, same_data: bool
+    mine: Mapping[int, FinishedRun],
+    others: Mapping[int, FinishedRun],
+    score: str,
+    *,
+    same_data: bool,
 ) -> Difference | None:
     """The paired difference over the seeds that both have; None if there are none.
 
@@ -176,8 +166,8 @@ def difference(
     """
     sums: dict[int, Sums] = {}
     for seed in sorted(set(mine) & set(others)):
-        check_comparable([mine[seed].run, others[seed].run])
-        states, reference = mine[seed].states(score), others[seed].states(score)
+        check_comparable([mine[seed], others[seed]])
+        states, reference = mine[seed].states_of(score), others[seed].states_of(score)
         if states is not None and reference is not None:
             order = np.argsort(states["time"].to_numpy(), kind="stable")
             paired = paired_sums(states, reference, score)
@@ -240,7 +230,7 @@ def table(lines: Sequence[Line]) -> list[Column]:
     crps = lines[0].crps
     digits = max(3 - math.floor(math.log10(crps)), 4 if crps < 10 else 2)
     change = f"+.{digits}f"
-    several = any(len(line.kept) > 1 for line in lines)
+    several = any(len(line.runs) > 1 for line in lines)
 
     def made(heading: str, cells: Sequence[str]) -> Column:
         return Column(heading, tuple(cells))
@@ -269,9 +259,9 @@ def to_csv(lines: Sequence[Line]) -> str:
     head += ["eecrps_difference_upper", *(key for _, key, _ in _COSTS)]
     rows = []
     for line in lines:
-        for seed in [*line.kept, None]:
+        for seed in [*line.runs, None]:
             one = line if seed is None else Line(
-                line.name, line.against, {seed: line.kept[seed]}, line.differences
+                line.name, line.against, {seed: line.runs[seed]}, line.differences
             )  # fmt: skip
             values = [one.crps, *_three(line, CRPS, seed), *_three(line, EECRPS, seed)]
             values += [one.cost(key) for _, key, _ in _COSTS]
@@ -318,8 +308,8 @@ def _notes(lines: Sequence[Line]) -> list[str]:
         f"{NOT_CLEAR} marks a difference whose interval holds 0, or whose sign differs between "
         "seeds.",
     ]
-    most = max(len(line.kept) for line in lines)
-    few = [f"{x.name} ({len(x.kept)} of {most})" for x in lines if len(x.kept) < most]
+    most = max(len(line.runs) for line in lines)
+    few = [f"{x.name} ({len(x.runs)} of {most})" for x in lines if len(x.runs) < most]
     if few:
         told.append(
             f"Of fewer seeds: {', '.join(few)}. Compare their differences and not their CRPS."

@@ -106,14 +106,15 @@ def read_results(
 
 
 def _result(model: str, task: Task, places: dict[int, Path]) -> Result:
-    kept = {seed: read_kept(place) for seed, place in places.items()}
-    runs = {seed: run for seed, (run, _) in kept.items()}
+    runs = {seed: read_kept(place) for seed, place in places.items()}
     values = {"crps": {seed: mean_score(run.states, "crps") for seed, run in runs.items()}}
-    extremes = {
-        s: mean_score(states, "eecrps") for s, (_, states) in kept.items() if states is not None
-    }
-    if extremes:
-        values["eecrps"] = extremes
+    extremes = {seed: run.states_of("eecrps") for seed, run in runs.items()}
+    if any(states is not None for states in extremes.values()):
+        values["eecrps"] = {
+            seed: mean_score(states, "eecrps")
+            for seed, states in extremes.items()
+            if states is not None
+        }
     return Result(model, task, next(iter(runs.values())).units, runs, values)
 
 
