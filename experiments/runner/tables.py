@@ -44,6 +44,7 @@ EXPECTED = (
     ("emos_seasonal", "location_unet"),
     ("emos_seasonal", "transformer_neighbours"),
     ("location_unet", "transformer_neighbours"),
+    ("emos_seasonal", "transformer_members"),
     ("transformer_neighbours", "transformer_members"),
     ("unet", "transformer_members"),
     ("unet", "poet_calibrated"),
