@@ -26,6 +26,7 @@ EXPECTED = (
     ("emos_seasonal", "emos_truncated"),
     ("emos_seasonal", "emos_censored"),
     ("emos_censored", "emos_csg"),
+    ("emos_csg", "emos_gev"),
     ("emos_csg", "unet_csg"),
     ("emos_csg", "transformer_csg"),
     ("unet_csg", "transformer_csg"),
