@@ -11,13 +11,12 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
 from typing import Any
 
 import numpy as np
 import scoringrules
 import torch
-from common import Line, run
+from common import Line, interleave, run
 
 from ens10.metrics import crps_csgd, crps_gev
 
@@ -56,18 +55,6 @@ def gradient(score: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[]
     return both
 
 
-def timed(subjects: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Return the median processor seconds of each subject, timed in turns."""
-    times: dict[str, list[float]] = {name: [] for name in subjects}
-    for n in range(rounds + 1):
-        for name, subject in subjects.items():
-            start = time.process_time()
-            subject()
-            if n:
-                times[name].append(time.process_time() - start)
-    return {name: median(values) for name, values in times.items()}
-
-
 def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, Any]]:
     """Compare and time both."""
     torch.set_num_threads(1)
@@ -82,7 +69,7 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
             "theirs": other,
             "gradient": gradient(score, arguments),
         }
-        found = timed(subjects, options.rounds)
+        found = interleave(subjects, options.rounds, time.process_time)
         text = f"{name}: scoringrules over ours, processor time"
         lines.append(Line(text, found["theirs"] / found["ours"], 1.0))
         text = f"{name}: our score with gradients over our score"

@@ -51,15 +51,19 @@ class Line:
         return self.value >= self.target if self.at_least else self.value <= self.target
 
 
-def interleave(subjects: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+def interleave(
+    subjects: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
     """Median seconds of each subject, timed in turns after one round that does not count."""
     times: dict[str, list[float]] = {name: [] for name in subjects}
     for n in range(rounds + 1):
         for name, run in subjects.items():
-            start = time.perf_counter()
+            start = clock()
             run()
             if n:
-                times[name].append(time.perf_counter() - start)
+                times[name].append(clock() - start)
     return {name: median(values) for name, values in times.items()}
 
 

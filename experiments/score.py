@@ -173,7 +173,7 @@ def score_forecast(
 
 
 def usual_scores(forecast: xr.Dataset, truth: xr.DataArray, target: str | None) -> list[str]:
-    """Return the scores that are computed by default: those at thresholds, too, of some targets.
+    """Return the names of the default scores; for some targets those at thresholds, too.
 
     Args:
         forecast: as for `score_states`.
