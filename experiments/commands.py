@@ -46,7 +46,7 @@ def add_world_options(parser: Parser) -> None:
 
 
 def given_world_options(options: Any, instead: Sequence[str] = ("store",)) -> dict[str, Any]:
-    """Return the options of synthetic worlds that were given: `add_world_options` and `world`.
+    """Return the options of synthetic worlds (and `world`, their kind) that the user gave.
 
     Args:
         options: of the command.

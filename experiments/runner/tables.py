@@ -9,7 +9,8 @@ import xarray as xr
 
 from ens10.durable import clear_leftovers, write_whole
 from ens10.errors import MissingDataError
-from ens10.experiments.run_results import SCORES, FinishedRun, read_runs
+from ens10.experiments.run_results import SCORES, FinishedRun, mean_score, read_runs
+from ens10.experiments.score import EVENTS
 from ens10.experiments.tables import Row, decimals, interval_of, score_table
 from ens10.experiments.writers import columns_of, csv_of, markdown_of
 from ens10.metrics import Interval, summarise
@@ -219,15 +220,17 @@ def _entries(runs: dict[int, list[FinishedRun]]) -> list[list[Entry]]:
 def _entry(seed: int, row: Row, run: FinishedRun, raw: FinishedRun | None) -> Entry:
     known = run.provenance
     cpu, memory = (float(known.get(name) or np.nan) for name in ("cpu_seconds", "memory_mb"))
-    extremes = _extremes_removed(run, raw)
+    reference = raw.states_of("eecrps") if raw is not None and raw is not run else None
+    extremes = _removed(run.states_of("eecrps"), reference, "eecrps")
     return Entry(seed, row, pit_deviation(run), cpu, memory, run.still_improving, extremes)
 
 
-def _extremes_removed(run: FinishedRun, raw: FinishedRun | None) -> float:
-    own, reference = run.states_of("eecrps"), raw.states_of("eecrps") if raw else None
-    if run is raw or own is None or reference is None:
+def _removed(own: xr.Dataset | None, raw: xr.Dataset | None, score: str) -> float:
+    """Return the share of the raw ensemble's score that is removed, in percent; NaN if unknown."""
+    if own is None or raw is None or f"{score}_sum" not in own:
         return float("nan")
-    return 100 * float(summarise(own, reference, maps=False)["eecrpss"])
+    reference = mean_score(raw, score)
+    return 100 * (1 - mean_score(own, score) / reference) if reference else float("nan")
 
 
 def _place(entries: Sequence[Entry]) -> tuple[int, float, float]:
@@ -289,30 +292,32 @@ def events_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
     Args:
         runs: of each seed.
     """
-    found: dict[str, list[xr.Dataset]] = {}
+    pairs: dict[str, list[tuple[xr.Dataset, xr.Dataset]]] = {}
     for held in runs.values():
         states = {run.name: run.states for run in held}
-        raw = states.pop("raw", None)
-        for model, own in states.items() if raw is not None else ():
-            found.setdefault(model, []).append(summarise(own, raw, maps=False))
-    names = (str(name) for scores in found.values() for one in scores for name in one)
-    starts, ends = ("brier_skill_", "twcrps_skill_"), ("_lower", "_upper")
-    skills = {n: None for n in names if n.startswith(starts) and not n.endswith(ends)}
-    if not skills:
+        if "raw" not in states:
+            continue
+        raw = states.pop("raw")
+        for model, own in states.items():
+            pairs.setdefault(model, []).append((own, raw))
+    names = (str(name) for found in pairs.values() for _, raw in found for name in raw)
+    sums = dict.fromkeys(n for n in names if n.startswith(EVENTS) and n.endswith("_sum"))
+    scores = [name.removesuffix("_sum") for name in sums]
+    if not scores:
         return ""
 
-    def cell(scores: Sequence[xr.Dataset], name: str) -> str:
-        values = [100 * float(one[name]) for one in scores if name in one]
-        return f"{np.mean(values):.1f}" if values and np.isfinite(values).all() else "–"
+    def cell(found: Sequence[tuple[xr.Dataset, xr.Dataset]], score: str) -> str:
+        mean = float(np.mean([_removed(own, raw, score) for own, raw in found]))
+        return "–" if np.isnan(mean) else f"{mean:.1f}"
 
-    heads = ["Skill at thresholds (%)", *(_event_in_words(name) for name in skills)]
-    rows = [[model, *(cell(scores, name) for name in skills)] for model, scores in found.items()]
+    heads = ["Skill at thresholds (%)", *(_event_in_words(score) for score in scores)]
+    rows = [[model, *(cell(found, score) for score in scores)] for model, found in pairs.items()]
     return f"{markdown_of(columns_of(heads, rows))}\n{_EVENTS}\n"
 
 
-def _event_in_words(skill: str) -> str:
-    """Return a heading for the name of a skill score, such as "Brier, above 0.01"."""
-    score, _, threshold = skill.partition("_skill_")
+def _event_in_words(name: str) -> str:
+    """Return a heading for a score at a threshold: "Brier, above 0.01" for "brier_0.01"."""
+    score, _, threshold = name.partition("_")
     return f"{'Brier' if score == 'brier' else 'twCRPS'}, above {threshold}"
 
 

@@ -252,12 +252,12 @@ class WorldSize:
 
     @classmethod
     def given(cls, **given: Any) -> "WorldSize":
-        """Return the usual size with what is given.
+        """Return a size with some attributes given, and the others as usual.
 
         Args:
-            **given: attributes; None is not given. `years` may be how many, from the first on.
+            **given: attributes; `years` may also be a number of years, from the usual first one on.
         """
-        asked = {name: value for name, value in given.items() if value is not None}
+        asked = dict(given)
         if isinstance(asked.get("years"), int):
             first = cls().years[0]
             asked["years"] = range(first, first + asked["years"])
