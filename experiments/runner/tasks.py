@@ -67,7 +67,8 @@ def task_options(config: Path, task: Task, store: Path) -> tuple[str, ...]:
     """Options for `ens10 fit` that carry a configuration over to a task and a store.
 
     A configuration is written for one target and grid. Its inputs, the number of its channels and
-    its grid follow the task and the store; what cannot follow by itself is refused.
+    its grid follow the task and the store; what cannot follow by itself is refused. A
+    configuration of fewer members than the task's keeps its number of them.
 
     Args:
         config: the configuration file.
@@ -78,15 +79,14 @@ def task_options(config: Path, task: Task, store: Path) -> tuple[str, ...]:
         Nothing for what the configuration says already.
 
     Raises:
-        ArgumentError: it cannot be carried over; more members than the store has.
+        ArgumentError: it cannot be carried over; more members than the task or the store has.
         UnknownNameError: channels that the store has not.
     """
     content = read_mapping(config)
     data = _changed_data(content["data"], task, store)
     options = {f"data.{name}": value for name, value in data.items()}
     if "network" in content["model"]["init_args"]:
-        moved = "target" in data
-        options |= network_options(content["model"], {**content["data"], **data}, store, moved)
+        options |= network_options(content["model"], {**content["data"], **data}, store)
     return tuple(f"--{name}={_text(value)}" for name, value in options.items())
 
 
@@ -104,7 +104,7 @@ def _changed_data(data: dict[str, Any], task: Task, store: Path) -> dict[str, An
     if task.step is not None:
         changed["step"] = task.step
     bound = data.get("ensemble")
-    if bound not in (None, task.members):
+    if bound is not None and bound > task.members:
         remedy = f"Leave the model out, or give --members {bound}"
         raise ArgumentError("members", f"{task.members}, but the model is of {bound}", remedy)
     held = _members(store, task.target, changed.get("step", data.get("step")))
@@ -115,16 +115,13 @@ def _changed_data(data: dict[str, Any], task: Task, store: Path) -> dict[str, An
     return changed
 
 
-def network_options(
-    model: dict[str, Any], data: dict[str, Any], store: Path, moved: bool = False
-) -> dict[str, Any]:
-    """The number of channels and the grid of a network, where data have others.
+def network_options(model: dict[str, Any], data: dict[str, Any], store: Path) -> dict[str, Any]:
+    """The numbers of channels, their positions and the grid of a network, where data have others.
 
     Args:
         model: of a configuration, with a network.
         data: of the configuration.
         store: prepared data.
-        moved: whether the target is another than the configuration was written for.
 
     Returns:
         Values by key of the configuration, such as "model.init_args.network.init_args.grid".
@@ -134,28 +131,41 @@ def network_options(
         UnknownNameError: channels that the store has not.
     """
     batches = training_batches(data, store)
-    arguments = model["init_args"]["network"]["init_args"]
-    changed: dict[str, Any] = {}
-    channels = len(batches.channels)
-    if moved and "target" in arguments:
-        raise _bound("its network knows the target by its position")
-    if arguments["in_channels"] != channels:
-        if str(model["init_args"]["network"]["class_path"]).endswith("MemberContext"):
-            inner = arguments["network"]["init_args"]["in_channels"]
-            inner_channels = inner + channels - arguments["in_channels"]
-            changed[f"{_NETWORK}.network.init_args.in_channels"] = inner_channels
-        elif sum(path.endswith("in_channels") for path, _ in _leaves(arguments)) > 1:
-            raise _bound(f"its networks are made for other than {channels} channels")
-        changed[f"{_NETWORK}.in_channels"] = channels
+    network = model["init_args"]["network"]
+    given = network["init_args"]
+    wanted = _channels_of(network, batches)
     grid = [len(batches.samples.latitude), len(batches.samples.longitude)]
-    for path, value in _leaves(arguments):
-        if path.split(".")[-1] == "grid" and value != grid:
-            changed[f"{_NETWORK}.{path}"] = grid
-    return changed
+    leaves = dict(_leaves(given))
+    wanted |= {path: grid for path in leaves if path.split(".")[-1] == "grid"}
+    return {
+        f"{_NETWORK}.{path}": value for path, value in wanted.items() if leaves.get(path) != value
+    }
 
 
-def _bound(reason: str) -> ArgumentError:
-    return ArgumentError("model", reason, "Write a configuration for this target")
+def _channels_of(network: dict[str, Any], batches: Batches) -> dict[str, Any]:
+    """The arguments of a network that say how many channels there are, and which."""
+    given = network["init_args"]
+    channels, inputs = len(batches.channels), len(batches.inputs)
+    wanted: dict[str, Any] = {"in_channels": channels}
+    more = channels - given["in_channels"]
+    inner = "network.init_args.in_channels"  # of a network in this one
+    name = network["class_path"].split(".")[-1]
+    if name == "MemberContext":
+        wanted[inner] = given["network"]["init_args"]["in_channels"] + more
+    elif name == "WithMembers":
+        fixed = channels - inputs  # masks and location
+        more_deviations = more - (fixed - given.get("fixed", 0))
+        wanted["fixed"] = fixed
+        wanted[inner] = given["network"]["init_args"]["in_channels"] + more + more_deviations
+    elif name == "Groenquist":
+        target = (batches.samples.target, batches.samples.step)
+        if target not in batches.inputs:
+            raise ArgumentError("inputs", "the target is not among them", "The network needs it")
+        wanted |= {"inputs": inputs, "target": batches.inputs.index(target)}
+    elif more and sum(path.endswith("in_channels") for path, _ in _leaves(given)) > 1:
+        reason = f"{channels}, and {name} contains networks whose numbers follow by no known rule"
+        raise ArgumentError("channels", reason, "Write a configuration for this target")
+    return wanted
 
 
 def _leaves(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,12 +1,16 @@
 """Configurations carried over to other targets, ensembles and protocols; cells of them."""
 
 import csv
+import functools
 import io
+import operator
+import pydoc
 import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from realruns import kept_run
 
@@ -15,8 +19,9 @@ from ens10.convert import prepare
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner import running
-from ens10.experiments.runner.tasks import Task, task_options
+from ens10.experiments.runner.tasks import Task, task_options, training_batches
 from ens10.experiments.runner.trainings import find_cells
+from ens10.experiments.studies import matrix
 from ens10.synthetic import World
 
 CONFIGS = config_path("raw").parent
@@ -84,17 +89,73 @@ def test_inputs_channels_and_members_follow_the_task(work):
     assert options(work, "smoe_unet")["model.init_args.network.init_args.grid"] == "[6,8]"
 
 
-def test_what_cannot_follow_is_refused(work):
-    with pytest.raises(ArgumentError, match="knows the target by its position"):
-        options(work, "groenquist", "clean", "z500", 5)
-    with pytest.raises(ArgumentError, match=r"members: 10, but the model is of 5\."):
-        options(work, "groenquist")
-    with pytest.raises(ArgumentError, match="for other than 10 channels"):
-        options(work, "unet_members", "clean", "z500")
+def built(work, model, *task):
+    """The network of a configuration that was carried over, and the channels that it is given."""
+    given = options(work, model, *task)
+    content = yaml.safe_load(config_path(model).read_text())
+    for path, value in given.items():
+        *parents, last = path.split(".")
+        functools.reduce(operator.getitem, parents, content)[last] = yaml.safe_load(value)
+    store = work / "seed0" / "store.zarr"
+    channels = training_batches(content["data"], store).channels
+    return build(content["model"]["init_args"]["network"]), channels
+
+
+def build(content):
+    """The module that a part of a configuration describes."""
+    found = pydoc.locate(content["class_path"])
+    return found(**{k: build(v) if k == "network" else v for k, v in content["init_args"].items()})
+
+
+INPUTS = [("t2m", ()), ("z500", ()), ("t2m", ("t500", "msl", "t2m")), ("z500", ("sst", "z500"))]
+
+
+@pytest.mark.parametrize(("target", "inputs"), INPUTS)
+def test_the_position_of_the_target_follows_the_inputs(work, target, inputs):
+    network, channels = built(work, "groenquist", "clean", target, 10, inputs)
+    name = target.replace("z500", "z_500")
+    assert channels[network.bias.mean] == f"{name}:mean"
+    assert channels[network.spread.spread] == f"{name}:std"
+    assert network.in_channels == len(channels)
+
+
+@pytest.mark.parametrize(("target", "inputs"), [*INPUTS, ("t2m", ("t2m", "skt", "msl"))])
+def test_the_channels_that_vary_between_members_follow_the_inputs(work, target, inputs):
+    network, channels = built(work, "unet_members", "clean", target, 10, inputs)
+    constant = ("sst:mask", "sin_lat", "cos_lat_sin_lon", "cos_lat_cos_lon")
+    assert not set(channels[: network.varying]) & set(constant)
+    assert set(channels[network.varying :]) <= set(constant)
+    features = torch.randn(1, 4, len(channels), 16, 16)
+    assert network(features).shape == (1, network.out_channels, 16, 16)
+
+
+def test_a_configuration_of_fewer_members_keeps_their_number(work):
+    assert "data.ensemble" not in options(work, "groenquist")  # its five of the ten
+    assert "data.ensemble" not in options(work, "groenquist", "clean", "t2m", 5)
+
+
+def test_what_cannot_follow_is_refused(work, tmp_path):
+    unknown = tmp_path / "unknown.yaml"
+    text = config_path("unet_members").read_text()
+    unknown.write_text(text.replace("ens10.models.networks.WithMembers", "mine.Around"))
+    with pytest.raises(ArgumentError, match="channels: 10, and Around contains networks"):
+        task_options(unknown, Task(target="z500"), work / "seed0" / "store.zarr")
+    with pytest.raises(ArgumentError, match="inputs: the target is not among them"):
+        options(work, "groenquist", "clean", "z500", 5, ("t500", "t2m"))
+    with pytest.raises(ArgumentError, match=r"members: 4, but the model is of 5\."):
+        options(work, "groenquist", "clean", "t2m", 4)
     with pytest.raises(ArgumentError, match=r"members: 11, but .* has 10"):
         options(work, "raw", "clean", "t2m", 11)
     with pytest.raises(UnknownNameError, match="z850"):
         options(work, "raw", "clean", "z850")
+
+
+def test_a_table_names_the_model_that_cannot_follow(work, tmp_path, capsys):
+    store = str(work / "seed0" / "store.zarr")
+    where = [str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--store", store]
+    what = ["--targets", "z500", "--inputs", "t500", "--models", "raw", "groenquist"]
+    assert matrix.main([*where, *what]) == 1
+    assert "model groenquist: inputs: the target is not among them" in capsys.readouterr().err
 
 
 def test_a_task_has_folders_of_its_own_and_the_usual_one_has_those_from_before(work, tmp_path):
