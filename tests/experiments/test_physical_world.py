@@ -189,6 +189,21 @@ def test_an_interrupted_production_resumes_to_the_same_bytes(tmp_path, complete,
     assert len(wanted) == 6
 
 
+def test_a_damaged_checkpoint_is_not_continued_from(tmp_path, complete):
+    with pytest.raises(KeyboardInterrupt):
+        produce(tmp_path, FakeModel(fail_after=2))
+    damaged = tmp_path / "checkpoints" / "1998" / "0201.npz"
+    with np.load(damaged) as file:
+        np.savez(damaged, **{name: 1.01 * file[name] for name in file.files})
+    model, told = FakeModel(), []
+    assert production.simulate(tmp_path, WORLD, lambda: model, report=told.append) == []
+    assert "1998-0201: the checksum of its checkpoint is wrong" in told[0]
+    assert model.asked[0][1] == ()  # nature alone for what is kept
+    assert production.checksums(tmp_path, WORLD.units) == production.checksums(
+        complete, WORLD.units
+    )
+
+
 def test_a_lost_unit_is_simulated_again_by_nature_alone_for_the_kept_ones(tmp_path, complete):
     produce(tmp_path, FakeModel())
     unit_path(tmp_path, 1999, "0201").unlink()

@@ -291,6 +291,10 @@ def _simulate_year(chain: _Chain, report: Callable[[str], object], stop: float |
     first, last = kept.index(False), len(kept) - kept[::-1].index(False)
     # Without a checkpoint the chain is simulated again: nature alone for the units that are kept.
     begin = max((n + 1 for n in range(first) if is_complete(paths[n])), default=0)
+    if begin and not _is_undamaged(paths[begin - 1]):
+        place = f"{chain.year}-{dates[begin - 1]}"
+        report(f"{place}: the checksum of its checkpoint is wrong; the year is simulated again")
+        begin = 0
     for n in range(begin, last):
         if stop is not None and time.monotonic() > stop:
             return
@@ -322,7 +326,7 @@ def read_unit(work: Path, year: int, date: str) -> dict[str, Array]:
     path = unit_path(work, year, date)
     if not is_complete(path):
         raise MissingDataError(work, [f"unit {year}-{date}"], "Run `simulate` again")
-    if _checksum(path) != _checksum_path(path).read_text().split()[0]:
+    if not _is_undamaged(path):
         raise FileError(path, "its checksum is wrong", "Remove it, and run `simulate` again")
     with np.load(path) as file:
         kinds = {name.partition("_")[0] for name in file.files}
@@ -346,6 +350,10 @@ def _keep(unit: Path, raw: Path) -> None:
     with whole_path(unit) as aside, aside.open("wb") as out:
         np.savez(out, **arrays)  # type: ignore[arg-type]
     _write_checksum(unit)
+
+
+def _is_undamaged(path: Path) -> bool:
+    return _checksum(path) == _checksum_path(path).read_text().split()[0]
 
 
 def checksums(work: Path, units: Sequence[tuple[int, str]]) -> list[str]:
