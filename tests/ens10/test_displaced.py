@@ -154,6 +154,35 @@ def test_each_knowledge_is_worth_something(world, forecasts, target, worth):
         assert t_value(loss) > 2.5, knowledge
 
 
+def test_the_ground_shapes_bias_and_error(world):
+    """Of still air, the forecast is biased by the height that the model lacks; mountains widen."""
+    ground = world._atmosphere.ground
+    members = 280.0 + np.array([-1.0, 0.0, 1.0])[:, None, None] * np.ones(ground.region.shape)
+    still = np.zeros_like(members)
+    best = world.law("t2m").distribution(members, still, still, dt.date(2005, 3, 1))
+    known = {name: np.asarray(values) for name, values in best.values_by_name.items()}
+    centre = known["mu"][:3].mean(axis=0)  # of the moved members, whose average departure is 0
+    flat = known["sigma"][0] / (1 + 0.3 * ground.orography / 1500)
+    for region in range(4):
+        inside = ground.region == region
+        slope = np.polyfit(ground.unresolved[inside], centre[inside], 1)[0]
+        assert slope == pytest.approx(-6.5e-3, rel=1e-6)
+        np.testing.assert_allclose(flat[inside], flat[inside][0])
+    assert np.ptp(known["sigma"][0][ground.region == 0]) > 0
+
+
+@pytest.mark.parametrize("target", ["t2m", "z_500", "t_850"])
+def test_errors_are_skewed_and_heavy_tailed(world, forecasts, target):
+    """Errors in units of the expected deviation: a normal has skewness and excess kurtosis 0."""
+    best, y = forecasts[target]
+    known = Distribution.from_dataset(best)
+    errors = (y - np.asarray(known.mean)) / np.asarray(known.std)
+    for region, sign in enumerate([-1, 1, 1, -1]):
+        inside = errors[:, 1:-1][:, world.region[1:-1] == region].ravel()
+        assert sign * stats.skew(inside) > 0.25
+        assert stats.kurtosis(inside) > 0.7
+
+
 def test_the_drift_of_the_years_is_known_to_the_optimum(world, forecasts):
     """The bias without drift is that of 2008; it departs by the years from there."""
     best, _ = forecasts["t_850"]

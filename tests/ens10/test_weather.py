@@ -61,7 +61,7 @@ def test_the_wind_is_geostrophic_outside_the_tropics(fine):
     assert fields["u"][..., tropics, :].std() < 6
 
 
-def test_the_ground_cools_and_widens():
+def test_the_ground_cools():
     world = World("33x64", [2008], 1, ["t2m", "t"], seed=2, kind="displaced", levels=(850,))
     ground = world._atmosphere.ground
     assert ground.orography[~ground.land].max() == 0
@@ -77,6 +77,18 @@ def test_the_ground_cools_and_widens():
     assert (below > 0).any()
     assert (below > 0).mean() < 0.2
     assert not below[ground.orography < 1000].any()
+
+
+def test_mountains_widen_the_ensemble():
+    starts = [START + dt.timedelta(days=7 * n) for n in range(40)]
+    weather = Weather(
+        np.linspace(90, -90, 33), 64, [Channel("t2m", None)], (48,), 10, starts, seed=2
+    )
+    made = (next(weather.forecast(start))[2].std(axis=0, ddof=1) for start in starts)
+    spread, height = np.mean(list(made), axis=0), weather.ground.orography
+    spread -= spread.mean(axis=1, keepdims=True) - spread.mean()  # without the part of the latitude
+    slope, lowland = np.polyfit(height.ravel(), spread.ravel(), 1)
+    assert slope / lowland == pytest.approx(0.4 / 1500, rel=0.5)
 
 
 def test_the_members_have_clusters():
