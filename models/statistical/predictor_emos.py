@@ -28,11 +28,14 @@ from ens10.models.statistical.seasonal_fit import left_out_folds
 from ens10.models.statistical.spool import Points, Spool, in_parallel
 from ens10.protocol import check_known
 
+RESULT_VERSION = 1  # raise it when results change
+_COLLINEAR = 1e-6  # penalty of common coefficients: the raw mean is a feature, too
 _COMMON_SAMPLES = 1 << 18  # that common coefficients are fitted to, at 16 points at least
 _CHOICE_SAMPLES = 1 << 14  # that strength and number of steps are chosen at
 _PER_DATE = 2  # blocks of points are this much smaller than those of methods with few fields
-_STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # in dates
-_RATIOS = (1.0, 10.0)  # of the scale's strength to the location's
+_STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # in dates
+_OF_FEATURES = (1.0, 10.0, 100.0)  # times the strength of the others
+_OF_SCALE = (10.0, 1.0)  # times the strength of the location; the first while others are chosen
 # expected curvature of a sample's score by location and log scale, for sigma = 1
 _CURVATURE = {
     "likelihood": (1.0, 2.0),
@@ -126,11 +129,11 @@ class _PredictorEMOS(StatisticalMethod):
         maps = (self.location, self.log_scale, self.floor)
         location, log_scale, floor = map(current().of_samples, maps)
         count = features.shape[1]
-        if count + 2 * self.harmonics + 2 != len(location):
+        fitted = len(location) - 2 * self.harmonics - 3
+        if count != fitted:
             raise ArgumentError(
                 "inputs",
-                f"the batch has {count} features, but {type(self).__name__} was fitted to "
-                f"{len(location) - 2 * self.harmonics - 2}",
+                f"the batch has {count} features, but {type(self).__name__} was fitted to {fitted}",
                 "Use the same inputs as in the fit",
             )
         cycle = annual_cycle(batch["dates"], self.harmonics).to(location)
@@ -138,11 +141,11 @@ class _PredictorEMOS(StatisticalMethod):
         log_std = torch.log(torch.maximum(std, floor.expand_as(std)))
 
         def linear(by: Tensor) -> Tensor:
-            total = torch.einsum("nk,knhw->nhw", cycle[:, 1:], by[1 + count : -1])
+            total = torch.einsum("nk,knhw->nhw", cycle[:, 1:], by[2 + count : -1])
             total = total + (features * by[1 : 1 + count].transpose(0, 1)).sum(1)
-            total = total + by[0] + by[-1] * log_std
-            missing: Tensor = 0 * std  # NaN where the raw ensemble is
-            return total + missing
+            total = total + by[0] + by[1 + count] * mean + by[-1] * log_std
+            changes: Tensor = total + 0 * std  # NaN where the raw ensemble is
+            return changes
 
         return Normal(mean + linear(location), linear(log_scale).exp(), positive=True)
 
@@ -152,22 +155,27 @@ class RidgeEMOS(_PredictorEMOS):
 
     mu = m + a + sum_j b_j x_j and log sigma = c + sum_j d_j x_j, with ensemble mean m. The
     predictors x are the features of the batch (mean and deviation of each input, and the extras),
-    harmonics of the year and the logarithm of the target's raw deviation; list the target among
-    the inputs. They are standardised; constant ones have no effect. The penalty draws the
-    coefficients of each point to those of least mean score at all points, as `SeasonalEMOS` does;
-    of a global fit, to 0. Nonhomogeneous regression with a log link: Messner et al. (2017),
+    m, harmonics of the year and the logarithm of the target's raw deviation. They are
+    standardised; constant ones have no effect. The penalty draws the coefficients of each point to
+    those of least mean score at all points, as `SeasonalEMOS` does; of a global fit, to 0. It may
+    be stronger for the features than for the other predictors, since many features explain noise.
+    Nonhomogeneous regression with a log link: Messner et al. (2017),
     doi:10.1175/MWR-D-16-0088.1. Points with fewer than ten valid dates keep the raw ensemble.
 
     Training batches are kept in a temporary file, 4 (C + 3) bytes for each date and point with C
     features; blocks of points are fitted in parallel.
+
+    After the fit, `chosen_strength` has the strengths of the other predictors and of the features,
+    in dates, and the factor of the coefficients of the scale.
 
     Args:
         local: one fit per grid point instead of one for all.
         harmonics: number of annual harmonics among the predictors.
         criterion: "likelihood" or "crps", the mean score that is minimised.
         strength: strength of the penalty: number of dates that the common coefficients count for.
-            None chooses it, and a factor of 1 or 10 for the coefficients of the scale, by the score
-            of left-out dates at some points, as in `SeasonalEMOS`.
+            None chooses it, a factor of 1, 10 or 100 for the coefficients of the features, and one
+            of 1 or 10 for those of the scale, by the score of left-out dates at some points, as in
+            `SeasonalEMOS`.
 
     Raises:
         ArgumentError: negative harmonics or strength; batches of features of members.
@@ -203,12 +211,13 @@ class RidgeEMOS(_PredictorEMOS):
                 "strength", f"{strength} is not 0 or more", "Choose a number of dates"
             )
         self.strength = strength
-        self.chosen_strength: Tensor  # in dates, of the location and of the scale
-        self.register_buffer("chosen_strength", torch.full((2,), math.nan))
+        self.chosen_strength: Tensor
+        self.register_buffer("chosen_strength", torch.full((3,), math.nan))
         self._prior: Floats = np.zeros((2, 0))
 
     def _prepare(self, design: Design) -> None:
-        strengths = (self.strength,) * 2 if self.strength is not None else self._choose(design)
+        given = self.strength
+        strengths = self._choose(design) if given is None else (given, given, 1.0)
         self.chosen_strength.copy_(torch.tensor(strengths))
         self._prior = np.zeros((2, 1 + design.size))
         if self.local:
@@ -216,11 +225,21 @@ class RidgeEMOS(_PredictorEMOS):
             self._prior = self._common([problem for problem in found if problem is not None])
 
     def _fits(self, design: Design, data: Floats, area: Floats) -> list[Fit]:
-        first, second = self.chosen_strength.tolist()
+        penalty = self._penalty(design, *self.chosen_strength.tolist())
         return [
-            (p, None if p is None else self._ridge(p, self._prior, (first, second), self._prior))
+            (p, None if p is None else self._ridge(p, self._prior, penalty, self._prior))
             for p in design.problems(data, area)
         ]
+
+    def _penalty(self, design: Design, own: float, features: float, of_scale: float) -> Floats:
+        """Return the penalty of each coefficient times the number of dates, (2, k)."""
+        dates = np.full(1 + design.size, own)
+        dates[1 : 1 + design.features] = features
+        by_location, by_scale = _CURVATURE[self.criterion]
+        penalty: Floats = np.stack([by_location * dates, by_scale * of_scale * dates])
+        if not self.local:
+            penalty[:, 0] = 0.0  # nothing to draw the constants to
+        return penalty
 
     def _common(self, problems: list[Problem]) -> Floats:
         """Fit all problems with the same standardised coefficients; zero if there are none."""
@@ -228,36 +247,45 @@ class RidgeEMOS(_PredictorEMOS):
             return self._prior
         x, r, w = pooled(problems)
         none = np.zeros((2, len(x)))
-        fitted: Floats = ridge_fit(self._likelihood, x, r, w, none, none, none)
+        fitted: Floats = ridge_fit(self._likelihood, x, r, w, none, none + _COLLINEAR, none)
         return fitted
 
-    def _ridge(
-        self, problem: Problem, prior: Floats, strengths: tuple[float, float], start: Floats
-    ) -> Floats:
-        curvature = _CURVATURE[self.criterion]
-        share = [c * s / problem.r.size for c, s in zip(curvature, strengths, strict=True)]
-        penalty = np.repeat(np.array(share)[:, None], len(problem.x), 1)
-        if not self.local:
-            penalty[:, 0] = 0.0  # nothing to draw the constants to
+    def _ridge(self, problem: Problem, prior: Floats, penalty: Floats, start: Floats) -> Floats:
         x, r, w = problem.x, problem.r, problem.w
-        fitted: Floats = ridge_fit(self._likelihood, x, r, w, prior, penalty, start)
+        fitted: Floats = ridge_fit(self._likelihood, x, r, w, prior, penalty / r.size, start)
         return fitted
 
-    def _choose(self, design: Design) -> tuple[float, float]:
-        """Choose both strengths by the score of left-out dates at a sample of points."""
-        choices = [(s, s * ratio) for ratio in _RATIOS for s in reversed(_STRENGTHS)]
-        totals = np.zeros(len(choices))
+    def _choose(self, design: Design) -> tuple[float, float, float]:
+        """Choose the strengths and then the scale's factor by left-out dates at some points."""
+        folds = []
         for problems in left_out_problems(design):
-            prior = np.zeros((2, 1 + design.size))
-            if self.local:
-                prior = self._common(problems)
+            prior = self._common(problems) if self.local else np.zeros((2, 1 + design.size))
+            folds.append((problems, prior))
+        before, after = _OF_SCALE
+        pairs = [(s, s * factor) for s in reversed(_STRENGTHS) for factor in reversed(_OF_FEATURES)]
+        choices = [(*pair, before) for pair in pairs]
+        totals = self._left_out_scores(design, folds, choices)
+        best = int(np.argmin(totals))
+        other = (*pairs[best], after)
+        worse = self._left_out_scores(design, folds, [other])[0] >= totals[best]
+        return choices[best] if worse else other
+
+    def _left_out_scores(
+        self,
+        design: Design,
+        folds: list[tuple[list[Problem], Floats]],
+        choices: list[tuple[float, float, float]],
+    ) -> Floats:
+        penalties = [self._penalty(design, *choice) for choice in choices]
+        totals = np.zeros(len(choices))
+        for problems, prior in folds:
             for problem in problems:
                 start = prior
-                for n, choice in enumerate(choices):
-                    start = self._ridge(problem, prior, choice, start)
+                for n, penalty in enumerate(penalties):
+                    start = self._ridge(problem, prior, penalty, start)
                     x, r, w = problem.held
                     totals[n] += mean_score(self._likelihood, r, w, start[0] @ x, start[1] @ x)
-        return choices[int(np.argmin(totals))]
+        return totals
 
 
 class BoostedEMOS(_PredictorEMOS):

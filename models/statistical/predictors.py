@@ -59,7 +59,7 @@ def raw_coefficients(predictors: int) -> Floats:
 
 
 class Design:
-    """Predictors of the spooled dates: features, harmonics of the year and log deviation.
+    """Predictors of the spooled dates: features, raw mean, harmonics of the year, log deviation.
 
     The spool has the fields truth, raw mean, raw deviation and features.
 
@@ -74,7 +74,8 @@ class Design:
         self.dates = spool.dates
         cycle = annual_cycle(torch.from_numpy(self.dates), harmonics).numpy()
         self.cycle: Floats = np.ascontiguousarray(cycle.T[1:])
-        self.size = spool.fields - 3 + len(self.cycle) + 1  # number of predictors
+        self.features = spool.fields - 3
+        self.size = self.features + 1 + len(self.cycle) + 1  # number of predictors
 
     def read(self, points: Points) -> tuple[Floats, Floats]:
         """Read the fields (F, P, N) and weights (P,) of some points."""
@@ -114,7 +115,7 @@ class Design:
         w = weights[own] / weights[own].sum()
         truth, mean, std, features = data[0], data[1], data[2], data[3:]
         floor = max(SMALLEST_STD * float(w @ std[own]), TINY)
-        x = np.concatenate([features, cycle, np.log(np.maximum(std, floor))[None]])
+        x = np.concatenate([features, mean[None], cycle, np.log(np.maximum(std, floor))[None]])
         error = truth - mean
         shift = float(w @ error[own])
         scale = float(np.sqrt(w @ (error[own] - shift) ** 2))

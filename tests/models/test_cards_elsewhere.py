@@ -18,7 +18,7 @@ from test_model_cards import (
 from test_statistical_configs import KINDS, POINTS  # counted by fits of each
 
 # of all 11 inputs: the fits that are counted have two, without mask, of mean and scale each
-PER_POINT = dict.fromkeys(("emos_ridge", "emos_boosting"), 16 + 2 * (2 * 9 + 1))
+PER_POINT = dict.fromkeys(("emos_ridge", "emos_boosting"), 18 + 2 * (2 * 9 + 1))
 GRIDS = {"at 46 x 96": 46 * 96, "at 361 x 720": 361 * 720}
 HEAT = [name for name in CONFIGS if name.startswith("heat_")]
 

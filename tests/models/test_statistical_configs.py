@@ -27,8 +27,8 @@ KINDS = {
     "emos_logistic": ("logistic", 12 * POINTS),
     "emos_truncated": ("truncated_normal", 12 * POINTS),
     "emos_censored": ("censored_logistic", 12 * POINTS),
-    "emos_ridge": ("normal", 16 * POINTS),  # 1, four features, two of the year, log deviation
-    "emos_boosting": ("normal", 16 * POINTS),
+    "emos_ridge": ("normal", 18 * POINTS),  # 1, four features, mean, two of the year, log deviation
+    "emos_boosting": ("normal", 18 * POINTS),
     "emos_csg": ("csgd", 7 * POINTS),
     "emos_gev": ("censored_gev", 7 * POINTS),
     "member_by_member": ("ensemble", 3 * POINTS),

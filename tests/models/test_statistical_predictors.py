@@ -165,7 +165,8 @@ def test_the_whole_method_at_one_point_against_scipy(criterion):
     fields = {k: v.double().numpy().squeeze() for k, v in batch.items()}
     phase = 2 * math.pi * fields["dates"] / (365.2425 * 86400)
     log_std = np.log(fields["raw_std"])
-    rows = [np.ones(DATES), *fields["features"].T, np.cos(phase), np.sin(phase), log_std]
+    mean = (fields["raw_mean"] - 280) / 3
+    rows = [np.ones(DATES), *fields["features"].T, mean, np.cos(phase), np.sin(phase), log_std]
     x, error = np.stack(rows), fields["target"] - fields["raw_mean"]
 
     def forecast(flat):
@@ -175,7 +176,7 @@ def test_the_whole_method_at_one_point_against_scipy(criterion):
     def objective(flat):
         return score(criterion, error, *forecast(flat)).mean()
 
-    fitted = optimize.minimize(objective, np.zeros(14), method="BFGS", options={"gtol": 1e-8})
+    fitted = optimize.minimize(objective, np.zeros(16), method="BFGS", options={"gtol": 1e-8})
     mu, sigma = forecast(fitted.x)
     np.testing.assert_allclose(
         found.mu.double().numpy().squeeze() - fields["raw_mean"], mu, atol=2e-4
@@ -205,8 +206,35 @@ def test_each_is_calibrated_out_of_sample_and_near_the_best(name):
     z = (test["target"] - forecast.mu) / forecast.sigma
     assert 0.85 < z.square().mean() < 1.25
     shape = (2, 3) if method.local else (1, 1)
-    assert method.location.shape == (1 + CHANNELS + 2 + 1, *shape)
-    assert method.fitted_parameters == 2 * 7 * math.prod(shape)
+    assert method.location.shape == (1 + CHANNELS + 1 + 2 + 1, *shape)
+    assert method.fitted_parameters == 2 * 8 * math.prod(shape)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_slope_of_the_mean_is_found_without_the_target_among_the_inputs(name):
+    batch = batch_of(300)
+    damped = batch | {"target": batch["target"] - 0.4 * (batch["raw_mean"] - 280)}
+    method = solved(METHODS[name](), damped)
+    assert method.location[1 + CHANNELS].numpy() == pytest.approx(-0.4, abs=0.07)
+
+
+def test_many_features_of_noise_are_drawn_to_common_coefficients():
+    """Annual cycles differ between points, and nothing but the first of 25 features matters."""
+    batch = batch_of(240, grid=(4, 4), channels=25)
+    phase = batch["dates"] * (2 * math.pi / (365.2425 * 86400))
+    batch["target"] = batch["target"] + torch.linspace(-2, 2, 16).reshape(4, 4) * torch.cos(
+        phase
+    ).reshape(-1, 1, 1)
+    test = {k: v[::2] for k, v in batch.items()}
+    train = {k: v[1::2] for k, v in batch.items()}
+    method = solved(RidgeEMOS(criterion="crps"), train)
+    own, features, _ = method.chosen_strength.tolist()
+    assert features > own
+    scores = [
+        crps(solved(RidgeEMOS(criterion="crps", strength=same), train)(test), test)
+        for same in (own, features)
+    ]
+    assert crps(method(test), test) < 0.99 * min(scores), scores
 
 
 @pytest.mark.parametrize("name", METHODS)
