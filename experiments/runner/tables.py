@@ -50,6 +50,8 @@ EXPECTED = (
     ("transformer_neighbours", "transformer_members"),
     ("unet", "transformer_members"),
     ("unet", "poet_calibrated"),
+    ("poet_paper", "poet_calibrated"),
+    ("saet_paper", "saet_calibrated"),
     ("location_unet", "deep_ensemble"),
     ("location_unet", "optimum"),
 )

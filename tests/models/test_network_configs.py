@@ -24,13 +24,15 @@ NAMES = {
     "poet_calibrated": "ensemble",
     "poet_paper": "normal",
     "saet_paper": "normal",
+    "saet_calibrated": "normal",
     "groenquist": "normal",
     "coherent_members": "ensemble",
 }
 RARE = ("poet_almost_fair", "groenquist", "lenet")  # close to others
 GRID = ("--model.init_args.network.init_args.grid", "[8,16]")
 OF_A_GRID = (
-    *("groenquist", "transformer_points", "poet_calibrated", "coherent_members"),
+    *("groenquist", "transformer_points", "poet_calibrated", "saet_calibrated"),
+    "coherent_members",
     *("poet_paper", "saet_paper", "transformer_neighbours", "transformer_members"),
 )
 GRIDS = dict.fromkeys(OF_A_GRID, GRID)

@@ -17,7 +17,7 @@ from ens10.models import (
 from ens10.models.domain import Places, use
 from ens10.models.losses import SpectralCRPSLoss, SumLoss
 from ens10.models.matching import as_fields
-from ens10.models.networks import MLP, SAET, LocationUNet, MemberContext, Transformer, UNet
+from ens10.models.networks import MLP, SAET, LocationUNet, MemberContext, PoET, Transformer, UNet
 from ens10.models.statistical import EMOS, SeasonalEMOS
 
 GRID, INPUTS = (8, 16), ["t2m", "u10"]
@@ -278,6 +278,37 @@ def test_members_start_at_the_statistical_method(make_batches):
     one = MembersHead(method=method)(zero + 1, batch).members
     shift = (one - members)[:, 0][valid]
     torch.testing.assert_close(shift, expected.sigma[valid], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("inner", "factor"), [(SAET, 1.1), (PoET, 1.06)])
+def test_context_lets_the_spread_grow_in_the_first_steps(inner, factor):
+    """Members have a third of the spread of the error; after 20 steps they have more of it."""
+    torch.set_num_threads(1)
+
+    def growth(context):
+        torch.manual_seed(0)
+        g = torch.Generator().manual_seed(0)
+        centre = torch.randn(4, 1, 8, 16, generator=g)
+        members = centre + 0.3 * torch.randn(4, 6, 8, 16, generator=g)
+        other = torch.randn(4, 6, 8, 16, generator=g)
+        truth = centre[:, 0] + 0.9 * torch.randn(4, 8, 16, generator=g)
+        batch = {
+            "features": torch.stack([members, other], 2), "members": members, "target": truth,
+            "raw_mean": members.mean(1), "raw_std": members.std(1),
+        }  # fmt: skip
+        size = {"width": 8} if inner is SAET else {"widths": (8, 16)}
+        network = inner(2 + 3 * context, **size)
+        network = MemberContext(network, 2, context=1) if context else network
+        optimizer, head = torch.optim.Adam(network.parameters(), 0.004), MembersHead()
+        for _ in range(20):
+            optimizer.zero_grad()
+            head(network(batch["features"]), batch).crps(truth).mean().backward()
+            optimizer.step()
+        with torch.no_grad():
+            made = head(network(batch["features"]), batch).members
+        return float(made.std(1).mean() / members.std(1).mean())
+
+    assert growth(context=True) > max(factor, growth(context=False))
 
 
 def test_saet_takes_context():
