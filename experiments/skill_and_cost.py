@@ -29,6 +29,7 @@ from ens10.usage import command_parser, reports_errors
 _COLOURS = {"statistical method": GREY, "network": BLUE, "network of members": ORANGE}
 _LEFT_OUT = ("raw", "optimum")  # skill is measured between these
 _NEGLIGIBLE = 1e-6  # square pixels
+_INCHES = 0.23  # of height for each label
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ def skill_and_cost(tables: Mapping[str, Table]) -> Figure:
         tables: by title.
     """
     with mpl.rc_context(STYLE):
-        figure = new_figure(3.9)
+        most = max(len(table.models) for table in tables.values())
+        figure = new_figure(max(3.9, _INCHES * most))
         panels = figure.subplots(1, len(tables), squeeze=False)[0]
         for axes, (title, table) in zip(panels, tables.items(), strict=True):
             _panel(axes, title, table)

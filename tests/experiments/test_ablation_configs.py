@@ -72,7 +72,7 @@ def test_a_variant_that_does_not_fit_the_data_is_told_and_the_others_go_on(whole
     path = tmp_path / "own.yaml"
     path.write_text(
         "base: raw\nvariants:\n  unet: {config: unet, data.inputs: [t2m, z300]}\n"
-        "  several: {config: unet_members, data.inputs: [t2m]}\n"
+        "  blind: {config: groenquist, data.inputs: [u10]}\n"
         "  thin: {config: emos_global, thin: 3}\n  fine: {config: emos_global}\n"
     )
     place = Place(tmp_path / "work", tmp_path / "out", store=whole)
@@ -81,7 +81,7 @@ def test_a_variant_that_does_not_fit_the_data_is_told_and_the_others_go_on(whole
     told = " / ".join(refused.values())
     assert "variant unet: " in told
     assert "z300" in told
-    assert "variant several: model: its networks are made for other than" in told
+    assert "variant blind: inputs: the target is not among them" in told
     assert "3 does not divide the 9 rows" in told
 
 

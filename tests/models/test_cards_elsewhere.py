@@ -1,7 +1,9 @@
 """Statistical methods and the heat experiment have cards too, whose counts are true."""
 
+import csv
 import re
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 from test_model_cards import (
@@ -63,3 +65,21 @@ def test_coefficients_are_those_of_a_fit(name):
 def test_parameters_of_the_heat_experiment(name):
     model = instance(pl.LightningModule, content(name)["model"])
     assert number(HEAT_ROWS[name]["parameters"]) == parameters(model)
+
+
+TABLES = {"physical_models": ("physical, % removed", "crpss", 1),
+          "displaced": ("displaced, % attained", "attained", 0)}  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", TABLES)
+def test_skills_on_the_two_worlds_are_those_of_the_tables(folder):
+    title, column, digits = TABLES[folder]
+    path = ROOT / "experiments" / "results" / folder / "table.csv"
+    held = list(csv.DictReader(path.read_text().splitlines()))
+    told = rows(STATISTICAL, "method")
+    assert len(told) > 10
+    for name, row in told.items():
+        skills = [100 * float(one[column]) for one in held if one["model"] == name]
+        assert row[title].replace("−", "-") == f"{np.mean(skills):.{digits}f}", name
+    missing = {one["model"] for one in held} & set(STATISTICAL_ROWS) - set(told) - {"raw"}
+    assert not missing
