@@ -116,7 +116,7 @@ def _changed_data(data: dict[str, Any], task: Task, store: Path) -> dict[str, An
 
 
 def network_options(model: dict[str, Any], data: dict[str, Any], store: Path) -> dict[str, Any]:
-    """The numbers of channels, their positions and the grid of a network, where data have others.
+    """Options that fit a network to the channels and the grid of other data.
 
     Args:
         model: of a configuration, with a network.
@@ -143,7 +143,7 @@ def network_options(model: dict[str, Any], data: dict[str, Any], store: Path) ->
 
 
 def _channels_of(network: dict[str, Any], batches: Batches) -> dict[str, Any]:
-    """The arguments of a network that say how many channels there are, and which."""
+    """Return the arguments of a network that depend on the channels: numbers and positions."""
     given = network["init_args"]
     channels, inputs = len(batches.channels), len(batches.inputs)
     wanted: dict[str, Any] = {"in_channels": channels}

@@ -14,7 +14,7 @@ import xarray as xr
 import yaml
 
 from ens10.durable import whole_path, write_whole
-from ens10.errors import Ens10Error, FileError
+from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.experiments import provenance
 from ens10.experiments.optimum import score_optimum
 from ens10.experiments.provenance import FILE as PROVENANCE
@@ -318,7 +318,10 @@ def find_cells(
             usual = (config_of(model, configs), work, out, options.get(model, ()), budget)
             cell = ModelCell(model, seed, *usual, task, data)
             if task is not None:
-                changes = task_options(cell.config, task, cell.store)
+                try:
+                    changes = task_options(cell.config, task, cell.store)
+                except Ens10Error as error:
+                    raise ArgumentError(f"model {model}", str(error)) from error
                 cell = replace(cell, overrides=(*cell.overrides, *changes))
             cells.append(cell)
     return cells

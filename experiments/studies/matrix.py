@@ -12,7 +12,6 @@ from typing import Any, get_args
 
 from jsonargparse import Namespace
 
-from ens10.errors import ArgumentError, Ens10Error
 from ens10.experiments.commands import (
     add_work_options,
     add_world_options,
@@ -63,12 +62,9 @@ def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
         for task in tasks:
             # without a task the configuration is taken as it is, as earlier cells were
             usual = task == USUAL and not options.store and size.world == "pointwise"
-            asked = (None if usual else task, options.store)
-            for model in options.models:
-                try:
-                    cells += find_cells([model], [seed], *where, *asked)
-                except Ens10Error as error:
-                    raise ArgumentError(f"model {model}", str(error)) from error
+            cells += find_cells(
+                options.models, [seed], *where, None if usual else task, options.store
+            )
     if options.store is not None:
         # on the same data, methods without random numbers give the same result with every seed
         cells = [cell for cell in cells if cell.seed == 0 or cell.has_network]

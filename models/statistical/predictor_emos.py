@@ -221,8 +221,10 @@ class RidgeEMOS(_PredictorEMOS):
         self.chosen_strength.copy_(torch.tensor(strengths))
         self._prior = np.zeros((2, 1 + design.size))
         if self.local:
-            found = design.problems(*design.read(sample_of(design.spool, _COMMON_SAMPLES)))
-            self._prior = self._common([problem for problem in found if problem is not None])
+            some = sample_of(design.spool, _COMMON_SAMPLES)
+            # the problems are not held beside their samples
+            pool = pooled([p for p in design.problems(*design.read(some)) if p is not None])
+            self._prior = self._common(pool)
 
     def _fits(self, design: Design, data: Floats, area: Floats) -> list[Fit]:
         penalty = self._penalty(design, *self.chosen_strength.tolist())
@@ -232,20 +234,20 @@ class RidgeEMOS(_PredictorEMOS):
         ]
 
     def _penalty(self, design: Design, own: float, features: float, of_scale: float) -> Floats:
-        """Return the penalty of each coefficient times the number of dates, (2, k)."""
-        dates = np.full(1 + design.size, own)
-        dates[1 : 1 + design.features] = features
+        """Return the ridge of each coefficient of location and scale, in dates, (2, k)."""
+        strengths = np.full(1 + design.size, own)
+        strengths[1 : 1 + design.features] = features
         by_location, by_scale = _CURVATURE[self.criterion]
-        penalty: Floats = np.stack([by_location * dates, by_scale * of_scale * dates])
+        penalty: Floats = np.stack([by_location * strengths, by_scale * of_scale * strengths])
         if not self.local:
             penalty[:, 0] = 0.0  # nothing to draw the constants to
         return penalty
 
-    def _common(self, problems: list[Problem]) -> Floats:
-        """Fit all problems with the same standardised coefficients; zero if there are none."""
-        if not problems:
+    def _common(self, samples: tuple[Floats, Floats, Floats] | None) -> Floats:
+        """Fit one set of standardised coefficients to pooled samples; zero if there are none."""
+        if samples is None:
             return self._prior
-        x, r, w = pooled(problems)
+        x, r, w = samples
         none = np.zeros((2, len(x)))
         fitted: Floats = ridge_fit(self._likelihood, x, r, w, none, none + _COLLINEAR, none)
         return fitted
@@ -256,10 +258,10 @@ class RidgeEMOS(_PredictorEMOS):
         return fitted
 
     def _choose(self, design: Design) -> tuple[float, float, float]:
-        """Choose the strengths and then the scale's factor by left-out dates at some points."""
+        """Choose strengths, then the factor for the scale, by cross-validation at some points."""
         folds = []
         for problems in left_out_problems(design):
-            prior = self._common(problems) if self.local else np.zeros((2, 1 + design.size))
+            prior = self._common(pooled(problems)) if self.local else np.zeros((2, 1 + design.size))
             folds.append((problems, prior))
         before, after = _OF_SCALE
         pairs = [(s, s * factor) for s in reversed(_STRENGTHS) for factor in reversed(_OF_FEATURES)]

@@ -59,7 +59,7 @@ def raw_coefficients(predictors: int) -> Floats:
 
 
 class Design:
-    """Predictors of the spooled dates: features, raw mean, harmonics of the year, log deviation.
+    """Predictors of each date: features, raw mean, harmonics of the year, log raw deviation.
 
     The spool has the fields truth, raw mean, raw deviation and features.
 
@@ -135,8 +135,10 @@ class Design:
         return Problem(*standard(own), w, held, centre, width, shift, scale, floor, area)
 
 
-def pooled(problems: list[Problem]) -> tuple[Floats, Floats, Floats]:
-    """Return predictors, response and weights of all problems as one."""
+def pooled(problems: list[Problem]) -> tuple[Floats, Floats, Floats] | None:
+    """Return predictors, response and weights of all problems as one; None if there are none."""
+    if not problems:
+        return None
     total = sum(problem.area for problem in problems)
     w = np.concatenate([problem.w * (problem.area / total) for problem in problems])
     x = np.concatenate([problem.x for problem in problems], 1)

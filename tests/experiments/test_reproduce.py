@@ -175,18 +175,18 @@ def test_the_whole_command_on_a_tiny_world_and_again(tmp_path, monkeypatch, caps
     monkeypatch.setattr(running, "start_cell", start)
     out = tmp_path / "out"
     words = ["reproduce", "--targets", "z500", "t2m", "--seeds", "1", *TINY, "--out", str(out)]
-    words += ["--models", "raw", "lenet", "emos_global", "groenquist", "--members", "10"]
-    assert main(words) == 1  # of four models one fails, and one is of five members
+    words += ["--models", "raw", "lenet", "emos_global", "groenquist_paper", "--members", "10"]
+    assert main(words) == 1  # of four models one fails, and one needs other inputs
     first = capsys.readouterr()
     assert "lenet, seed 0 (clean, z500, 10 members): FAILED: ens10: out of memory" in first.out
-    assert "groenquist (clean, t2m, 10 members): left out" in first.err
+    assert "groenquist_paper (clean, t2m, 10 members): left out" in first.err
     table = (out / "reproduce-clean.md").read_text()
     assert table in first.out
     assert "| emos\\_global |" in table
     assert "| optimum |" in table
     assert "EECRPS" in table
     assert "Missing: lenet, seed 0" in table
-    again = [word for word in words if word not in ("lenet", "groenquist")]
+    again = [word for word in words if word not in ("lenet", "groenquist_paper")]
     shutil.rmtree(out / "work" / "seed0" / "plain")  # kept cells count without their runs
     monkeypatch.setattr(running, "start_cell", lambda cell, threads: f"{cell.name} again")
     left = out / ".reproduce-clean.md.0a1b2c3d.tmp"  # of a process killed while it wrote the table

@@ -4,15 +4,16 @@ import csv
 import functools
 import io
 import operator
-import pydoc
 import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 import yaml
 from realruns import kept_run
+from test_ablation_configs import parser_of
 
 from ens10 import catalog
 from ens10.convert import prepare
@@ -98,13 +99,9 @@ def built(work, model, *task):
         functools.reduce(operator.getitem, parents, content)[last] = yaml.safe_load(value)
     store = work / "seed0" / "store.zarr"
     channels = training_batches(content["data"], store).channels
-    return build(content["model"]["init_args"]["network"]), channels
-
-
-def build(content):
-    """The module that a part of a configuration describes."""
-    found = pydoc.locate(content["class_path"])
-    return found(**{k: build(v) if k == "network" else v for k, v in content["init_args"].items()})
+    models = parser_of(model=pl.LightningModule)
+    make = getattr(models, "instantiate", None) or models.instantiate_classes
+    return make(models.parse_object({"model": content["model"]})).model.network, channels
 
 
 INPUTS = [("t2m", ()), ("z500", ()), ("t2m", ("t500", "msl", "t2m")), ("z500", ("sst", "z500"))]
