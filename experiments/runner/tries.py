@@ -112,8 +112,13 @@ def reuse(chosen: Try, cell: ModelCell) -> None:
         cell.note_begun()
 
 
-def as_markdown(rates: Rates) -> str:
-    """Return a table of the least validation losses, a row for each model and a column a factor."""
+def as_markdown(rates: Rates, earlier: str = "") -> str:
+    """Return a table of the least validation losses, a row for each model and a column a factor.
+
+    Args:
+        rates: tries of each cell.
+        earlier: table of earlier commands with the same factors, whose other models stay in it.
+    """
     factors = sorted({one.factor for tries in rates.values() for one in tries})
     heads = ["Model", "Learning rate", *(f"x {factor:g}" for factor in factors), "Chosen"]
     rows = []
@@ -125,4 +130,17 @@ def as_markdown(rates: Rates) -> str:
     note = (
         "Least validation loss of a training with each learning rate, seed 0; the least is chosen."
     )
-    return f"{markdown_of(columns_of(heads, rows))}\n{note}\n"
+    head, rule, *new = markdown_of(columns_of(heads, rows)).splitlines()
+    lines = {_model_of(line): line for line in _rows_below(head, earlier)}
+    lines |= {_model_of(line): line for line in new}
+    return "\n".join([head, rule, *lines.values(), "", note, ""])
+
+
+def _rows_below(head: str, table: str) -> list[str]:
+    """Return the rows of a Markdown table; none if its head is another."""
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    return rows[2:] if rows[:1] == [head] else []
+
+
+def _model_of(row: str) -> str:
+    return row.split("|")[1].strip()

@@ -95,8 +95,11 @@ def _tuned(
             reuse(chosen, tuned[-1])
     for task, group in groupby(rates, lambda cell: cell.task):
         name = f"tries-{task.target}" if task and task.folder else "tries"
-        text = as_markdown({cell: rates[cell] for cell in group})
-        write_files(options.out, {f"{name}.md": text})
+        path = options.out / f"{name}.md"
+        earlier = path.read_text() if path.is_file() else ""
+        write_files(
+            options.out, {path.name: as_markdown({cell: rates[cell] for cell in group}, earlier)}
+        )
     return tuned, tried.failed
 
 

@@ -79,6 +79,23 @@ def test_the_table_of_tries_has_the_losses_and_the_choice(tuned):
     assert "| mlp" in (out / "table.md").read_text()
 
 
+def test_the_table_of_tries_keeps_the_models_of_earlier_commands(tuned):
+    arguments, work, out, _ = tuned
+    copy = out.with_name("with-another-model")
+    shutil.copytree(out, copy)
+    path = copy / "tries.md"
+    table = path.read_text()
+    (mlp,) = [line for line in table.splitlines() if line.startswith("| mlp")]
+    path.write_text(table.replace(mlp, f"| unet | 1 | 2 | 3 | 4 | 5 |\n{mlp.replace('0', '9')}"))
+    command = [str(work), "--out", str(copy), *arguments[3:]]
+    assert matrix.main(command) == 0
+    lines = table.splitlines()
+    assert path.read_text().splitlines() == [*lines[:2], "| unet | 1 | 2 | 3 | 4 | 5 |", *lines[2:]]
+    path.write_text(table.replace("x 3", "x 4"))  # of other factors: not the same columns
+    assert matrix.main(command) == 0
+    assert path.read_text() == table
+
+
 def test_the_same_command_computes_nothing_again(tuned, monkeypatch):
     arguments, *_ = tuned
     monkeypatch.setattr(running, "start_cell", lambda cell, _: pytest.fail(cell.name))
