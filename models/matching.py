@@ -23,6 +23,7 @@ from ens10.models.heads import (
 )
 from ens10.models.losses import Loss
 from ens10.models.networks.base import Network
+from ens10.models.statistical.advection import Advection
 from ens10.models.statistical.emos import EMOS
 from ens10.models.statistical.predictor_emos import BoostedEMOS, RidgeEMOS
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
@@ -93,7 +94,7 @@ def require_pointwise(model: nn.Module, data: str = "stations") -> None:
         data: what the data are: "stations", or "points" in random order.
 
     Raises:
-        ArgumentError: a network that is not `pointwise`, or a loss with `needs_grid`.
+        ArgumentError: a network that is not `pointwise`, advection, or a loss with `needs_grid`.
     """
     for part in model.modules():
         name = type(part).__name__
@@ -101,6 +102,9 @@ def require_pointwise(model: nn.Module, data: str = "stations") -> None:
         if isinstance(part, Network) and not part.pointwise:
             remedy = "Choose a network that works at each point, such as MLP (attribute pointwise)"
             raise ArgumentError("network", reason.format(name), remedy)
+        if isinstance(part, Advection):
+            remedy = "Set advection to false"
+            raise ArgumentError("advection", reason.format(name), remedy)
         if isinstance(part, Loss) and part.needs_grid:
             remedy = "Choose a loss at each point, such as CRPSLoss"
             raise ArgumentError("loss", reason.format(name), remedy)

@@ -27,7 +27,7 @@ from ens10.models.networks.base import Network
 from ens10.models.statistical.base import StatisticalMethod, require_one_target
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods, by_target, set_past
-from ens10.models.warmstart import solve_methods, unsolved_methods
+from ens10.models.warmstart import place_advections, solve_methods, unsolved_methods
 
 
 class WeightedMean(Metric):
@@ -115,6 +115,16 @@ class _ForecastModule(pl.LightningModule):
                 f"{self.trainer.precision} rounds raw ensemble and truth to a few digits",
                 "Set precision to bf16-mixed, which leaves fields in physical units as they are",
             )
+
+    def on_fit_start(self) -> None:
+        """Tell the advection of statistical methods the wind and the grid.
+
+        Raises:
+            ArgumentError: the wind is not among the features.
+        """
+        data = getattr(self.trainer, "datamodule", None)
+        if isinstance(data, EnsembleDataModule):
+            place_advections(self, data)
 
     def _step(self, batch: Batch, stage: Stage, forecast: Any = None) -> Tensor:
         """Log and return the weighted mean of the loss over the valid points of all dates."""

@@ -7,9 +7,11 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError, Ens10Error
 from ens10.loader.batch import Batch
+from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.tensors import TorchBatches, as_tensors
 from ens10.models.domain import Whole, use
 from ens10.models.heads import TargetHeads
+from ens10.models.statistical.advection import Advection
 from ens10.models.statistical.base import StatisticalMethod, require_one_target
 from ens10.models.statistical.targets import TargetMethods, by_target
 
@@ -34,6 +36,24 @@ def outermost_methods(model: nn.Module) -> list[tuple[StatisticalMethod | Target
                 found.append((module, place if part is not model else 0))
                 within.update(module.modules())
     return found
+
+
+def place_advections(model: nn.Module, data: EnsembleDataModule) -> None:
+    """Tell each advection of a model's methods the wind and the grid of its target.
+
+    Raises:
+        ArgumentError: the wind is not among the features.
+    """
+    targets = list(dict.fromkeys(samples.target for samples in data.parts))
+    where = data.parts[0].latitude.tolist(), data.parts[0].longitude.tolist()
+    for method, place in outermost_methods(model):
+        several = isinstance(method, TargetMethods) and len(method.scales) > 1
+        copies = method.methods if isinstance(method, TargetMethods) else [method]
+        for number, copy in enumerate(copies):
+            target = targets[number % len(targets) if several else place]
+            for part in copy.modules():
+                if isinstance(part, Advection):
+                    part.place(data.channels, target, *where)
 
 
 def solve_methods(model: pl.LightningModule) -> None:

@@ -1,5 +1,6 @@
 """Statistical post-processing: methods that are fitted in closed form or by Newton's method."""
 
+from ens10.models.statistical.advection import Advection
 from ens10.models.statistical.amount_emos import AmountEMOS
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.bias import BiasMap
@@ -19,6 +20,7 @@ RESULT_VERSION = 1  # raise it when results change
 __all__ = [
     "ECC",
     "EMOS",
+    "Advection",
     "AmountEMOS",
     "BiasMap",
     "BoostedEMOS",

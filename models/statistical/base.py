@@ -16,11 +16,22 @@ from ens10.models.domain import current
 Criterion = Literal["crps", "likelihood"]  # the score of which a fit minimises the mean
 
 
-class StatisticalMethod(nn.Module):
+class GridBuffers(nn.Module):
+    """A module whose buffers take their shape from the checkpoint, which alone has the grid."""
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        for name, buffer in self._buffers.items():
+            loaded = state_dict.get(prefix + name)
+            if buffer is not None and loaded is not None and loaded.shape != buffer.shape:
+                self._buffers[name] = buffer.new_empty(loaded.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class StatisticalMethod(GridBuffers):
     """A post-processing method without gradient descent.
 
     Call `collect` for every training batch, then `solve`. The coefficients are buffers, so that the
-    method is saved and loaded like a network. Buffers take their shape from the checkpoint.
+    method is saved and loaded like a network.
     """
 
     def __init__(self) -> None:
@@ -69,14 +80,6 @@ class StatisticalMethod(nn.Module):
                 f"{type(self).__name__} has no coefficients yet",
                 "Fit it first, or load a checkpoint of a finished fit",
             )
-
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        # only the checkpoint has the grid: allocate buffers of its shapes
-        for name, buffer in self._buffers.items():
-            loaded = state_dict.get(prefix + name)
-            if buffer is not None and loaded is not None and loaded.shape != buffer.shape:
-                self._buffers[name] = buffer.new_empty(loaded.shape)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def check_criterion(criterion: str) -> None:

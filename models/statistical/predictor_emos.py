@@ -13,6 +13,7 @@ from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Normal
 from ens10.models.domain import current
+from ens10.models.statistical.advection import ADDED, Advection
 from ens10.models.statistical.base import (
     Criterion,
     StatisticalMethod,
@@ -48,8 +49,11 @@ Fit = tuple[Problem | None, Floats | None]
 class _PredictorEMOS(StatisticalMethod):
     """Normal with location and log scale linear in the features of the batch."""
 
-    def __init__(self, local: bool, harmonics: int, criterion: Criterion) -> None:
+    def __init__(
+        self, local: bool, harmonics: int, criterion: Criterion, advection: bool = False
+    ) -> None:
         super().__init__()
+        self.advection = Advection() if advection else None
         check_harmonics(harmonics)
         check_criterion(criterion)
         self.local, self.harmonics, self.criterion = local, harmonics, criterion
@@ -76,6 +80,8 @@ class _PredictorEMOS(StatisticalMethod):
         if self._spool is None:
             self._spool = Spool()
         fields = [batch["target"], batch["raw_mean"], batch["raw_std"], features]
+        if self.advection is not None:
+            fields.append(self.advection.collect(batch))
         self._spool.append(fields, batch["weights"], batch["dates"])
 
     def solve(self) -> None:
@@ -83,7 +89,9 @@ class _PredictorEMOS(StatisticalMethod):
         if self._spool is None:
             raise nothing_collected(self)
         spool = self._spool
-        design = Design(spool, self.harmonics, self.local)
+        if self.advection is not None:
+            self.advection.solve()
+        design = Design(spool, self.harmonics, self.local, self.advection)
         self._prepare(design)
         if self.local:
             shape = spool.area.shape
@@ -126,14 +134,17 @@ class _PredictorEMOS(StatisticalMethod):
         if self.local:
             require_same_grid(self, self.floor, batch)
         features = _features(self, batch)
+        if self.advection is not None:
+            features = torch.cat([features, self.advection(batch)], 1)
         maps = (self.location, self.log_scale, self.floor)
         location, log_scale, floor = map(current().of_samples, maps)
-        count = features.shape[1]
+        count, added = features.shape[1], 0 if self.advection is None else ADDED + 2
         fitted = len(location) - 2 * self.harmonics - 3
         if count != fitted:
             raise ArgumentError(
                 "inputs",
-                f"the batch has {count} features, but {type(self).__name__} was fitted to {fitted}",
+                f"the batch has {count - added} features, but {type(self).__name__} was fitted to "
+                f"{fitted - added}",
                 "Use the same inputs as in the fit",
             )
         cycle = annual_cycle(batch["dates"], self.harmonics).to(location)
@@ -176,6 +187,9 @@ class RidgeEMOS(_PredictorEMOS):
             None chooses it, a factor of 1, 10 or 100 for the coefficients of the features, and one
             of 1 or 10 for those of the scale, by the score of left-out dates at some points, as in
             `SeasonalEMOS`.
+        advection: True for further predictors: the gradient of the ensemble mean and its products
+            with the wind, which tell the error of a displaced forecast; see `Advection`. They are
+            penalised as features are.
 
     Raises:
         ArgumentError: negative harmonics or strength; batches of features of members.
@@ -204,8 +218,9 @@ class RidgeEMOS(_PredictorEMOS):
         harmonics: int = 1,
         criterion: Criterion = "likelihood",
         strength: float | None = None,
+        advection: bool = False,
     ) -> None:
-        super().__init__(local, harmonics, criterion)
+        super().__init__(local, harmonics, criterion, advection)
         if strength is not None and not strength >= 0:
             raise ArgumentError(
                 "strength", f"{strength} is not 0 or more", "Choose a number of dates"
@@ -308,6 +323,8 @@ class BoostedEMOS(_PredictorEMOS):
         steps: largest number of steps.
         stop: "point" chooses the number of steps at each point, as published for each station;
             "common" one for all, at some points; "none" takes all steps.
+        advection: True for the gradient of the ensemble mean and its products with the wind as
+            further predictors; see `Advection`.
 
     Raises:
         ArgumentError: negative harmonics, rate or steps out of range; batches of features of
@@ -323,8 +340,9 @@ class BoostedEMOS(_PredictorEMOS):
         rate: float = 0.1,
         steps: int = 500,
         stop: Literal["common", "point", "none"] = "common",
+        advection: bool = False,
     ) -> None:
-        super().__init__(local, harmonics, criterion)
+        super().__init__(local, harmonics, criterion, advection)
         if not 0 < rate <= 1:
             raise ArgumentError("rate", f"{rate} is not in (0, 1]", "Choose such as 0.1")
         if steps < 1:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ens10.models.statistical.advection import ADDED, Advection
 from ens10.models.statistical.harmonics import annual_cycle
 from ens10.models.statistical.newton import Floats
 from ens10.models.statistical.spool import Points, Spool
@@ -13,6 +14,7 @@ from ens10.models.statistical.spool import Points, Spool
 FEWEST_DATES = 10  # of a point; with fewer it keeps the raw ensemble
 SMALLEST_STD = 0.01  # of the mean: lower limit of a deviation before its logarithm is taken
 TINY = 1e-30  # smallest limit, whose logarithm is finite in float32
+_FIRST_FEATURE = 3  # among the fields of the spool
 _SAME = 1e-6  # float32 data: what varies by less than this share of its size is constant
 
 
@@ -61,25 +63,32 @@ def raw_coefficients(predictors: int) -> Floats:
 class Design:
     """Predictors of each date: features, raw mean, harmonics of the year, log raw deviation.
 
-    The spool has the fields truth, raw mean, raw deviation and features.
+    The spool has the fields truth, raw mean, raw deviation and features, and the gradient of the
+    raw mean if there is advection.
 
     Args:
         spool: of the training dates.
         harmonics: H.
         local: a problem for each point; otherwise one for all points.
+        advection: makes predictors of the gradient, which count as features.
     """
 
-    def __init__(self, spool: Spool, harmonics: int, local: bool) -> None:
-        self.spool, self.local = spool, local
+    def __init__(
+        self, spool: Spool, harmonics: int, local: bool, advection: Advection | None = None
+    ) -> None:
+        self.spool, self.local, self.advection = spool, local, advection
         self.dates = spool.dates
         cycle = annual_cycle(torch.from_numpy(self.dates), harmonics).numpy()
         self.cycle: Floats = np.ascontiguousarray(cycle.T[1:])
-        self.features = spool.fields - 3
+        self.features = spool.fields - _FIRST_FEATURE + (ADDED if advection else 0)
         self.size = self.features + 1 + len(self.cycle) + 1  # number of predictors
 
     def read(self, points: Points) -> tuple[Floats, Floats]:
         """Read the fields (F, P, N) and weights (P,) of some points."""
-        return self.spool.read(points), self.spool.area.reshape(-1)[points]
+        data = self.spool.read(points)
+        if self.advection is not None:
+            data = self.advection.expanded(data, points, self.dates, _FIRST_FEATURE)
+        return data, self.spool.area.reshape(-1)[points]
 
     def problems(
         self, data: Floats, area: Floats, training: npt.NDArray[np.bool_] | None = None
@@ -113,7 +122,7 @@ class Design:
         if own.sum() < FEWEST_DATES:
             return None
         w = weights[own] / weights[own].sum()
-        truth, mean, std, features = data[0], data[1], data[2], data[3:]
+        truth, mean, std, features = data[0], data[1], data[2], data[_FIRST_FEATURE:]
         floor = max(SMALLEST_STD * float(w @ std[own]), TINY)
         x = np.concatenate([features, mean[None], cycle, np.log(np.maximum(std, floor))[None]])
         error = truth - mean

@@ -10,10 +10,11 @@ from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Normal
 from ens10.models.domain import current
+from ens10.models.statistical.advection import Advection
 from ens10.models.statistical.base import StatisticalMethod, nothing_collected, require_same_grid
 from ens10.models.statistical.harmonics import annual_cycle
 from ens10.models.statistical.newton import Floats
-from ens10.models.statistical.spool import Spool, in_parallel
+from ens10.models.statistical.spool import Points, Spool, in_parallel
 
 _POINTS = 4096  # that the regressions are fitted to, at most
 _STARTS = 20  # of which the one of the smallest error is taken
@@ -35,6 +36,9 @@ class RegionalRegression(StatisticalMethod):
     Args:
         regions: number E of regions.
         harmonics: number of annual harmonics among the predictors.
+        advection: True for the gradient of the ensemble mean and its products with the wind as
+            further predictors, where regions differ in how the flow displaces the forecast; see
+            `Advection`.
 
     Attributes:
         region: (H, W) from 0, after the fit.
@@ -62,13 +66,14 @@ class RegionalRegression(StatisticalMethod):
     coefficients: Tensor
     factors: Tensor
 
-    def __init__(self, regions: int = 4, harmonics: int = 1) -> None:
+    def __init__(self, regions: int = 4, harmonics: int = 1, advection: bool = False) -> None:
         super().__init__()
         if regions < 1:
             raise ArgumentError("regions", f"{regions} is less than 1")
         if harmonics < 0:
             raise ArgumentError("harmonics", f"{harmonics} is negative")
         self.regions, self.harmonics = regions, harmonics
+        self.advection = Advection() if advection else None
         self.register_buffer("region", torch.zeros(0, 0, dtype=torch.long))
         self.register_buffer("coefficients", torch.zeros(regions, 0))
         self.register_buffer("factors", torch.ones(regions))
@@ -80,21 +85,30 @@ class RegionalRegression(StatisticalMethod):
             raise ArgumentError("kind", "regions need features of the ensemble, not of members")
         self._spool = self._spool or Spool()
         fields = [batch["target"] - batch["raw_mean"], batch["raw_std"], batch["features"]]
+        if self.advection is not None:
+            fields.append(self.advection.collect(batch))
         self._spool.append(fields, batch["weights"], batch["dates"])
 
     def solve(self) -> None:
         """Fit the regressions to a sample of points; each point joins the one of least error."""
         if self._spool is None:
             raise nothing_collected(self)
-        spool = self._spool
+        spool, advection = self._spool, self.advection
+        if advection is not None:
+            advection.solve()
+
+        def read(points: Points) -> Floats:
+            data = spool.read(points)
+            return data if advection is None else advection.expanded(data, points, spool.dates, 2)
+
         cycle = annual_cycle(torch.from_numpy(spool.dates), self.harmonics).numpy().T
         some = spool.some_points(_POINTS)
-        sums = _sums(spool.read(some), cycle)
+        sums = _sums(read(some), cycle)
         weights = spool.area.reshape(-1)[some]
         coefficients = _clustered(sums, weights / weights.sum(), self.regions)
 
         def assigned(points: slice) -> Floats:
-            found = _sums(spool.read(points), cycle)
+            found = _sums(read(points), cycle)
             errors = _errors(found, coefficients)
             return np.stack([errors.argmin(1), errors.min(1), found[3]], 1)
 
@@ -126,7 +140,10 @@ class RegionalRegression(StatisticalMethod):
         by_time = torch.einsum("nk,ek->ne", cycle, self.coefficients[:, :count])
         correction = torch.einsum("ne,ehw->nhw", by_time, shares)
         slopes = torch.einsum("ek,ehw->khw", self.coefficients[:, count:], shares)
-        correction = correction + (batch["features"] * slopes).sum(1)
+        features = batch["features"]
+        if self.advection is not None:
+            features = torch.cat([features, self.advection(batch)], 1)
+        correction = correction + (features * slopes).sum(1)
         factor = torch.einsum("e,ehw->hw", self.factors, shares)
         return Normal(batch["raw_mean"] + correction, batch["raw_std"] * factor, positive=True)
 

@@ -19,8 +19,9 @@ from test_model_cards import (
 )
 from test_statistical_configs import KINDS, POINTS  # counted by fits of each
 
-# of all 11 inputs: the fits that are counted have two, without mask, of mean and scale each
-PER_POINT = dict.fromkeys(("emos_ridge", "emos_boosting"), 18 + 2 * (2 * 9 + 1))
+# of all 11 inputs: the fits that are counted have three, without mask, of mean and scale each
+WITH_PREDICTORS = ("emos_ridge", "emos_boosting", "emos_advection")
+PER_POINT = {name: KINDS[name][1] // POINTS + 2 * (2 * 8 + 1) for name in WITH_PREDICTORS}
 GRIDS = {"at 46 x 96": 46 * 96, "at 361 x 720": 361 * 720}
 HEAT = [name for name in CONFIGS if name.startswith("heat_")]
 

@@ -27,8 +27,9 @@ KINDS = {
     "emos_logistic": ("logistic", 12 * POINTS),
     "emos_truncated": ("truncated_normal", 12 * POINTS),
     "emos_censored": ("censored_logistic", 12 * POINTS),
-    "emos_ridge": ("normal", 18 * POINTS),  # 1, four features, mean, two of the year, log deviation
-    "emos_boosting": ("normal", 18 * POINTS),
+    "emos_ridge": ("normal", 22 * POINTS),  # 1, six features, mean, two of the year, log deviation
+    "emos_advection": ("normal", 34 * POINTS),
+    "emos_boosting": ("normal", 22 * POINTS),
     "emos_csg": ("csgd", 7 * POINTS),
     "emos_gev": ("censored_gev", 7 * POINTS),
     "member_by_member": ("ensemble", 3 * POINTS),
@@ -38,7 +39,7 @@ KINDS = {
 }
 
 
-WORLD = (range(2000, 2008), 6, ("t2m", "u10"))
+WORLD = (range(2000, 2008), 6, ("t2m", "u10", "v10"))
 
 
 @pytest.fixture(scope="module")

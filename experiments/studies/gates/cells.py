@@ -45,8 +45,8 @@ class Variant:
     Attributes:
         label: in tables.
         places: blocks with experts.
-        gate: of the last layer: "learned", "true", "wrong", "regions", or "corrected" (regions with
-            a learned correction).
+        gate: of the last layer: "learned", "true", "wrong", "regions", "advection" (regions of a
+            regression with advection) or "corrected" (regions with a learned correction).
         experts: options of the experts.
         rate: factor of the gates' learning rate.
         on_regression: True if the head is a residual on the clusterwise regression.
@@ -66,6 +66,7 @@ VARIANTS: Mapping[str, Variant] = {
     "regions": Variant("regions found in the training data", gate="regions"),
     "compared_fast": Variant("comparison, small start, gate rate x 30", experts=_SMALL, rate=30.0),
     "remembered": Variant("running means compared, gate rate x 30", experts=_MEMORY, rate=30.0),
+    "advection": Variant("regions found with advection among the predictors", gate="advection"),
     "wrong": Variant("wrong map", gate="wrong"),
     "regression": Variant("clusterwise regression alone, no network"),
     "unet_regression": Variant("U-Net on the clusterwise regression", (), on_regression=True),
@@ -241,6 +242,8 @@ def _gate(kind: str, region: Any) -> Gate | None:
         return FixedGate.from_choices(true.flip(0).roll(true.shape[1] // 3, 1), EXPERTS)
     if kind == "regions":
         return RegionGate(EXPERTS)
+    if kind == "advection":
+        return RegionGate(EXPERTS, advection=True)
     return RegionGate(EXPERTS, grid=region.shape) if kind == "corrected" else None
 
 

@@ -211,17 +211,22 @@ class RegionGate(Gate):
         grid: rows and columns (H, W) of a learned correction, which starts at 0 and is added; None
             to keep the regions as they are found.
         harmonics: number of annual harmonics among the predictors of the regression.
+        advection: True for advection among them; see `RegionalRegression`.
 
     Raises:
         ArgumentError: fewer than one expert, or a grid that is not two positive numbers.
     """
 
     def __init__(
-        self, num_experts: int, grid: Sequence[int] | None = None, harmonics: int = 1
+        self,
+        num_experts: int,
+        grid: Sequence[int] | None = None,
+        harmonics: int = 1,
+        advection: bool = False,
     ) -> None:
         super().__init__()
         self.num_experts = num_experts
-        self.method = RegionalRegression(num_experts, harmonics)
+        self.method = RegionalRegression(num_experts, harmonics, advection)
         size = None if grid is None else (num_experts, *checked_grid(grid))
         self.weight = None if size is None else nn.Parameter(torch.zeros(size))
 

@@ -1,0 +1,170 @@
+"""Predictors of displaced forecasts: gradient of the ensemble mean and its products with wind."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ens10.channels import split
+from ens10.errors import ArgumentError
+from ens10.loader.batch import Batch
+from ens10.models.domain import Edges, Sides, current
+from ens10.models.statistical.base import GridBuffers
+from ens10.models.statistical.harmonics import CycleSums, annual_cycle
+from ens10.models.statistical.newton import Floats
+from ens10.models.statistical.spool import Points
+
+Dates = npt.NDArray[np.int64]
+ADDED = 4  # fields that are more than the two of the gradient
+_STRETCH = 5.0  # most columns that count as one: beyond 78 degrees of latitude on a square grid
+_SURFACE_WINDS = ("u10", "v10")
+
+
+class Advection(GridBuffers):
+    """Six predictors of the error that a displacement of the forecast makes.
+
+    If weather is displaced by d, the error of the forecast f is -d . grad f to first order. A
+    displacement that follows the wind (u, v) therefore needs the products of wind and gradient as
+    predictors. With the deviation f' of the ensemble mean from its annual cycle at each point
+    (what belongs to the place, such as the gradient at a coast, does not move) they are
+
+        f'_x, f'_y, u f'_x, v f'_x, u f'_y, v f'_y
+
+    where x is to the east and y to the north: differences of neighbouring points, divided by the
+    distance in rows and by the typical size of f'_x and f'_y. Winds are features of the batch.
+
+    Args:
+        harmonics: number of harmonics of the annual cycle.
+
+    Attributes:
+        winds: (2,) positions of u and v among the features; see `place`.
+        stretch: (2, H, 1) factors of differences to the east and to the north; see `place`.
+        periodic: True if the first and last column are neighbours.
+        climate: (1 + 2 harmonics, 2, H, W) annual cycle of the gradient.
+        scale: typical size of the gradient's departures from it.
+    """
+
+    winds: Tensor
+    stretch: Tensor
+    periodic: Tensor
+    climate: Tensor
+    scale: Tensor
+
+    def __init__(self, harmonics: int = 1) -> None:
+        super().__init__()
+        self.harmonics = harmonics
+        self.register_buffer("winds", torch.full((2,), -1))
+        self.register_buffer("stretch", torch.ones(2, 1, 1))
+        self.register_buffer("periodic", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("climate", torch.zeros(1 + 2 * harmonics, 2, 0, 0))
+        self.register_buffer("scale", torch.ones(()))
+        self._sums: CycleSums | None = None
+
+    def place(
+        self,
+        channels: Sequence[str],
+        target: str,
+        latitude: Sequence[float],
+        longitude: Sequence[float],
+    ) -> None:
+        """Find the wind among the features, and the distances of the grid.
+
+        `fit` of the Lightning modules calls it with an `EnsembleDataModule`.
+
+        Args:
+            channels: names of the features, such as "u10:mean".
+            target: its level is that of the wind.
+            latitude: degrees north, by row.
+            longitude: degrees east, by column, evenly spaced.
+
+        Raises:
+            ArgumentError: the wind at the target's level is not among the features, or a grid of
+                fewer than two rows and columns.
+        """
+        _, level = split(target)
+        names = [f"{wind}_{level}" for wind in "uv"] if level else list(_SURFACE_WINDS)
+        missing = [name for name in names if f"{name}:mean" not in channels]
+        if missing:
+            reason = f"{' and '.join(missing)} not among them: the advection of {target} needs wind"
+            raise ArgumentError("inputs", reason, "Add the wind, or set advection to false")
+        if min(len(latitude), len(longitude)) < 2:
+            reason = "the advection of the forecast needs a grid of two rows and columns"
+            raise ArgumentError("advection", reason, "Set it to false")
+        rows = float(np.mean(np.diff(latitude)))
+        columns = float(np.mean(np.diff(longitude)))
+        distance = np.cos(np.radians(latitude)) * abs(columns / rows)
+        stretch = 1 / np.maximum(distance, 1 / _STRETCH)
+        self.winds = torch.tensor([list(channels).index(f"{name}:mean") for name in names])
+        # rows from north to south and columns from east to west change the sign
+        signed = np.stack([stretch * np.sign(columns), np.full(len(stretch), np.sign(rows))])
+        self.stretch = torch.from_numpy(signed)[..., None].float()
+        self.periodic.fill_(bool(abs(abs(columns) * len(longitude) - 360) < abs(columns) / 2))
+
+    def gradient(self, fields: Tensor) -> Tensor:
+        """Return differences to the east and to the north a row's distance, (N, 2, H, W)."""
+        edges = Edges("replicate", "circular" if bool(self.periodic) else "replicate")
+        wide = current().pad(fields[:, None], Sides(1, 1, 1, 1), edges)[:, 0]
+        east = (wide[:, 1:-1, 2:] - wide[:, 1:-1, :-2]) / 2
+        north = (wide[:, 2:, 1:-1] - wide[:, :-2, 1:-1]) / 2
+        both = torch.stack([east, north], 1)
+        return torch.nan_to_num(both * current().part(self.stretch))
+
+    def collect(self, batch: Batch) -> Tensor:
+        """Return the gradient of the ensemble mean for the temporary file; count its annual cycle.
+
+        Raises:
+            ArgumentError: `place` was not called.
+        """
+        if int(self.winds[0]) < 0:
+            raise ArgumentError(
+                "advection",
+                "needs the names of the features and the grid",
+                "Fit with an EnsembleDataModule, or call the method's `advection.place` before",
+            )
+        gradient = self.gradient(batch["raw_mean"])
+        self._sums = self._sums or CycleSums(self.harmonics)
+        valid = (batch["weights"] > 0).expand_as(batch["raw_mean"])
+        both, rows = gradient.flatten(1, 2), torch.cat([valid, valid], 1)
+        self._sums.add(both, rows, batch["dates"])
+        return gradient
+
+    def solve(self) -> None:
+        """Compute the annual cycle of the gradient from the collected batches."""
+        if self._sums is None:
+            raise ArgumentError("advection", "no batch was collected")
+        mean, variance, _ = self._sums.finish()
+        self.climate = torch.nan_to_num(mean.reshape(len(mean), 2, -1, mean.shape[-1])).to(
+            self.climate
+        )
+        self.scale = variance[0].nanmean().sqrt().clamp(min=1e-12).to(self.scale)
+        self._sums = None
+
+    def expanded(self, data: Floats, points: Points, dates: Dates, features: int) -> Floats:
+        """Replace the gradient of some points by the predictors.
+
+        Args:
+            data: (F, P, N) fields of the temporary file, of which the last two are the gradient.
+            points: of the grid, counted row by row.
+            dates: (N,) valid dates in seconds.
+            features: place of the first feature among the fields.
+
+        Returns:
+            (F + 4, P, N).
+        """
+        cycle = annual_cycle(torch.from_numpy(dates), self.harmonics).numpy()
+        climate = self.climate.double().flatten(2).numpy()[..., points]
+        gradient = data[-2:] - np.einsum("kgp,nk->gpn", climate, cycle)
+        gradient /= float(self.scale)
+        wind = data[[features + int(place) for place in self.winds]]
+        products = (gradient[:, None] * wind).reshape(4, *data.shape[1:])
+        return np.concatenate([data[:-2], gradient, products])
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the predictors of a batch, (N, 6, H, W)."""
+        cycle = annual_cycle(batch["dates"], self.harmonics).to(self.climate)
+        mean = torch.einsum("nk,kghw->nghw", cycle, current().part(self.climate))
+        gradient = (self.gradient(batch["raw_mean"]) - mean) / self.scale
+        wind = batch["features"][:, self.winds]
+        return torch.cat([gradient, (gradient[:, :, None] * wind[:, None]).flatten(1, 2)], 1)
