@@ -28,6 +28,13 @@ MEMBERS = 10
 _FOLDER = Path(__file__).resolve().parents[1] / "experiments" / "configs"
 
 
+def networks() -> list[str]:
+    """Names of the configurations of a network and a head, sorted."""
+    paths = sorted(_FOLDER.glob("*.yaml"))
+    models = {path.stem: yaml.safe_load(path.read_text())["model"] for path in paths}
+    return [n for n, m in models.items() if {"network", "head"} <= set(m.get("init_args", {}))]
+
+
 def part_of(specification: Any, kind: Any = None) -> Any:
     """What a configuration describes by `class_path` and `init_args`, or a plain value.
 
