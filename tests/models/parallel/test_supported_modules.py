@@ -43,7 +43,7 @@ from ens10.models.networks import (
 from ens10.models.parallel import supported_modules
 from ens10.models.parallel.supported_modules import register_supported, require_supported
 from ens10.models.statistical import EMOS, MemberByMember
-from ens10.models.statistical.base import StatisticalMethod
+from ens10.models.statistical.base import GridBuffers, StatisticalMethod
 
 GRID = (12, 16)
 NETWORKS = [
@@ -74,6 +74,13 @@ def test_models_of_members_and_several_networks_are_known():
     require_supported(PostProcessor(PoET(4, grid=GRID), MembersHead()))
 
 
+def test_a_gate_with_advection_is_refused():
+    gate = smoe.RegionGate(3, advection=True)
+    network = SMoEUNet(4, GRID, places=["last"], last_gate=gate, width=2)
+    with pytest.raises(ArgumentError, match="Advection"):
+        require_supported(PostProcessor(network, ResidualNormalHead()))
+
+
 def modules_of_the_package():
     for found in pkgutil.walk_packages(models.__path__, "ens10.models."):
         module = import_module(found.name)
@@ -84,11 +91,12 @@ def modules_of_the_package():
 
 def test_every_module_of_the_package_was_thought_of():
     """A new layer is to be added to the list, with a test, or here."""
-    bases = {Network, Head, HeadOnMethod, Loss, smoe.Gate, StatisticalMethod}
+    bases = {Network, Head, HeadOnMethod, Loss, smoe.Gate, GridBuffers, StatisticalMethod}
     fitted = {kind for kind in modules_of_the_package() if issubclass(kind, StatisticalMethod)}
     left = set(modules_of_the_package()) - supported_modules._supported - bases - fitted
     named = {kind.__name__ for kind in left if not inspect.isabstract(kind)}
     assert named == {
+        "Advection",  # of regressions, which are fitted in one process
         "FinnAttention",  # without a stride only
         "PaperBiasUNet",  # transposed convolutions
         "PaperPoET",
