@@ -37,7 +37,7 @@ NAMES = """
     linspace logit nn.AvgPool2d nn.Identity nn.LayerNorm nn.ModuleList
     nn.TransformerEncoderLayer nn.init.uniform_ polar rand sin softmax tensor
     utils.checkpoint.checkpoint full get_num_threads
-    nn.functional.mse_loss optim.lr_scheduler.LambdaLR utils.data.DataLoader
+    nan_to_num nn.functional.mse_loss optim.lr_scheduler.LambdaLR utils.data.DataLoader
     utils.data.IterableDataset
     nn.ParameterList nn.functional.avg_pool2d nn.functional.relu nn.init.normal_
     distributed.algorithms._checkpoint.checkpoint_wrapper.CheckpointWrapper nn.CELU nn.Dropout
