@@ -6,6 +6,7 @@ What a model cannot take is refused with one error; nothing ends in weights that
 import copy
 import functools
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -15,6 +16,7 @@ from jsonargparse import ArgumentParser
 from ens10.errors import ArgumentError
 from ens10.experiments.demo import config_path
 from ens10.models import StatisticalPostProcessor
+from ens10.models.statistical import Advection
 
 # those of the heat experiment have data and a module of their own
 NAMES = sorted(
@@ -25,6 +27,7 @@ STATISTICAL = sorted(
 )
 NETWORKS = [name for name in NAMES if name not in STATISTICAL]
 GRID = (8, 16)
+CHANNELS = ("t2m:mean", "u10:mean", "v10:mean", "t2m:std")  # features of statistical methods
 FAST = (
     *("mlp", "unet", "poet", "location_unet", "bernstein", "spline"),
     *("emos_seasonal", "isotonic"),
@@ -148,6 +151,11 @@ def prepared(module, sizes, change):
 
 
 def solve(method, batches):
+    rows, columns = batches[0]["raw_mean"].shape[1:]
+    for part in method.modules():
+        if isinstance(part, Advection):
+            latitude = np.linspace(80, -80, rows).tolist()
+            part.place(CHANNELS, "t2m", latitude, np.arange(0, 360, 360 / columns).tolist())
     for batch in batches:
         method.collect(batch)
     method.solve()
