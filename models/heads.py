@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import torch
@@ -20,9 +20,12 @@ from ens10.metrics.distributions.bernstein import Bernstein
 from ens10.metrics.distributions.registry import location_scale, location_scale_kinds
 from ens10.metrics.distributions.spline import SplineFlow
 from ens10.models.statistical.base import StatisticalMethod
+from ens10.models.statistical.coupling import couple
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods, by_target
+
+Spacing = Literal["ensemble", "quantiles"]
 
 
 class Head(nn.Module):
@@ -517,9 +520,12 @@ class MembersHead(HeadOnMethod):
     gets no gradient from there. The batch must carry the raw members (`data.members: true`).
 
     With a statistical method, the members are calibrated first: x_m becomes mu + sigma z_m, where
-    mu and sigma are those of the method's forecast and z_m is the raw member's deviation from the
-    raw mean in units of the raw standard deviation; s is then sigma. Training solves the method
-    first, as of `MethodHead`.
+    mu and sigma are those of the method's forecast; s is then sigma. Training solves the method
+    first, as of `MethodHead`. `spacing` chooses z_m: the raw member's deviation from the raw mean
+    in units of the raw standard deviation, or Phi^-1((k - 1/2) / M), with k its rank among the M
+    raw members (ensemble copula coupling, see `couple`). Deviations keep the shape of the raw
+    ensemble, and with it the noise of a small sample: for a normal truth and M = 10 the plain CRPS
+    of scaled deviations is 3.6 % above that of the distribution, that of the quantiles 0.8 %.
 
     Args:
         estimator: estimator of the CRPS in training and validation; "plain" scores the members as
@@ -527,9 +533,12 @@ class MembersHead(HeadOnMethod):
             reward too much spread if the network couples members.
         floor: smallest s, in units of the target, e.g. 0.001 K.
         method: statistical method with normal forecasts, such as SeasonalEMOS, or None.
+        spacing: of calibrated members, "ensemble" (scaled deviations) or "quantiles".
 
     Raises:
-        ArgumentError: a floor that is not positive, or a method with a sliding window.
+        ArgumentError: a floor that is not positive, a method with a sliding window, or quantiles
+            without a method.
+        UnknownNameError: another spacing.
     """
 
     out_channels = 1
@@ -540,9 +549,14 @@ class MembersHead(HeadOnMethod):
         estimator: Estimator = "plain",
         floor: float = 1e-3,
         method: StatisticalMethod | None = None,
+        spacing: Spacing = "ensemble",
     ) -> None:
         super().__init__(method)
-        self.estimator, self.floor = estimator, checked_floor(floor)
+        if spacing not in get_args(Spacing):
+            raise UnknownNameError("spacing", spacing, get_args(Spacing))
+        if spacing == "quantiles" and method is None:
+            raise ArgumentError("spacing", "quantiles need a calibrated forecast", "Set method")
+        self.estimator, self.floor, self.spacing = estimator, checked_floor(floor), spacing
 
     def forward(self, outputs: Tensor, batch: Batch) -> Ensemble:
         """Return an ensemble of members (N, M, H, W) from outputs (N, M, 1, H, W).
@@ -551,7 +565,7 @@ class MembersHead(HeadOnMethod):
             ArgumentError: the batch lacks the members, or has another number of them.
         """
         calibrated = None if self.method is None else self._normal(batch)
-        members = corrected_members(outputs, batch, self.floor, calibrated)
+        members = corrected_members(outputs, batch, self.floor, calibrated, self.spacing)
         return Ensemble(members, self.estimator)
 
 
@@ -615,7 +629,11 @@ def raw_members(batch: Batch) -> Tensor:
 
 
 def corrected_members(
-    outputs: Tensor, batch: Batch, floor: float, calibrated: Normal | None = None
+    outputs: Tensor,
+    batch: Batch,
+    floor: float,
+    calibrated: Normal | None = None,
+    spacing: Spacing = "ensemble",
 ) -> Tensor:
     """Return members plus outputs in units of the spread, (N, M, H, W).
 
@@ -625,6 +643,7 @@ def corrected_members(
         floor: smallest spread.
         calibrated: forecast whose mean and deviation the members get first, and whose deviation is
             the spread; None for the raw members and their spread.
+        spacing: of calibrated members, see `MembersHead`.
 
     Raises:
         ArgumentError: the batch lacks the members, or has another number of them.
@@ -641,8 +660,11 @@ def corrected_members(
     if calibrated is not None:
         missing |= ~(calibrated.mu.isfinite() & calibrated.sigma.isfinite())
         sigma = calibrated.sigma.masked_fill(missing, 1).clamp(min=floor)
-        deviations = (members - batch["raw_mean"].unsqueeze(1)) / spread.unsqueeze(1)
-        members = calibrated.mu.unsqueeze(1) + sigma.unsqueeze(1) * deviations
+        if spacing == "quantiles":
+            members = couple(calibrated, members, batch["dates"]).members
+        else:
+            deviations = (members - batch["raw_mean"].unsqueeze(1)) / spread.unsqueeze(1)
+            members = calibrated.mu.unsqueeze(1) + sigma.unsqueeze(1) * deviations
         spread = sigma
     # float32 also of half precision outputs, by promotion: half precision cannot represent Z500
     shift = spread.unsqueeze(1) * outputs.squeeze(2)
