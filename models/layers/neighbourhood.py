@@ -42,8 +42,8 @@ class NeighbourhoodAttention(nn.Module):
     r for each head and offset. A convolution has the same weights everywhere; here they depend on
     the fields at the point and at its neighbours: a point can take its value from upstream.
 
-    Beyond the poles lie zeros or the outermost row, beyond the first and last column zeros or, on a
-    global grid, each other, as for `SameConv2d`.
+    Rows beyond the poles are padded with zeros or with the outermost row. Columns are periodic if
+    `periodic_longitude` is set, else padded with zeros.
 
     Args:
         in_channels: channels of the input.
@@ -147,9 +147,9 @@ def _compiled_here(*tensors: Tensor) -> bool:
 class NeighbourhoodBlock(nn.Module):
     """A pre-normalised transformer block whose tokens are grid points, for `LocationUNet(block=)`.
 
-    x + P(attention(norm(x))), then x + B(gelu(A(norm(x)))): `NeighbourhoodAttention`, 1x1
-    convolutions A (to `expansion` times the channels), B and P, of which B and P start at zero, and
-    a layer normalisation of the channels of each point (Vaswani et al. 2017, arXiv:1706.03762;
+    It computes x + P(attention(norm(x))), then x + B(gelu(A(norm(x)))): `NeighbourhoodAttention`,
+    1x1 convolutions A (to `expansion` times the channels), B and P, of which B and P start at zero,
+    and a layer normalisation of the channels of each point (Vaswani et al. 2017, arXiv:1706.03762;
     Xiong et al. 2020, arXiv:2002.04745, for the place of the normalisation).
 
     Args:

@@ -22,9 +22,9 @@ BlockCallable = Callable[[int, Grid], nn.Module]
 
 
 class ResidualBlock(nn.Module):
-    """x + B(relu(A(relu(x)))): A is a convolution and B a 1x1 convolution that starts at zero.
+    """Residual block x + B(relu(A(relu(x)))) of a convolution A and a 1x1 convolution B.
 
-    No normalisation is needed: since B starts at zero, the sum keeps the magnitude of x.
+    B starts at zero, so that the sum keeps the magnitude of x and no normalisation is needed.
 
     Args:
         convolution: A, which keeps the number of channels.

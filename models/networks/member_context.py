@@ -1,4 +1,4 @@
-"""A wrapper that tells a network of members each one's place in the ensemble and on the map."""
+"""Wrapper that appends context of the ensemble and a grid-point embedding to each member."""
 
 from collections.abc import Sequence
 

@@ -188,8 +188,8 @@ class RidgeEMOS(_PredictorEMOS):
             of 1 or 10 for those of the scale, by the score of left-out dates at some points, as in
             `SeasonalEMOS`.
         advection: True for further predictors: the gradient of the ensemble mean and its products
-            with the wind, which tell the error of a displaced forecast; see `Advection`. They are
-            penalised as features are.
+            with the wind, which predict the error of a displaced forecast; see `Advection`. They
+            are penalised as features are.
 
     Raises:
         ArgumentError: negative harmonics or strength; batches of features of members.

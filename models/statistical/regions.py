@@ -23,15 +23,16 @@ _RIDGE = 0.01  # of the coefficients of features of variance 1
 
 
 class RegionalRegression(StatisticalMethod):
-    """Linear regressions, each shared by the points of a region; the regions are found.
+    """Clusterwise linear regression: regions of grid points and one regression for each region.
 
-    Clusterwise regression (Spaeth 1979, doi:10.1007/BF02265317): the error of the ensemble mean is
+    After Spaeth (1979, doi:10.1007/BF02265317): the error of the ensemble mean is
     y - m = c_r . x, where x are 1, harmonics of the year and the features of the batch, and r is
     the region of the point. In turn each point joins the region whose regression has the smallest
     mean squared error at its training dates, and the regressions are fitted to their points, until
-    no point changes. Of 20 starts the one of the smallest error counts; a start takes regressions
-    of single points, drawn with a probability proportional to the error that is left. The scale is
-    the raw deviation times a factor of each region. Regions have no names: their order is by size.
+    no point changes. The algorithm is run from 20 starts, and the solution of the smallest error is
+    kept; each start uses regressions of single points, drawn with a probability proportional to the
+    error that is left. The scale is the raw deviation times a factor of each region. Regions are
+    numbered by size.
 
     Args:
         regions: number E of regions.
