@@ -54,7 +54,9 @@ EXPECTED = (
     ("unet", "transformer_members"),
     ("unet", "poet_calibrated"),
     ("poet_paper", "poet_calibrated"),
+    ("ecc", "poet_calibrated"),
     ("saet_paper", "saet_calibrated"),
+    ("emos_seasonal", "saet_calibrated"),
     ("location_unet", "deep_ensemble"),
     ("location_unet", "optimum"),
 )
