@@ -140,6 +140,16 @@ def test_a_thinned_store_has_each_second_point_as_it_is(fine, tmp_path):
     assert thinned_store(fine, 1, tmp_path) == fine
 
 
+def test_a_thinned_store_keeps_truth_of_precipitation(tmp_path):
+    names = ["t2m", "u10", "v10", "tp"]
+    world = World("9x16", range(2000, 2002), 2, names, kind="displaced", steps=(48,))
+    world.write(tmp_path / "world")
+    store = prepare(tmp_path / "world", tmp_path / "store.zarr", truth=tmp_path / "world" / "truth")
+    truth = open_store(store, "truth")["tp"]
+    made = open_store(thinned_store(store, 2, tmp_path), "truth")["tp"]
+    np.testing.assert_array_equal(made, truth[..., ::2, ::2])
+
+
 def test_a_grid_that_does_not_divide_is_refused(fine, tmp_path):
     with pytest.raises(ArgumentError, match="4 does not divide the 7 rows"):
         thinned_store(fine, 4, tmp_path)

@@ -20,6 +20,7 @@ import torch
 import xarray as xr
 import yaml
 
+from ens10.catalog import ACCUMULATED
 from ens10.convert import prepare
 from ens10.durable import whole_file, write_whole
 from ens10.errors import ArgumentError, Ens10Error
@@ -32,6 +33,7 @@ from ens10.experiments.runner.tasks import load_budget, network_options, trainin
 from ens10.experiments.runner.trainings import CONFIG, ModelCell
 from ens10.experiments.studies.ablation.spec import Ablation, Variant, laid_over
 from ens10.experiments.trust import write_config
+from ens10.source.pairing import SINCE_START
 from ens10.store import open_store, store_kinds
 from ens10.untrusted import read_mapping
 
@@ -144,7 +146,11 @@ def _make(store: Path, thin: int, made: Path) -> None:
     _check(parts[0], thin, store)
     points = {"latitude": slice(None, None, thin), "longitude": slice(None, None, thin)}
     few = xr.merge([part.isel(points) for part in parts], compat="no_conflicts", join="exact")
-    prepare(few, made, truth=open_store(store, "truth").isel(points))
+    truth = open_store(store, "truth").isel(points)
+    for name in set(ACCUMULATED).intersection(map(str, truth.data_vars)):
+        # a store's truth has the periods of its forecasts, whether it was summed or not
+        truth[name].attrs["accumulation"] = SINCE_START
+    prepare(few, made, truth=truth)
 
 
 def _check(part: xr.Dataset, thin: int, store: Path) -> None:
