@@ -184,6 +184,39 @@ def test_cards_tell_what_the_tables_have(world):
     assert told == expected
 
 
+def gains(name, base, table):
+    """Least and largest gain of a model on another in each world, percent of the other's CRPS."""
+    found = []
+    for folder in ("physical_models", "displaced"):
+        path = ROOT / "experiments" / "results" / folder / f"{table}.csv"
+        crps = {"": {}, name: {}, base: {}}
+        for row in csv.DictReader(path.read_text().splitlines()):
+            crps.get(row["model"], crps[""])[row["seed"]] = float(row["crps"])
+        # what has no random numbers has one row on the physical world
+        own, other = crps[name], crps[base]
+        values = [100 * (1 - own[seed] / other.get(seed, other["0"])) for seed in own]
+        found.append((min(values), max(values)))
+    return found
+
+
+def test_cards_tell_the_gain_on_the_model_that_they_change():
+    told = re.findall(r"^- \*\*Gain on `(\w+)`\*\* (.*?)(?=^- )", PAGE, re.M | re.S)
+    assert len(told) == 17
+    for name, text in CARDS.items():
+        said = re.search(r"^- \*\*Gain on `(\w+)`\*\* (.*?)(?=^- )", text, re.M | re.S)
+        if not said:
+            continue
+        field_of = {"csg": "table-tp", "truncated": "table-si10"}
+        table = field_of.get(name.rsplit("_", 1)[-1], "table")
+        for (least, most), world in zip(
+            gains(name, said[1], table), ("physical", "displaced"), strict=True
+        ):
+            line = " ".join(said[2].split()).replace("\u2212", "-")
+            values = re.search(rf"{world} world ([+-]?[\d.]+)(?: to ([+-]?[\d.]+))? %", line)
+            assert float(values[1]) == pytest.approx(least, abs=0.051), (name, world)
+            assert float(values[2] or values[1]) == pytest.approx(most, abs=0.051), (name, world)
+
+
 def test_links_lead_to_files():
     local = [link for link in re.findall(r"\]\(([^)#]+)\)", PAGE) if "://" not in link]
     assert local
