@@ -189,11 +189,12 @@ def gains(name, base, table):
     found = []
     for folder in ("physical_models", "displaced"):
         path = ROOT / "experiments" / "results" / folder / f"{table}.csv"
-        crps = {"": {}, name: {}, base: {}}
-        for row in csv.DictReader(path.read_text().splitlines()):
-            crps.get(row["model"], crps[""])[row["seed"]] = float(row["crps"])
+        rows = list(csv.DictReader(path.read_text().splitlines()))
+        own, other = (
+            {row["seed"]: float(row["crps"]) for row in rows if row["model"] == model}
+            for model in (name, base)
+        )
         # what has no random numbers has one row on the physical world
-        own, other = crps[name], crps[base]
         values = [100 * (1 - own[seed] / other.get(seed, other["0"])) for seed in own]
         found.append((min(values), max(values)))
     return found
