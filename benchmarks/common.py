@@ -131,20 +131,15 @@ def import_elsewhere(name: str) -> None:
 
 def machine() -> dict[str, Any]:
     """Processor, cores, system and versions."""
+    from ens10.experiments.provenance import processor
+
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
     }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def _version(name: str) -> str:

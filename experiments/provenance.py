@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, commit, seed, data. No times of day, no machine's paths."""
+"""Where a result comes from: versions, commit, seed, data, processor. No times of day, no paths."""
 
 import hashlib
 import json
@@ -21,7 +21,17 @@ _FORMS: tuple[tuple[tuple[type, ...], str, tuple[str, ...]], ...] = (
     (
         (str,),
         "text",
-        ("name", "kind", "target", "target_units", "step_units", "protocol", "weights", "commit"),
+        (
+            "name",
+            "kind",
+            "target",
+            "target_units",
+            "step_units",
+            "protocol",
+            "weights",
+            "commit",
+            "processor",
+        ),
     ),
     ((int, float), "a number", ("seed", "seconds", "cpu_seconds", "memory_mb", "parameters")),
     ((dict,), "an object of names and values", ("rules", "versions", "data", "dates", "years")),
@@ -39,6 +49,14 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def processor() -> str:
+    """Return the model name of this machine's processor, without which times mean little."""
+    info = Path("/proc/cpuinfo")  # Linux; `platform.processor` is often empty there
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def commit() -> str | None:

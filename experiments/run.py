@@ -369,6 +369,7 @@ class RunCLI(LightningCLI):
             "dates_in_gap": len(splits.gap),
             "versions": provenance.versions(),
             "commit": provenance.commit(),
+            "processor": provenance.processor(),
             "data": {
                 "store": Path(self.datamodule.store).name,
                 "checksum": provenance.checksum(self.datamodule.store),

@@ -70,6 +70,20 @@ def test_versions_name_what_a_result_depends_on():
     assert found["xarray"] == xr.__version__
 
 
+def test_the_processor_is_named(monkeypatch, tmp_path):
+    name = provenance.processor()
+    assert name
+    assert "\n" not in name
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor : 0\nmodel name\t: Some Processor 7\nmodel name\t: Another\n")
+    monkeypatch.setattr(provenance, "Path", lambda _: info)
+    assert provenance.processor() == "Some Processor 7"
+    info.write_text("")  # as on some ARM machines
+    monkeypatch.setattr(provenance.platform, "processor", lambda: "")
+    monkeypatch.setattr(provenance.platform, "machine", lambda: "aarch64")
+    assert provenance.processor() == "aarch64"
+
+
 def git(folder, *arguments):
     identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
     command = ["git", "-C", str(folder), *identity, *arguments]
