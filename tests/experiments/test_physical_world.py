@@ -1,5 +1,6 @@
 """The world of a simulated atmosphere, without its model: fields, production, files and scores."""
 
+import csv
 import datetime as dt
 import json
 import subprocess
@@ -312,6 +313,35 @@ def test_the_worker_process_answers_fails_with_its_reason_or_ends(tmp_path):
         production.JcmProcess(tmp_path, WORLD, tmp_path, log)
 
 
+PIP = """#!{python}
+import pathlib, sys
+(pathlib.Path(__file__).parent / "calls.txt").open("a").write(" ".join(sys.argv[1:]) + "\\n")
+if sys.argv[1] == "-c":
+    print("{found}")
+sys.exit({status})
+"""
+
+
+@pytest.mark.parametrize(("found", "status"), [("", 0), ("2.0.0", 1), ("3.0.0", 0)])
+def test_the_environment_has_the_versions_of_the_kept_checksums(tmp_path, found, status, capsys):
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(PIP.format(python=sys.executable, found=found, status=status))
+    python.chmod(0o755)
+    assert main(["environment", str(tmp_path)]) == status
+    asked, *installed = (tmp_path / "bin" / "calls.txt").read_text().splitlines()
+    assert "version('jcm')" in asked
+    assert len(installed) == (found != "3.0.0")
+    for line in installed:
+        words = line.split()
+        assert words[:3] == ["-m", "pip", "install"]
+        assert words[-1] == "jcm==3.0.0"
+        versions = Path(words[words.index("-c") + 1]).read_text().split()
+        assert {"jcm==3.0.0", "jax==0.10.2", "jaxlib==0.10.2", "numpy==2.4.6"} <= set(versions)
+    told = capsys.readouterr()
+    assert ("could not install" in told.err) == bool(status)
+
+
 def test_nothing_of_ens10_imports_the_simulation():
     package = "ens10.experiments.studies.physical_world"
     code = f"import sys, {package}.__main__; print('jax' in sys.modules, *sys.modules)"
@@ -507,6 +537,38 @@ def test_evaluate_writes_table_checksums_and_figure(tmp_path, capsys):
     assert len(lines) == 8
     assert subprocess.run(check, cwd=tmp_path / "work" / "units", check=False).returncode == 0
     assert (tmp_path / "out" / "world.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def kept_table():
+    """The committed table of the default world, by target and lead time."""
+    folder = Path(__file__).parents[2] / "experiments" / "results" / "physical_world"
+    with (folder / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return {
+        (row["target"], int(row["step"])): {
+            name: float(value) if value else np.nan
+            for name, value in row.items()
+            if name not in ("target", "units")
+        }
+        for row in rows
+    }
+
+
+def test_the_kept_world_has_reliable_perfect_ensembles_and_raw_ones_to_correct():
+    rows = kept_table()
+    assert {name for name, _ in rows} == {"t2m", "z500", "t850", "si10", "tp"}
+    for place, row in rows.items():
+        assert 0.97 < row["perfect_spread_error"] < 1.07, place
+        assert row["perfect_ranks"] < 0.08, place
+        assert row["spread_error"] < row["perfect_spread_error"], place
+        assert row["bound"] < row["raw"], place
+    assert 10 < rows["t2m", 48]["removed"] < 20
+    assert 3 < rows["z500", 48]["removed"] < 8 + 2 * rows["z500", 48]["removed_error"]
+    for name, _ in rows:
+        assert rows[name, 0]["rmse"] < rows[name, 24]["rmse"] < rows[name, 48]["rmse"]
+    spread = {place: row["rmse"] * row["spread_error"] for place, row in rows.items()}
+    for name, _ in rows:
+        assert spread[name, 0] < spread[name, 24] < spread[name, 48]
 
 
 def test_simulate_command_writes_the_settings_and_says_what_is_missing(tmp_path, capsys):

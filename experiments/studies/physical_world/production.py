@@ -191,7 +191,9 @@ class JcmProcess:
 
 
 def make_environment(folder: Path) -> None:
-    """Make a virtual environment with jcm, unless it is there; 130 packages, 1.6 GB.
+    """Make a virtual environment with jcm, unless it is there; 134 packages, 1.6 GB.
+
+    All versions are those of `constraints.txt`: with others the same seed gives another weather.
 
     Raises:
         FileError: the installation failed.
@@ -203,7 +205,8 @@ def make_environment(folder: Path) -> None:
     wanted = REQUIREMENT.partition("==")[2]
     found = subprocess.run(check, capture_output=True, text=True, check=False).stdout.strip()
     if found != wanted:
-        command = [str(python), "-m", "pip", "install", "--quiet", REQUIREMENT]
+        versions = Path(__file__).with_name("constraints.txt")
+        command = [str(python), "-m", "pip", "install", "--quiet", "-c", str(versions), REQUIREMENT]
         if subprocess.run(command, check=False).returncode:
             raise FileError(folder, f"pip could not install {REQUIREMENT}", "See its messages")
 

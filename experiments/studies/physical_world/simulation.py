@@ -13,7 +13,8 @@ when the forecast begins:
     analysis = nature + e_0,    member k = analysis + e_k,    e_i ~ N(0, amplitude^2 C)
 
 with C the sample covariance of nature's states of the preceding weeks. Nature is a draw from the
-same distribution as the members, hence ensembles of the nature model ("perfect") are reliable.
+same distribution as the members, hence ensembles of the nature model ("perfect") are nearly
+reliable: a little too wide, since nature lies on its attractor and the perturbed members do not.
 """
 
 import dataclasses
