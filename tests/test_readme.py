@@ -33,12 +33,13 @@ def test_the_table_of_models_is_that_of_the_results():
     rows = list(csv.DictReader(table.read_text().splitlines()))
     _, section = TEXT.split("## What models gain")
     shown = re.findall(
-        r"^\| (\w[\w\\]*) \| ([\d.]+) \| ([\d.]+|–) \| ([\d.]+|–) \|$", section, re.M
+        r"^\| (\w[\w\\]*)( \(\+\))? \| ([\d.]+) \| ([\d.]+|–) \| ([\d.]+|–) \|$", section, re.M
     )
     assert len(shown) >= 9
-    for name, crps, removed, _ in shown:
+    for name, improving, crps, removed, _ in shown:
         own = [row for row in rows if row["model"] == name.replace("\\", "")]
         assert crps == f"{mean(float(row['crps']) for row in own):.4f}"
+        assert bool(improving) == any(row["still_improving"] == "1" for row in own), name
         if name != "raw":
             assert removed == f"{100 * mean(float(row['crpss']) for row in own):.1f}"
 

@@ -69,7 +69,8 @@ _SHARED = (
 _NOTE = (
     "plain CRPS for members, closed form where there is one, exact cell areas. {skill} "
     "PIT deviation: mean absolute deviation of the PIT histogram from a flat one. CPU: processor "
-    "seconds of the fit; memory: most that its process held."
+    "seconds of the fit; memory: most that its process held. Intervals of each row are in "
+    "the CSV file."
 )
 _ATTAINED = (
     "Attained skill: 0 is the raw ensemble, 100 the best possible forecast. EECRPS skill: share of "
@@ -275,7 +276,8 @@ def _cells(entries: Sequence[Entry], attained: bool) -> list[str]:
 
     def mean(value: Callable[[Entry], float], form: str) -> str:
         number = float(np.mean([value(entry) for entry in entries]))
-        return "–" if np.isnan(number) else format(number, form)
+        # a distribution without a variance has no spread
+        return format(number, form) if np.isfinite(number) else "–"
 
     return [
         first.model + (" (+)" if any(entry.improving for entry in entries) else ""),

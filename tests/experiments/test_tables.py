@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.experiments.run_results import read_run, read_runs
+from ens10.experiments.runner.tables import Entry, as_markdown
 from ens10.experiments.tables import columns, latex, markdown, notes, score_table, to_csv
 from ens10.experiments.writers import csv_of, number
 from ens10.metrics import summarise
@@ -45,6 +46,16 @@ def test_the_reference_is_first_and_the_optimum_last(rows):
 
 def test_a_model_worse_than_the_reference_comes_after_it(runs):
     assert [r.model for r in score_table(runs, "unet")] == ["unet", "raw", "emos", "optimum"]
+
+
+def test_a_distribution_without_variance_shows_no_spread(rows):
+    row = rows[1]
+    spread = replace(row.spread_error, value=np.inf)
+    shown = [Entry(0, replace(row, spread_error=spread), 0.1, 1.0, 700.0)]
+    cells = as_markdown([shown]).splitlines()[2].split(" | ")
+    assert cells[7:9] == ["–", "10.0"]
+    cells = as_markdown([[replace(shown[0], row=row)]]).splitlines()[2].split(" | ")
+    assert cells[7] == f"{row.spread_error.value:.3f}"
 
 
 def test_the_numbers_are_those_of_summarise(runs, rows):
