@@ -1,6 +1,7 @@
 """The commands of docs/real_data.md run on imitations of the archives, at the published paths."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -185,6 +186,54 @@ def test_weatherbench(folder):
         for split in ("train", "val", "test")
     ]
     assert dates == [5, 3, 5]
+
+
+def prepare_wb2(folder, store, *options):
+    """Run the page's command with another store and more options."""
+    words = next(command for command in commands(PAGE) if "wb2.zarr" in command)
+    words = [str(store) if word == "wb2.zarr" else word for word in words]
+    run([*words, *options], folder / "archives")
+    return ens10.open_store(store, "sfc")
+
+
+def test_a_month_and_some_members_of_weatherbench(folder, tmp_path):
+    some = prepare_wb2(folder, tmp_path / "some.zarr", "--dates", "2018-01", "--members", "2")
+    whole = ens10.open_store(folder / "wb2.zarr", "sfc")
+    assert (some.sizes["time"], some.sizes["number"]) == (1, 2)
+    xr.testing.assert_equal(some["t2m"], whole["t2m"].isel(time=[0], number=[0, 1]))
+
+
+@pytest.mark.slow
+def test_train_and_score(folder, monkeypatch):
+    """The last commands of the page, on the imitation of WeatherBench 2."""
+    lines = (Path(__file__).parents[2] / PAGE).read_text().splitlines()
+    words = [line.split()[1:] for line in lines if line.startswith("    ens10 ")]
+    last = [command for command in words if command[0] in ("fit", "predict", "score")]
+    assert [command[0] for command in last] == ["fit", "predict", "score"]
+    (folder / "experiments").symlink_to(Path(__file__).parents[2] / "experiments")
+    monkeypatch.chdir(folder)
+    for command in last:
+        assert main(command) == 0, command
+    assert (folder / "runs" / "wb2_emos" / "scores.nc").exists()
+
+
+def test_operational_forecasts_of_euppbench_have_no_year(folder, tmp_path):
+    """The archive's stores of 2017 and 2018 have the name without "re" and no such dimension."""
+    place = folder / "archives" / "data" / "gridded_data"
+    kept = {}
+    for kind in ("ensemble_{}forecasts", "{}forecasts_observations"):
+        name = f"gridded_{kind}_surface.zarr"
+        whole = xr.open_zarr(place / name.format("re"), decode_timedelta=True)
+        kept[name] = whole.isel(year=-1).drop_vars("year")
+        start = kept[name]["valid_time"].isel(step=0).to_numpy()
+        write(kept[name].assign_coords(time=start).drop_encoding(), tmp_path / name.format(""))
+    ahead, observed = (str(tmp_path / name.format("")) for name in kept)
+    words = next(command for command in commands(PAGE) if "eupp.zarr" in command)
+    chosen = words[words.index("--variables") :]
+    assert main(["prepare", ahead, str(tmp_path / "new.zarr"), "--truth", observed, *chosen]) == 0
+    new = ens10.open_store(tmp_path / "new.zarr", "sfc")
+    before = ens10.open_store(folder / "eupp.zarr", "sfc")
+    xr.testing.assert_equal(new["t2m"], before["t2m"].isel(time=[-1]))
 
 
 def test_euppbench_grid(folder):
