@@ -6,7 +6,8 @@ WORK keeps the world; it is written if it is not there. The table has, for each 
 the raw ensemble and of the optimum on the last two years, how much of the attainable skill the
 optimum's formula loses without one kind of knowledge, and how much a regression at each point on
 all channels attains: fitted to the years before, and, as a bound from above, to the dates that it
-is judged on and all others.
+is judged on and all others. A second table has regressions that are given neighbours, flow and
+place, and lack one of them: what a fitted forecast loses without it.
 """
 
 import datetime as dt
@@ -19,15 +20,18 @@ from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
+import torch
 import xarray as xr
 
 from ens10.channels import field_of
 from ens10.errors import ArgumentError
 from ens10.experiments.pointwise import annual_columns, normal_of_points
 from ens10.experiments.writers import columns_of, markdown_of
+from ens10.grib import LatLonGrid
 from ens10.metrics import crps_ensemble, crps_normal
 from ens10.metrics.distributions import Distribution
 from ens10.metrics.figures.style import COLOURS, INK, STYLE, look, new_figure
+from ens10.models.statistical.advection import Advection
 from ens10.progress import track
 from ens10.source import open_source
 from ens10.synthetic import World
@@ -38,12 +42,14 @@ from ens10.synthetic.world import ForecastFiles
 from ens10.usage import command_parser, count, reports_errors
 
 Floats = npt.NDArray[np.float64]
+Dates = npt.NDArray[np.datetime64]
 VARIABLES = ("t2m", "u10", "v10", "tp", "si10", "z", "t", "u", "v")
 KNOWLEDGE: tuple[str, ...] = get_args(Knowledge)
 TEST_YEARS = 2
 STEP = 48
 # tp is not near a normal distribution: a regression of its error is no fair forecast
 REGRESSED = ("t2m", "z_500", "t_850", "si10")
+_NEW, _SAME = "new dates", "same dates"
 _UNITS = {"tp": (1000.0, "mm"), "z_500": (1.0, "m2 s-2"), "si10": (1.0, "m s-1")}
 
 
@@ -58,6 +64,9 @@ class Worth:
         spread: root mean square of the ensemble deviation over that of the mean's error.
         without: CRPS by test date of the optimum's formula without one kind of knowledge.
         regression: attained skill in percent, out of sample and in sample; empty for tp.
+        fitted: attained skill in percent, out of sample, of a regression with the gradient of the
+            forecast and its products with the wind (""), and without one kind of knowledge (by
+            its name, see `_designs`); empty for tp.
     """
 
     target: str
@@ -66,6 +75,7 @@ class Worth:
     spread: float
     without: Mapping[str, Floats]
     regression: tuple[float, float] | tuple[()]
+    fitted: Mapping[str, float]
 
     @property
     def removable(self) -> float:
@@ -120,7 +130,7 @@ def worth_of(world: World, folder: Path) -> list[Worth]:
             parts.add(law, decoded, y.reshape(len(times), *y.shape[-2:]), test_years, weights)
     dates = np.concatenate(valid)
     joined = {name: np.concatenate(values) for name, values in means.items()}
-    return [_worth(target, parts, joined, dates, weights) for target, parts in held.items()]
+    return [_worth(target, parts, joined, dates, world.grid) for target, parts in held.items()]
 
 
 class _Parts:
@@ -156,56 +166,124 @@ class _Parts:
 
 
 def _worth(
-    target: str, parts: _Parts, means: Mapping[str, Floats], valid: Any, weights: Floats
+    target: str, parts: _Parts, means: Mapping[str, Floats], valid: Dates, grid: LatLonGrid
 ) -> Worth:
     scores = {name: np.concatenate(values) for name, values in parts.scores.items()}
-    regression: tuple[float, float] | tuple[()] = ()
+    attained: dict[str, float] = {}
     if target in REGRESSED:
-        deviation, truth = np.concatenate(parts.deviation), np.concatenate(parts.truth)
-        scored = _regressions(means, target, valid, deviation, truth, np.concatenate(parts.test))
-        gain = (scores["raw"] - scores["optimum"]).mean()
-        new, same = (
-            float(100 * (scores["raw"] - _mean(one, weights)).mean() / gain) for one in scored
+        dates = _Regressed(
+            valid,
+            means[target],
+            np.concatenate(parts.deviation),
+            np.concatenate(parts.truth),
+            np.concatenate(parts.test),
         )
-        regression = (new, same)
+        weights, gain = _area(grid.latitude()), (scores["raw"] - scores["optimum"]).mean()
+        for name, crps in _regressions(dates, means, target, grid).items():
+            attained[name] = float(100 * (scores["raw"] - _mean(crps, weights)).mean() / gain)
+    regression = (attained.pop(_NEW), attained.pop(_SAME)) if attained else ()
     spread = float(np.sqrt(scores["variance"].mean() / scores["error"].mean()))
     without = {name: scores[name] for name in KNOWLEDGE}
-    return Worth(target, scores["raw"], scores["optimum"], spread, without, regression)
+    return Worth(target, scores["raw"], scores["optimum"], spread, without, regression, attained)
+
+
+@dataclass(frozen=True)
+class _Regressed:
+    """All dates of one target.
+
+    Attributes:
+        valid: (N,) valid dates.
+        mean: (N, H, W) ensemble means.
+        deviation: (N, H, W) of the ensembles.
+        truth: (N, H, W).
+        test: (N,) True for the dates that are scored.
+    """
+
+    valid: Dates
+    mean: Floats
+    deviation: Floats
+    truth: Floats
+    test: npt.NDArray[np.bool_]
+
+    def crps(self, design: Floats, *, same: bool = False, common: bool = False) -> Floats:
+        """Return the CRPS (M, H, W) on the test dates of a regression of the mean's error.
+
+        The deviation is regressed on that of the ensemble.
+
+        Args:
+            design: (N, H, W, K) predictors.
+            same: fit to all dates, the test dates included.
+            common: one set of coefficients for all points.
+
+        Raises:
+            ArgumentError: too few dates for the coefficients at each point.
+        """
+        fitted = np.ones_like(self.test) if same else ~self.test
+        if fitted.sum() <= design.shape[-1] + 1:
+            needed = f"{fitted.sum()} dates to fit {design.shape[-1]} coefficients to at each point"
+            raise ArgumentError("dates", needed, "Pass more dates or years")
+        fields = {"raw_mean": self.mean, "raw_std": self.deviation, "target": self.truth}
+        held = [
+            {name: field[mask] for name, field in fields.items()} for mask in (fitted, self.test)
+        ]
+        designs, shape = [design[fitted], design[self.test]], held[1]["target"].shape
+        if common:  # all points are dates of one point
+            held = [{name: field.reshape(-1, 1, 1) for name, field in one.items()} for one in held]
+            designs = [one.reshape(-1, 1, 1, one.shape[-1]) for one in designs]
+        mu, sigma = normal_of_points(designs[0], held[0], designs[1], held[1], ridge=1e-6)
+        crps: Floats = np.asarray(crps_normal(mu, sigma, held[1]["target"]))
+        return crps.reshape(shape)
 
 
 def _regressions(
-    means: Mapping[str, Floats],
-    target: str,
-    valid: npt.NDArray[np.datetime64],
-    deviation: Floats,
-    observed: Floats,
-    test: npt.NDArray[np.bool_],
-) -> tuple[Floats, Floats]:
-    """Return the CRPS on the test dates of regressions at each point, fitted without and with them.
+    dates: _Regressed, means: Mapping[str, Floats], target: str, grid: LatLonGrid
+) -> dict[str, Floats]:
+    """Return the CRPS on the test dates of the regressions of both tables, by name."""
+    every = _columns(dates, *(_standard(field) for field in means.values()))
+    found = {_NEW: dates.crps(every), _SAME: dates.crps(every, same=True)}
+    for name, design in _designs(dates, means, target, grid).items():
+        found[name] = dates.crps(design, common=name == "place")
+    return found
 
-    The error of the ensemble mean is regressed on 1, the annual cycle, the year and the ensemble
-    means of all channels; the deviation on that of the ensemble.
+
+def _designs(
+    dates: _Regressed, means: Mapping[str, Floats], target: str, grid: LatLonGrid
+) -> dict[str, Floats]:
+    """Return predictors (N, H, W, K) of regressions that lack one kind of knowledge.
+
+    With all of them a displacement by the wind can be corrected to first order: the gradient of the
+    ensemble mean and its products with the wind at the level of the target. Without the flow the
+    gradient is left alone, without the neighbours the value at the point. Without the place the
+    predictors are the same, and the coefficients those of all points.
     """
-    years = (valid.astype("datetime64[Y]").astype(float) + 1970 - 2008) / 10
-    columns = [*annual_columns(valid), years[:, None, None]]
-    for field in means.values():
-        scale = field.std(axis=0)
-        columns.append((field - field.mean(axis=0)) / np.where(scale > 0, scale, 1.0))
-    design = np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64)
-    everything = {"raw_mean": means[target], "raw_std": deviation, "target": observed}
-    batches = {name: {k: v[mask] for k, v in everything.items()}
-               for name, mask in (("train", ~test), ("test", test))}  # fmt: skip
-    batches["all"] = everything
-    if (~test).sum() <= design.shape[-1] + 1:
-        reason = f"{(~test).sum()} dates to fit {design.shape[-1]} coefficients to at each point"
-        raise ArgumentError("dates", reason, "Pass more dates or years")
-    scored = []
-    for name, mask in (("train", ~test), ("all", np.ones_like(test))):
-        mu, sigma = normal_of_points(
-            design[mask], batches[name], design[test], batches["test"], ridge=1e-6
-        )
-        scored.append(np.asarray(crps_normal(mu, sigma, batches["test"]["target"])))
-    return scored[0], scored[1]
+    advection = Advection()
+    level = target.partition("_")[2]
+    winds = [f"u_{level}", f"v_{level}"] if level else ["u10", "v10"]
+    advection.place([f"{w}:mean" for w in winds], target, grid.latitude(), grid.longitude())
+    gradient = advection.gradient(torch.from_numpy(dates.mean.astype(np.float32))).double().numpy()
+    gradient -= gradient.mean(axis=0)  # what belongs to the place does not move
+    slopes = [field / gradient.std() for field in gradient.swapaxes(0, 1)]
+    flow = [slope * _standard(means[wind]) for slope in slopes for wind in winds]
+    own = _standard(dates.mean)
+    everything = _columns(dates, own, *slopes, *flow)
+    return {
+        "": everything,
+        "neighbours": _columns(dates, own),
+        "flow": _columns(dates, own, *slopes),
+        "place": everything,
+    }
+
+
+def _columns(dates: _Regressed, *fields: Floats) -> Floats:
+    """Return 1, the annual cycle, the year and fields (N, H, W) as columns (N, H, W, K)."""
+    years = (dates.valid.astype("datetime64[Y]").astype(float) + 1970 - 2008) / 10
+    columns = [*annual_columns(dates.valid), years[:, None, None], *fields]
+    return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64)
+
+
+def _standard(field: Floats) -> Floats:
+    scale = field.std(axis=0)
+    return np.asarray((field - field.mean(axis=0)) / np.where(scale > 0, scale, 1.0))
 
 
 def _crps(best: xr.Dataset, y: Floats) -> Floats:
@@ -241,6 +319,15 @@ def table_of(found: Sequence[Worth]) -> str:
         row += ["{:.1f} ± {:.1f}".format(*one.lost(name)) for name in KNOWLEDGE]
         row += [f"{value:.0f}" for value in one.regression] or ["–", "–"]
         rows.append(row)
+    return markdown_of(columns_of(heads, rows))
+
+
+def fitted_table_of(found: Sequence[Worth]) -> str:
+    """Return the table of fitted regressions, of the targets that have them, as Markdown."""
+    kinds = ("neighbours", "flow", "place")
+    heads = ["target", "all three", *(f"without {name}" for name in kinds)]
+    shown = [one for one in found if one.fitted]
+    rows = [[one.target, *(f"{one.fitted[name]:.0f}" for name in ("", *kinds))] for one in shown]
     return markdown_of(columns_of(heads, rows))
 
 
@@ -365,7 +452,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.work.mkdir(parents=True, exist_ok=True)
     world = world_of(folder, options.grid, years, options.dates, options.seed)
     found = worth_of(world, folder)
-    table = table_of(found)
+    table = f"{table_of(found)}\n{fitted_table_of(found)}"
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "table.md").write_text(table)
     print(table)
