@@ -77,7 +77,7 @@ NOT_RUN = {
     },
     "docs/real_data.md": {
         "pip install": "tests/packaging install",
-        "ens10 fit --config experiments": "tests/ens10/test_real_data_page.py runs these three on an imitation",
+        "ens10 fit --config experiments": "tests/ens10/test_real_data_page.py, with what follows",
         "ens10 predict --run runs/wb2": "the same",
         "ens10 score runs/wb2": "the same",
     },

@@ -259,7 +259,8 @@ def _designs(
     advection = Advection()
     level = target.partition("_")[2]
     winds = [f"u_{level}", f"v_{level}"] if level else ["u10", "v10"]
-    advection.place([f"{w}:mean" for w in winds], target, grid.latitude(), grid.longitude())
+    points = (grid.latitude().tolist(), grid.longitude().tolist())
+    advection.place([f"{wind}:mean" for wind in winds], target, *points)
     gradient = advection.gradient(torch.from_numpy(dates.mean.astype(np.float32))).double().numpy()
     gradient -= gradient.mean(axis=0)  # what belongs to the place does not move
     slopes = [field / gradient.std() for field in gradient.swapaxes(0, 1)]
