@@ -1,7 +1,10 @@
 """What there is to learn in the displaced world: measured, drawn, and out of a point's reach."""
 
+import csv
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ens10.experiments.studies import displaced_world
@@ -9,6 +12,48 @@ from ens10.synthetic import World
 
 TARGETS = ["t2m", "z_500", "t_850", "tp", "si10"]
 REGRESSED = ["t2m", "z_500", "t_850", "si10"]
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "experiments" / "results" / "displaced"
+# CRPS of the raw ensemble in ENS-10, with ten members (Ashkboos et al. 2022)
+PUBLISHED = {"t2m": 0.733, "z500": 78.24, "t850": 0.719}
+AT_ONE_POINT = (
+    *("emos_global", "emos_local", "emos_seasonal", "emos_ridge", "emos_boosting"),
+    *("emos_logistic", "emos_paper", "emos_truncated", "emos_censored", "emos_csg"),
+    *("bias_map", "isotonic", "member_by_member", "ecc", "schaake", "mlp", "transformer_points"),
+)
+
+
+def kept(target):
+    """Rows of the committed table of a target, by model and seed."""
+    name = "table.csv" if target == "t2m" else f"table-{target}.csv"
+    with (RESULTS / name).open() as file:
+        return {(row["model"], int(row["seed"])): row for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("target", PUBLISHED)
+def test_raw_scores_have_the_size_of_those_of_ens10(target):
+    scores = [float(row["crps"]) for (model, _), row in kept(target).items() if model == "raw"]
+    assert len(scores) == 3
+    assert np.mean(scores) == pytest.approx(PUBLISHED[target], rel=0.1)
+
+
+@pytest.mark.parametrize("target", ["t2m", "z500", "t850", "tp", "si10"])
+def test_no_kept_model_of_a_point_alone_attains_four_fifths(target):
+    found: dict[str, float] = {}
+    for (model, _), row in kept(target).items():
+        if model not in ("raw", "optimum"):
+            found[model] = max(float(row["attained"]), found.get(model, -np.inf))
+    at_one_point = [found[model] for model in AT_ONE_POINT if model in found]
+    assert len(at_one_point) >= 3
+    assert max(at_one_point) < 0.8 < max(found.values())
+
+
+def test_the_page_has_the_kept_table():
+    worth, fitted = (RESULTS / "knowledge" / "table.md").read_text().strip().split("\n\n")
+    page = (ROOT / "docs" / "data.md").read_text()
+    for part in (worth, fitted):
+        for row in part.splitlines()[2:]:
+            assert row in page
 
 
 @pytest.mark.slow
