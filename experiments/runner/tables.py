@@ -58,6 +58,14 @@ EXPECTED = (
     ("saet_paper", "saet_calibrated"),
     ("emos_seasonal", "saet_calibrated"),
     ("location_unet", "deep_ensemble"),
+    ("location_unet", "location_smoe"),
+    ("smoe_resnet", "unet"),
+    ("lenet", "smoe_resnet"),
+    ("paper_mlp", "mlp"),
+    ("paper_unet", "unet"),
+    ("poet", "poet_almost_fair"),
+    ("poet", "poet_calibrated"),
+    ("transformer", "transformer_points"),
     ("location_unet", "optimum"),
 )
 TABLE = "table"
