@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 from ens10.errors import FileError
 from ens10.experiments.runner.claims import claim
 
+_LOOK = 0.2  # seconds between attempts, without locks
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -44,7 +46,7 @@ def hold_lock(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         os.close(file)
         if error.errno not in _NO_LOCKS:
             raise
-        with _claimed(path):
+        with _claimed(path, wait=wait):
             yield
         return
     if not _is_at(file, path):  # its owner removed it between the opening and the lock
@@ -71,14 +73,19 @@ def owner(path: Path) -> str:
 
 
 @contextmanager
-def _claimed(path: Path) -> Iterator[None]:
+def _claimed(path: Path, *, wait: bool) -> Iterator[None]:
     with suppress(OSError):
         if path.stat().st_size == 0:
             path.unlink()
-    with claim(path.with_name(f"{path.name}.claim")) as ours:
-        if not ours:
-            raise _held(path.with_name(f"{path.name}.claim"))
-        yield
+    mark = path.with_name(f"{path.name}.claim")
+    while True:
+        with claim(mark) as ours:
+            if ours:
+                yield
+                return
+        if not wait:
+            raise _held(mark)
+        time.sleep(_LOOK)
 
 
 def _open(path: Path) -> int:

@@ -67,7 +67,7 @@ def commit() -> str | None:
     try:
         head = _git(top, "rev-parse", "--short=12", "HEAD")
         return head + ("+" if _git(top, "status", "--porcelain", "-uno") else "")
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.SubprocessError):  # no git, no commit, or no answer
         return None
 
 

@@ -1,11 +1,12 @@
 """Claims of work by files that processes and machines share."""
 
 import os
+import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 BEAT = 20.0  # seconds between signs of life
@@ -25,18 +26,20 @@ def claim(path: Path, beat: float = BEAT, lost: float = LOST) -> Iterator[bool]:
     Yields:
         True if the claim is ours; False if another process holds it.
     """
-    if not _take(path, lost):
+    token = secrets.token_hex(8)
+    if not _take(path, lost, token):
         yield False
         return
     ended = threading.Event()
-    thread = threading.Thread(target=_touch, args=(path, beat, ended), daemon=True)
+    thread = threading.Thread(target=_touch, args=(path, token, beat, ended), daemon=True)
     thread.start()
     try:
         yield True
     finally:
         ended.set()
         thread.join()
-        path.unlink(missing_ok=True)
+        if _has(path, token):  # not if it was stale and another process took it over
+            path.unlink(missing_ok=True)
 
 
 def make_once(path: Path, make: Callable[[], object]) -> None:
@@ -58,7 +61,7 @@ def end_with(parent: int | None, beat: float = 1.0) -> None:
     """End this process soon after the one that started it, whose claim is stale then.
 
     Args:
-        parent: number of the process that started this one; None, or its own, to go on without.
+        parent: number of the process that started this one; None, or its own, for no watcher.
         beat: seconds between looks.
     """
 
@@ -74,20 +77,20 @@ def end_with(parent: int | None, beat: float = 1.0) -> None:
 def holder(path: Path) -> str | None:
     """Return who holds a claim, for messages; None if nobody does."""
     try:
-        return path.read_text().strip() or "somebody"
+        return path.read_text().partition("\n")[0].strip() or "somebody"
     except FileNotFoundError:
         return None
 
 
-def _take(path: Path, lost: float) -> bool:
+def _take(path: Path, lost: float, token: str) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
-    if _create(path):
+    if _create(path, token):
         return True
     if not _lost(path, lost):
         return False
     # one alone takes it over, and looks again: it may be a new claim by now
     lock = path.with_name(f"{path.name}.taking")
-    if not _create(lock):
+    if not _create(lock, token):
         if _lost(lock, lost):
             lock.unlink(missing_ok=True)
         return False
@@ -95,7 +98,7 @@ def _take(path: Path, lost: float) -> bool:
         if not _lost(path, lost):
             return False
         path.unlink(missing_ok=True)
-        return _create(path)
+        return _create(path, token)
     finally:
         lock.unlink(missing_ok=True)
 
@@ -109,14 +112,21 @@ def _lost(path: Path, lost: float) -> bool:
     return silent >= lost or _has_ended(path)
 
 
-def _create(path: Path) -> bool:
+def _create(path: Path, token: str) -> bool:
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
         return False
     with os.fdopen(descriptor, "w") as file:
-        file.write(f"{_PROCESS} {os.getpid()} on {socket.gethostname()}\n")
+        file.write(f"{_PROCESS} {os.getpid()} on {socket.gethostname()}\n{token}\n")
     return True
+
+
+def _has(path: Path, token: str) -> bool:
+    """Return True if a claim is the one with a token."""
+    with suppress(OSError):
+        return path.read_text().splitlines()[1:] == [token]
+    return False
 
 
 def _has_ended(path: Path) -> bool:
@@ -133,8 +143,9 @@ def _has_ended(path: Path) -> bool:
     return False
 
 
-def _touch(path: Path, beat: float, ended: threading.Event) -> None:
+def _touch(path: Path, token: str, beat: float, ended: threading.Event) -> None:
     while not ended.wait(beat):
-        if not path.exists():
-            return
-        os.utime(path)
+        with suppress(OSError):  # a network that fails once may answer at the next beat
+            if not path.exists() or (path.read_text() and not _has(path, token)):
+                return
+            os.utime(path)

@@ -307,8 +307,7 @@ def store_of(folder: Path, seed: int, size: WorldSize = _USUAL, *, wait: bool = 
         FileError: another process is making it, and we do not wait; a world of another size.
     """
     store, mark = folder / "store.zarr", folder / "store.claim"
-    if store.exists() and (folder / "world").exists():
-        _check_size(folder, size)
+    _check_size(folder, size)
     while not store.exists():
         with claim(mark) as ours:
             if not (ours or wait):
@@ -322,31 +321,49 @@ def store_of(folder: Path, seed: int, size: WorldSize = _USUAL, *, wait: bool = 
 
 
 def _check_size(folder: Path, size: WorldSize) -> None:
-    """Refuses a world that is there already, but not as it is asked for."""
+    """Raise a FileError if the world of the folder differs from the requested size."""
+    if not (folder / "world").exists():
+        return
     world = World.load(folder / "world")
-    rows, columns = len(world.grid.latitude()), len(world.grid.longitude())
-    held = (f"{rows}x{columns}", len(world.years), len(world.month_days))
-    asked = (size.grid.lower(), len(size.years), size.dates)
     if world.kind != size.world:
         reason = f"is a {world.kind} world, not a {size.world} one"
         raise FileError(folder / "world", reason, "Work in another folder")
-    if held != asked:
-        told = "is of {} points, {} years and {} dates".format(*held)
-        told += ", not of {}, {} and {}".format(*asked)
-        raise FileError(folder / "world", told, "Ask for its size, or work in another folder")
+    has, requested = world.parameters, World(**_parameters(size)).parameters
+    names = [n for n in requested if n != "seed" and has.get(n) != requested[n]]
+    if names:
+        there, wanted = (", ".join(_in_words(n, x[n]) for n in names) for x in (has, requested))
+        remedy = "Request its size, or work in another folder"
+        raise FileError(folder / "world", f"has {there}; requested: {wanted}", remedy)
+
+
+def _in_words(name: str, value: Any) -> str:
+    """Return one argument of a world in words: "years 2000 2001", but the number of its dates."""
+    if name in ("dates", "variables"):
+        return f"{len(value)} {name}"
+    return f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+
+
+def _parameters(size: WorldSize) -> dict[str, Any]:
+    """Return the arguments of the world of a size, but for the seed."""
+    names = [name for kind in size.kinds for name in catalog.names_of_kind(kind)]
+    if size.world == "displaced" and "sfc" in size.kinds:
+        names.append(catalog.WIND_SPEED.name)
+    return {
+        "grid": size.grid,
+        "years": size.years,
+        "dates": size.dates,
+        "variables": names,
+        "levels": size.levels,
+        "steps": size.steps,
+        "kind": size.world,
+    }
 
 
 def _world(folder: Path, seed: int, size: WorldSize) -> None:
+    _check_size(folder, size)
     if (folder / "world").exists():
         return
     partial = folder / "world.partial"
     shutil.rmtree(partial, ignore_errors=True)  # of a call that was interrupted
-    names = [name for kind in size.kinds for name in catalog.names_of_kind(kind)]
-    if size.world == "displaced" and "sfc" in size.kinds:
-        names.append(catalog.WIND_SPEED.name)
-    world = World(
-        size.grid, size.years, size.dates, names, seed, levels=size.levels, steps=size.steps,
-        kind=size.world,
-    )  # fmt: skip
-    world.write(partial)
+    World(**_parameters(size), seed=seed).write(partial)
     partial.rename(folder / "world")

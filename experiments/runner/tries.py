@@ -8,7 +8,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from ens10.durable import temporary_path
 from ens10.experiments.run_results import LOG, read_log
+from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.trainings import ModelCell
 from ens10.experiments.writers import columns_of, markdown_of
 from ens10.untrusted import parse_json, read_mapping
@@ -56,10 +58,13 @@ class Try(ModelCell):
         content = json.dumps({"val_loss": least}) + "\n"
         return {LOG: (self.run / LOG).read_bytes(), _LOSS: content.encode()}
 
-    @property
-    def loss(self) -> float:
-        """The least validation loss; infinite if the training failed or is of other settings."""
-        if self.status() != "complete":
+    def loss(self, *, older: bool = False) -> float:
+        """Return the least validation loss; infinite if the training failed.
+
+        Args:
+            older: whether a training of older code, data or configuration counts.
+        """
+        if self.status() not in (("complete", "older") if older else ("complete",)):
             return inf
         content: Any = parse_json(self.results.files(self.place)[_LOSS])
         return float(content["val_loss"])
@@ -100,32 +105,44 @@ def _rate_of(cell: ModelCell) -> float | None:
     return float(given[-1]) if given else rate
 
 
-def best_of(tries: Sequence[Try]) -> Try:
-    """Return the training with the least validation loss; of equals, the rate changed least."""
-    return min(tries, key=lambda one: (one.loss, max(one.factor, 1 / one.factor)))
+def best_of(tries: Sequence[Try], *, older: bool = False) -> Try:
+    """Return the training with the least validation loss; of equals, the rate changed least.
+
+    Args:
+        tries: of one cell.
+        older: see `Try.loss`.
+    """
+    return min(tries, key=lambda t: (t.loss(older=older), max(t.factor, 1 / t.factor)))
 
 
 def reuse(chosen: Try, cell: ModelCell) -> None:
     """Let a cell start with the finished run of the try with its seed and settings."""
-    if chosen.run.exists() and not cell.run.exists() and cell.status() != "complete":
-        shutil.copytree(chosen.run, cell.run)
-        cell.note_begun()
+    with claim(cell.claim) as ours:
+        if not ours or not chosen.run.exists() or cell.run.exists():
+            return
+        if cell.status() != "complete":
+            cell.run.parent.mkdir(parents=True, exist_ok=True)
+            aside = temporary_path(cell.run)
+            shutil.copytree(chosen.run, aside)
+            cell.note_begun()  # before the folder is there: without a key it would be resumed
+            aside.rename(cell.run)
 
 
-def as_markdown(rates: Rates, earlier: str = "") -> str:
+def as_markdown(rates: Rates, earlier: str = "", *, older: bool = False) -> str:
     """Return a table of the least validation losses, a row for each model and a column a factor.
 
     Args:
         rates: tries of each cell.
         earlier: table of earlier commands with the same factors, whose other models stay in it.
+        older: see `Try.loss`.
     """
     factors = sorted({one.factor for tries in rates.values() for one in tries})
     heads = ["Model", "Learning rate", *(f"x {factor:g}" for factor in factors), "Chosen"]
     rows = []
     for cell, tries in rates.items():
-        losses = {one.factor: one.loss for one in tries}
+        losses = {one.factor: one.loss(older=older) for one in tries}
         told = [f"{losses[f]:.5g}" if losses.get(f, inf) < inf else "–" for f in factors]
-        rate, best = _rate_of(cell) or 0.0, best_of(tries)
+        rate, best = _rate_of(cell) or 0.0, best_of(tries, older=older)
         rows.append([cell.model, f"{rate:g}", *told, f"{rate * best.factor:g}"])
     note = (
         "Least validation loss of a training with each learning rate, seed 0; the least is chosen."

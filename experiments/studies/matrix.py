@@ -23,7 +23,13 @@ from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tables import TABLE, write_files, write_summary
 from ens10.experiments.runner.tasks import USUAL, Task, WorldSize, store_of
-from ens10.experiments.runner.trainings import ModelCell, find_cells, keep_optimum
+from ens10.experiments.runner.trainings import (
+    OPTIMUM,
+    ModelCell,
+    find_cells,
+    keep_optimum,
+    place_of,
+)
 from ens10.experiments.runner.tries import as_markdown, best_of, reuse, tries_of, with_rate
 from ens10.synthetic.world import WorldKind
 from ens10.usage import command_parser, count, positive, reports_errors
@@ -41,7 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     targets = dict.fromkeys(options.targets)
     tasks = [Task(target=target, inputs=inputs, step=options.step) for target in targets]
     outcome = Outcome() if options.tables else _run(options, tasks)
-    with Results(options.out).temporary_folder() as kept:
+    for name, reason in outcome.missing.items():
+        print(f"{name} is not in the table: {reason}", file=sys.stderr)
+    shown = outcome.shown
+    if shown is not None:
+        shown |= {place_of(task, n, OPTIMUM) for task in tasks for n in range(options.seeds)}
+    with Results(options.out).temporary_folder(shown) as kept:
         for task in tasks:
             name = f"{TABLE}-{task.target}" if task.folder else TABLE
             seeds = range(options.seeds)
@@ -86,7 +97,8 @@ def _tuned(
     """Return the cells with the learning rates that were best, and whether a try failed."""
     rates = tries_of([cell for cell in cells if cell.seed == 0], options.tries)
     tried = run_cells([one for tries in rates.values() for one in tries], **how)
-    factors = {(c.model, c.task): best_of(tries) for c, tries in rates.items()}
+    older = options.keep_older
+    factors = {(c.model, c.task): best_of(t, older=older) for c, t in rates.items()}
     tuned = []
     for cell in cells:
         chosen = factors.get((cell.model, cell.task))
@@ -97,9 +109,8 @@ def _tuned(
         name = f"tries-{task.target}" if task and task.folder else "tries"
         path = options.out / f"{name}.md"
         earlier = path.read_text() if path.is_file() else ""
-        write_files(
-            options.out, {path.name: as_markdown({cell: rates[cell] for cell in group}, earlier)}
-        )
+        text = as_markdown({cell: rates[cell] for cell in group}, earlier, older=older)
+        write_files(options.out, {path.name: text})
     return tuned, tried.failed
 
 

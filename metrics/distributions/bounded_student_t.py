@@ -20,6 +20,7 @@ from scipy import special
 from ens10.metrics.distributions.base import BOUNDED, ClosedForm
 from ens10.metrics.distributions.formula import NUMPY, Kernel, Parameter
 from ens10.metrics.distributions.gamma_functions import half_step
+from ens10.metrics.distributions.truncated import SMALLEST
 
 _FAR, _MANY, _STEP = 1e8, 1e10, 1e-3
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
@@ -115,8 +116,9 @@ def _truncated(n: Any, z: Any, lower: Any, upper: Any) -> tuple[Any, ...]:
     )
     lower_tail = (hi < 0) & (gap >= _CLOSE)
     above, over, over2 = (np.where(lower_tail, t, m) for t, m in zip(tail, mirrored, strict=True))
-    score = (under2 + over2) / total**2
-    spread = whole / total - square / total**2
+    # total**2 can underflow
+    score = (under2 + over2) / total / total
+    spread = whole / total - square / total / total
     by_lo = 2 * _at_bound(n, lo) / total * (over / total - spread)
     by_hi = 2 * _at_bound(n, hi) / total * (spread - under / total)
     by_z = (below - above) / total
@@ -181,10 +183,16 @@ def _log_score(truncated: bool, _ops: Any, *arguments: Any) -> Any:
 
 def _quantile(truncated: bool, _ops: Any, df: Any, *rest: Any) -> Any:
     mu, sigma, a, b, p = rest
-    if truncated:
-        low, high = (special.stdtr(df, (x - mu) / sigma) for x in (a, b))
-        p = low + p * (high - low)
-    return np.clip(mu + sigma * special.stdtrit(df, p), a, b)
+    if not truncated:
+        return np.clip(mu + sigma * special.stdtrit(df, p), a, b)
+    # mirrored into the lower tail, where probabilities keep their digits
+    lo, hi = (a - mu) / sigma, (b - mu) / sigma
+    flip = lo + hi > 0
+    lower, upper = np.where(flip, -hi, lo), np.where(flip, -lo, hi)
+    low, high = special.stdtr(df, lower), special.stdtr(df, upper)
+    z = special.stdtrit(df, low + np.where(flip, 1 - p, p) * (high - low))
+    z = np.where(high > SMALLEST, z, upper)
+    return np.clip(mu + sigma * np.where(flip, -z, z), a, b)
 
 
 def _kernels(truncated: bool) -> dict[str, Kernel]:

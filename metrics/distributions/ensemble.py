@@ -61,7 +61,7 @@ class Ensemble(Distribution, kind="ensemble"):
         return crps_ensemble(self.members, y, estimator=self.estimator, member_dim=CORE)
 
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
-        """Return the CRPS of members and `y` clip to the thresholds."""
+        """Return the CRPS of members and `y` clipped to the interval."""
         moved = clip(self.ops, self.members, lower, upper)
         return replace(self, members=moved).crps(clip(self.ops, y, lower, upper))
 
@@ -97,12 +97,13 @@ class Ensemble(Distribution, kind="ensemble"):
         return ops.where(ops.isnan(self.members.sum(axis=CORE)), float("nan"), share)
 
     def quantile(self, q: Any) -> Any:
-        """Return the member of rank ceil(q M), the inverse of the step function `cdf`."""
+        """Return the member of rank ceil(q M), the inverse of `cdf`; NaN where a member is NaN."""
         ops, p = self.ops, self.probabilities(q)
         # the small number: 0.7 * 10 may come out just above 7
         rank = clip(ops, ops.ceil(p * self.size - 1e-6), 1, self.size) - 1
         ranked = ops.moveaxis(ops.sort(self.members, CORE), CORE, 0)
-        return ranked[ops.whole(rank)]
+        missing = ops.isnan(self.members.sum(axis=CORE))
+        return ops.where(missing, float("nan"), ranked[ops.whole(rank)])
 
     def estimated_quantile(self, level: float) -> Any:
         """Interpolate order statistics linearly (type 7 of Hyndman and Fan 1996)."""

@@ -1,6 +1,6 @@
 """A forecast given by its quantiles at some levels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -143,14 +143,21 @@ class Quantiles(StoredAsQuantiles, kind="quantiles"):
 
     def cdf(self, y: Any) -> Any:
         """Return the cdf: linear between the quantiles, 0 below the first, 1 from the last on."""
+        return self._cdf(y, lambda a, b: a >= b)
+
+    def cdf_below(self, y: Any) -> Any:
+        """Return the probability of a value less than `y`; equal quantiles are a point mass."""
+        return self._cdf(y, lambda a, b: a > b)
+
+    def _cdf(self, y: Any, passed: Callable[[Any, Any], Any]) -> Any:
         ops, x, at = self.ops, self.values, self._as_field(y)
         low, high = x[..., :-1, :, :], x[..., 1:, :, :]
         between, first, _ = self._shares
         gap, up = high - low, at[..., None, :, :] - low
         risen = clip(ops, up / ops.where(gap > 0, gap, 1.0), 0.0, 1.0)
-        risen = ops.where(gap > 0, risen, ops.cast(up >= 0, x))
-        share = first * ops.cast(at >= x[..., 0, :, :], x) + (between * risen).sum(axis=CORE)
-        share = ops.where(at >= x[..., -1, :, :], 1.0, share)
+        risen = ops.where(gap > 0, risen, ops.cast(passed(up, 0.0), x))
+        share = first * ops.cast(passed(at, x[..., 0, :, :]), x) + (between * risen).sum(axis=CORE)
+        share = ops.where(passed(at, x[..., -1, :, :]), 1.0, share)
         return ops.where(ops.isnan(x.sum(axis=CORE)), float("nan"), share)
 
     def quantile(self, q: Any) -> Any:

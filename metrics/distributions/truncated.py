@@ -12,6 +12,7 @@ from typing import Any
 from ens10.metrics.distributions.formula import Function, Kernel
 from ens10.metrics.distributions.shapes import Parts, Shape, Window, narrow, times
 
+SMALLEST = 1e-300  # probability that has all its digits
 TINY = 1e-150  # stands for a scale of 0; distances in units of it are finite
 
 
@@ -186,14 +187,24 @@ def kernels(shape: Shape, variance: Function) -> dict[str, Kernel]:
 
 
 def quantile(standard_cdf: Function, standard_quantile: Function, ops: Any, *arguments: Any) -> Any:
-    """Return the quantile, from mu, sigma, lower, upper and p; between the bounds."""
+    """Return the quantile, from mu, sigma, lower, upper and p; between the bounds.
+
+    The interval is mirrored into the lower tail, where probabilities keep their digits. Further out
+    than these reach (38 scales of a normal) the bound next to mu is returned.
+    """
     mu, sigma, a, b, p = arguments
+    lo, hi = (a - mu) / sigma, (b - mu) / sigma
+    flip = lo + hi > 0
+    lower, upper = ops.where(flip, -hi, lo), ops.where(flip, -lo, hi)
 
     def level(bound: Any) -> Any:
         finite = ops.isfinite(bound)  # at an infinite bound the gradient would be 0 times infinity
-        inside = standard_cdf(ops, (ops.where(finite, bound, mu) - mu) / sigma)
+        inside = standard_cdf(ops, ops.where(finite, bound, ops.full_like(bound, 0.0)))
         return ops.where(finite, inside, 0.5 + 0.5 * ops.sign(bound))
 
-    low, high = level(a), level(b)
-    value = mu + sigma * standard_quantile(ops, low + p * (high - low))
-    return ops.minimum(ops.maximum(value, a), b)
+    low, high = level(lower), level(upper)
+    at = low + ops.where(flip, 1 - p, p) * (high - low)
+    digits = high > SMALLEST
+    z = standard_quantile(ops, ops.where(digits, at, ops.full_like(at, 0.5)))
+    z = ops.where(digits, z, upper)
+    return ops.minimum(ops.maximum(mu + sigma * ops.where(flip, -z, z), a), b)

@@ -61,6 +61,36 @@ def test_a_living_one_is_not_taken(tmp_path):
             assert not ours
 
 
+def test_one_that_was_taken_over_stays_with_the_other(tmp_path):
+    """A process that slept too long neither touches nor removes the claim of its successor."""
+    path = tmp_path / "unet"
+    with claim(path, beat=0.02) as ours:
+        assert ours
+        path.write_text("process 1 on another\nits token\n")
+        os.utime(path, (0, 0))
+        time.sleep(0.2)
+        assert path.stat().st_mtime == 0
+    assert holder(path) == "process 1 on another"
+
+
+def test_a_failure_to_touch_does_not_end_the_signs_of_life(tmp_path, monkeypatch):
+    path, calls, touch = tmp_path / "unet", [], os.utime
+
+    def fail_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise OSError("the network is away")
+        touch(*arguments)
+
+    with claim(path, beat=0.02):
+        monkeypatch.setattr(os, "utime", fail_once)
+        deadline = time.monotonic() + 30
+        while len(calls) < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        monkeypatch.undo()
+    assert len(calls) >= 3
+
+
 def test_one_of_a_process_that_has_ended_is_taken_over(tmp_path):
     path = tmp_path / "unet"
     ended = subprocess.run(

@@ -1,5 +1,6 @@
 """The world of each seed, made once."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -20,12 +21,26 @@ def test_a_store_of_all_variables_is_made_once_and_not_taken_for_another_size(tm
     assert store_of(tmp_path, 3, SIZE) == store
     assert (store / "zarr.json").stat().st_mtime_ns == made
 
-    with pytest.raises(
-        FileError, match="is of 6x8 points, 2 years and 2 dates, not of 6x8, 2 and 3"
+    for change, message in (
+        ({"dates": 3}, r"has 2 dates; requested: 3 dates\. .*work in another folder"),
+        ({"grid": "8x16"}, "has grid 6x8; requested: grid 8x16"),
+        ({"years": (2001, 2002)}, "has years 2000 2001; requested: years 2001 2002"),
+        ({"levels": (850,)}, "has levels 500; requested: levels 850"),
+        ({"steps": (48,)}, "has steps 0 48; requested: steps 48"),
+        ({"kinds": ("sfc",)}, "has 18 variables; requested: 11 variables"),
+        ({"world": "displaced"}, "is a pointwise world, not a displaced one"),
     ):
+        with pytest.raises(FileError, match=message):
+            store_of(tmp_path, 3, replace(SIZE, **change))
+
+
+def test_the_world_of_an_interrupted_call_is_not_taken_for_another_size(tmp_path):
+    store = store_of(tmp_path, 3, SIZE)
+    shutil.rmtree(store)  # as if the process had been killed before `prepare` ended
+    with pytest.raises(FileError, match="has 2 dates; requested: 3 dates"):
         store_of(tmp_path, 3, replace(SIZE, dates=3))
-    with pytest.raises(FileError, match=r"not of 46x96, 10 and 40\. .*work in another folder"):
-        store_of(tmp_path, 3)
+    assert not store.exists()
+    assert store_of(tmp_path, 3, SIZE).exists()
 
 
 def test_a_world_half_written_is_written_again(tmp_path):

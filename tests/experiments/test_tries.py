@@ -7,8 +7,12 @@ import pytest
 from realruns import compute_here
 
 from ens10.convert import prepare
+from ens10.experiments.demo import config_path
 from ens10.experiments.runner import running
+from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.results import Results
+from ens10.experiments.runner.trainings import ModelCell
+from ens10.experiments.runner.tries import Try, reuse
 from ens10.experiments.studies import matrix
 from ens10.synthetic import World
 from ens10.untrusted import parse_json, read_mapping
@@ -102,7 +106,35 @@ def test_the_same_command_computes_nothing_again(tuned, monkeypatch):
     assert matrix.main(arguments) == 0
 
 
-def test_a_failed_try_is_not_chosen(tuned, monkeypatch, tmp_path):
+def test_a_training_is_taken_over_whole_or_not_at_all(tuned, monkeypatch, tmp_path):
+    _, work, out, _ = tuned
+    best = min(losses(out), key=losses(out).get)
+    shutil.copytree(work, tmp_path / "work")
+    places = {
+        "work": tmp_path / "work",
+        "out": tmp_path / "other",
+        "data": work.with_name("store.zarr"),
+    }
+    cell = ModelCell("mlp", 0, config_path("mlp"), **places)
+    shutil.rmtree(cell.run)
+    chosen = Try(**vars(cell), factor=best)
+
+    def killed(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ModelCell, "note_begun", killed)
+        with pytest.raises(KeyboardInterrupt):
+            reuse(chosen, cell)
+    assert not cell.run.exists()  # without its key it would count as an earlier training
+    with claim(cell.claim):  # another process computes the cell
+        reuse(chosen, cell)
+        assert not cell.run.exists()
+    reuse(chosen, cell)
+    assert (cell.run / "checkpoints" / "best.ckpt").exists()
+
+
+def test_a_failed_try_is_not_chosen(tuned, monkeypatch, tmp_path, capsys):
     arguments, work, out, _ = tuned
     best = min(losses(out), key=losses(out).get)
     copy = tmp_path / "out"
@@ -113,7 +145,14 @@ def test_a_failed_try_is_not_chosen(tuned, monkeypatch, tmp_path):
     assert parse_json(files["loss.json"])["val_loss"] == losses(out)[best]
     results.add(place, files, {**key, "config": "another"})  # of other settings: it does not count
     monkeypatch.setattr(running, "start_cell", lambda cell, _: f"ens10: {cell.name} failed")
-    assert matrix.main([str(work), "--out", str(copy), *arguments[3:]]) == 1
+    command = [str(work), "--out", str(copy), *arguments[3:]]
+    assert matrix.main([*command, "--keep-older"]) == 0  # there it does
+    (row,) = [x for x in (copy / "tries.md").read_text().splitlines() if x.startswith("| mlp")]
+    assert row.split("|")[6].strip() == f"{0.003 * best:g}"
+    assert matrix.main(command) == 1
+    told = capsys.readouterr()
+    assert "mlp, seed 0 (clean, t2m, 10 members) is not in the table" in told.err
+    assert "| mlp" not in (copy / "table.md").read_text()
     (row,) = [x for x in (copy / "tries.md").read_text().splitlines() if x.startswith("| mlp")]
     assert row.split("|")[3 + FACTORS.index(best)].strip() == "–"
     assert row.split("|")[6].strip() != f"{0.003 * best:g}"

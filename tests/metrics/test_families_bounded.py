@@ -7,7 +7,7 @@ import torch
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import integrate, stats
 
 from ens10 import metrics
 from ens10.errors import ArgumentError
@@ -18,6 +18,7 @@ from ens10.metrics import (
     crps_truncated_logistic,
     crps_truncated_normal,
 )
+from ens10.metrics.distributions.registry import CLASSES
 from ens10.metrics.families import FAMILIES, crps, log_score, mean, variance
 
 INF = float("inf")
@@ -232,3 +233,46 @@ def test_the_truth_wins(name):
         best = score(name, truth, y, dim="all")
         for change in ({"mu": 0.8}, {"mu": -0.2}, {"sigma": 1.6}, {"sigma": 0.6}):
             assert best < score(name, truth | change, y, dim="all")
+
+
+@pytest.mark.parametrize("distance", [-37.0, -8.3, -8.0, -3.0, 0.0, 4.0])
+@pytest.mark.parametrize("name", ["normal", "logistic", "student_t"])
+def test_quantiles_keep_their_digits_in_both_tails(name, distance):
+    """With mu far outside the interval: by the survival function, which is small there."""
+    p = np.array([0.001, 0.1, 0.5, 0.9, 0.999])
+    df = {"df": np.full((1, 1), 884.0)} if name == "student_t" else {}
+    oracle = {"normal": stats.norm, "logistic": stats.logistic, "student_t": stats.t(884.0)}[name]
+    wanted = oracle.isf((1 - p) * oracle.sf(-distance)) + distance
+    mu = np.full((1, 1), distance)
+    family = CLASSES[f"truncated_{name}"]
+    above = family(mu=mu, sigma=np.ones_like(mu), lower=0.0, **df).quantile(p)
+    np.testing.assert_allclose(above.ravel(), wanted, rtol=1e-9)
+    below = family(mu=-mu, sigma=np.ones_like(mu), upper=0.0, **df).quantile(1 - p)
+    np.testing.assert_allclose(below.ravel(), -wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["normal", "logistic"])
+def test_quantiles_beyond_all_digits_are_the_bound(name):
+    mu = torch.full((1, 1), -2000.0, requires_grad=True)
+    far = CLASSES[f"truncated_{name}"](mu=mu, sigma=torch.ones(1, 1), lower=0.0)
+    value = far.quantile(0.9)
+    assert value.item() == pytest.approx(0.0)
+    value.sum().backward()
+    assert torch.isfinite(mu.grad).all()
+
+
+def test_crps_of_a_truncated_t_far_in_a_tail_is_finite():
+    far = np.array([[-41.0, -60.0, -80.0]])
+    held = CLASSES["truncated_student_t"](
+        mu=far, sigma=np.ones_like(far), df=np.full_like(far, 142.0), lower=0.0
+    )
+    crps = held.crps(np.full_like(far, 0.02))
+    assert np.isfinite(crps).all()
+    for score, mu in zip(crps[0], far[0], strict=True):
+
+        def beyond(x, mu=mu):
+            return stats.t(142.0).sf(x - mu) / stats.t(142.0).sf(-mu)
+
+        below = integrate.quad(lambda x: (1 - beyond(x)) ** 2, 0, 0.02)[0]
+        above = integrate.quad(lambda x: beyond(x) ** 2, 0.02, 20)[0]
+        assert score == pytest.approx(below + above, rel=1e-7)

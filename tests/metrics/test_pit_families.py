@@ -9,6 +9,7 @@ import xarray as xr
 from scipy import stats
 
 from ens10.errors import ArgumentError
+from ens10.metrics.distributions import Ensemble, Quantiles
 from ens10.metrics.families import FAMILIES, pit, pit_interval
 
 BOUNDS = {"lower": -1.0, "upper": 2.0}
@@ -100,3 +101,27 @@ def test_truncated_outside_its_bounds():
 def test_tensors_with_gradient_are_refused():
     with pytest.raises(ArgumentError, match="pit has no gradient"):
         pit("logistic", GIVEN, torch.tensor([0.1], requires_grad=True))
+
+
+def test_equal_quantiles_are_a_point_mass():
+    """Such as dry weather: P(Y < 0) is 0, and the PIT of 0 is drawn within the jump."""
+    values = np.zeros((1, 5, 40, 50))
+    values[:, 3], values[:, 4] = 1.0, 2.0
+    held = Quantiles(values, [0.1, 0.3, 0.5, 0.7, 0.9])
+    fields = {y: np.full((1, 40, 50), y) for y in (-1.0, 0.0, 0.5, 2.0, 3.0)}
+    below = {y: held.cdf_below(field)[0, 0, 0] for y, field in fields.items()}
+    assert below == pytest.approx({-1.0: 0.0, 0.0: 0.0, 0.5: 0.6, 2.0: 0.9, 3.0: 1.0})
+    at = {y: held.cdf(field)[0, 0, 0] for y, field in fields.items()}
+    assert at == pytest.approx({-1.0: 0.0, 0.0: 0.5, 0.5: 0.6, 2.0: 1.0, 3.0: 1.0})
+    drawn = held.pit(fields[0.0], seed=1)
+    assert stats.kstest(drawn.ravel() / 0.5, "uniform").pvalue > 0.01
+    np.testing.assert_allclose(held.pit(fields[0.5]), 0.6)
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.from_numpy])
+def test_quantiles_of_an_ensemble_with_a_missing_member_are_missing(library):
+    members = np.moveaxis(np.array([[[1.0, np.nan, 3.0, 2.0], [1.0, 4.0, 3.0, 2.0]]]), -1, 1)
+    held = Ensemble(library(members[..., None]))
+    found = np.asarray(held.quantile([0.25, 0.5]))
+    np.testing.assert_array_equal(found[:, 0, :, 0], [[np.nan, 1.0], [np.nan, 2.0]])
+    assert np.isnan(np.asarray(held.quantile(0.5))[0, 0, 0])

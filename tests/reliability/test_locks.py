@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 import yaml
@@ -114,6 +115,26 @@ def test_without_locks_of_the_file_system_a_file_stands_for_one(tmp_path, monkey
             hold_lock(path, "ens10 fit").__enter__()
         assert [p.name for p in tmp_path.iterdir()] == ["run.lock.claim"]
     assert not list(tmp_path.iterdir())
+
+
+def test_without_locks_of_the_file_system_one_waits_if_asked_to(tmp_path, monkeypatch):
+    def none(file, kind):
+        raise OSError(locks.errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(locks.fcntl, "flock", none)
+    order = []
+
+    def second():
+        with hold_lock(tmp_path / "results.lock", "cells", wait=True):
+            order.append("second")
+
+    with hold_lock(tmp_path / "results.lock", "cells"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.5)
+        order.append("first")
+    thread.join(60)
+    assert order == ["first", "second"]
 
 
 def test_a_second_prediction_is_refused(tmp_path, whole, capfd):
