@@ -18,7 +18,7 @@ _SHARED = ("target", "target_units", "step", "step_units", "protocol", "weights"
 
 
 def score_optimum(world: World, model: Path, folder: Path, progress: bool = False) -> None:
-    """Scores the optimum on the dates of a model's predictions.
+    """Score the optimum on the dates of a model's predictions.
 
     Args:
         world: that the data come from, written.
@@ -31,7 +31,7 @@ def score_optimum(world: World, model: Path, folder: Path, progress: bool = Fals
     """
     known = provenance.read_provenance(model)
     _, truth = open_predictions(model)
-    best = world.optimum(known["target"], progress=progress)
+    best = world.optimum(known["target"], progress=progress, step=int(known["step"]))
     wanted = truth["time"].to_numpy()
     lacking = np.setdiff1d(wanted, best["time"].to_numpy())
     if lacking.size:

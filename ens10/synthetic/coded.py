@@ -29,7 +29,7 @@ def coded_value(
     for name, position in positions.items():
         if np.min(position) < 0 or np.max(position) > 9:
             raise ArgumentError(name, "only positions 0 to 9 have a digit of their own")
-    if np.max(column) > 99:
+    if np.min(column) < 0 or np.max(column) > 99:
         raise ArgumentError("column", "only columns 0 to 99 have digits of their own")
     prefix = ((date * 10 + step) * 10 + member) * 10 + channel
     return np.asarray(1000.0 * prefix + 100.0 * np.asarray(row) + np.asarray(column))

@@ -107,7 +107,7 @@ def _changed_data(data: dict[str, Any], task: Task, store: Path) -> dict[str, An
     if bound is not None and bound > task.members:
         remedy = f"Leave the model out, or give --members {bound}"
         raise ArgumentError("members", f"{task.members}, but the model is of {bound}", remedy)
-    held = _members(store, task.target, changed.get("step", data.get("step")))
+    held = members_of(store, task.target, changed.get("step", data.get("step")))
     if task.members > held:
         raise ArgumentError("members", f"{task.members}, but {store} has {held}")
     if bound is None and task.members != held:
@@ -188,7 +188,8 @@ def training_batches(data: dict[str, Any], store: Path) -> Batches:
 
 
 @cache
-def _members(store: Path, target: str, step: int | None = None) -> int:
+def members_of(store: Path, target: str, step: int | None = None) -> int:
+    """Return the number of members that a store has of a target."""
     return Batches(store, target, [target], "train", step=step).samples.members
 
 
@@ -321,7 +322,10 @@ def store_of(folder: Path, seed: int, size: WorldSize = _USUAL, *, wait: bool = 
 
 
 def _check_size(folder: Path, size: WorldSize) -> None:
-    """Raise a FileError if the world of the folder differs from the requested size."""
+    """Raise a FileError if the world of the folder differs in kind, grid, years or dates.
+
+    A world of fewer variables, levels or lead times is accepted: a model that needs more says so.
+    """
     if not (folder / "world").exists():
         return
     world = World.load(folder / "world")
@@ -329,7 +333,7 @@ def _check_size(folder: Path, size: WorldSize) -> None:
         reason = f"is a {world.kind} world, not a {size.world} one"
         raise FileError(folder / "world", reason, "Work in another folder")
     has, requested = world.parameters, World(**_parameters(size)).parameters
-    names = [n for n in requested if n != "seed" and has.get(n) != requested[n]]
+    names = [name for name in ("grid", "years", "dates") if has[name] != requested[name]]
     if names:
         there, wanted = (", ".join(_in_words(n, x[n]) for n in names) for x in (has, requested))
         remedy = "Request its size, or work in another folder"
@@ -338,8 +342,8 @@ def _check_size(folder: Path, size: WorldSize) -> None:
 
 def _in_words(name: str, value: Any) -> str:
     """Return one argument of a world in words: "years 2000 2001", but the number of its dates."""
-    if name in ("dates", "variables"):
-        return f"{len(value)} {name}"
+    if name == "dates":
+        return f"{len(value)} dates"
     return f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
 
 

@@ -14,8 +14,9 @@ import xarray as xr
 import yaml
 
 from ens10.durable import whole_path, write_whole
-from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError
 from ens10.experiments import provenance
+from ens10.experiments.members import SIZES as MEMBER_COUNTS
 from ens10.experiments.optimum import score_optimum
 from ens10.experiments.provenance import FILE as PROVENANCE
 from ens10.experiments.raw_ensemble import open_raw, with_name
@@ -34,7 +35,8 @@ from ens10.experiments.run_results import (
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.key import Key, differences, digest_of, key_of
-from ens10.experiments.runner.tasks import Task, config_of, load_budget, task_options
+from ens10.experiments.runner.results import KEY
+from ens10.experiments.runner.tasks import Task, config_of, load_budget, members_of, task_options
 from ens10.experiments.score import score_run
 from ens10.experiments.sizes import score_sizes, takes_members
 from ens10.experiments.trust import write_config
@@ -175,7 +177,8 @@ class ModelCell(Cell):
     def compute(self) -> dict[str, bytes]:
         """Train, predict and score, or resume where an earlier process was interrupted.
 
-        Without a model climate in the data there is no EECRPS; the cell is complete without.
+        The EECRPS is left out, with a line in the log, if no model climate can be made, for example
+        from too few years.
 
         Raises:
             Ens10Error: as `ens10 fit`, `predict` and `score`.
@@ -195,12 +198,17 @@ class ModelCell(Cell):
         run_stage("predict", ["--run", str(self.run), "--quiet"])
         score_run(self.run)
         if takes_members(self.run) and not (self.run / SIZES).exists():
-            score_sizes(self.run)
+            score_sizes(self.run, [n for n in MEMBER_COUNTS if n <= self._members])
         try:
             score_extremes(self)
-        except Ens10Error as error:  # such as too few years for a climate
+        except (ArgumentError, MissingDataError) as error:  # such as too few years for a climate
             print(f"no EECRPS: {error}", file=sys.stderr)
         return self._small_files()
+
+    @property
+    def _members(self) -> int:
+        data = read_mapping(self.run / CONFIG)["data"]
+        return data.get("ensemble") or members_of(self.store, data["target"], data.get("step"))
 
     def _small_files(self) -> dict[str, bytes]:
         names = (PROVENANCE, LOG, SIZES, EXTREMES)
@@ -342,17 +350,23 @@ def keep_optimum(cells: Sequence[ModelCell]) -> None:
     with claim(cell.claim.with_name(OPTIMUM)) as ours:
         if not ours:
             return
-        if not _same_weights(run, cell.run):
+        key = {**cell.key, "config": digest_of({"model": OPTIMUM, "seed": cell.seed})}
+        if not (_same_weights(run, cell.run) and _has_key(run, key)):
             if not world.exists():  # deleted: it is large, and only the optimum needs it
                 return
             score_optimum(World.load(world), cell.run, run)
+            write_whole(run / KEY, json.dumps(key, indent=1, sort_keys=True) + "\n")
         files = {PROVENANCE: (run / PROVENANCE).read_bytes()}
         files[SCORES] = states_file(load_states(run / SCORES))
-        cell.results.add(
-            place_of(cell.task, cell.seed, OPTIMUM),
-            files,
-            {**cell.key, "config": digest_of({"model": OPTIMUM, "seed": cell.seed})},
-        )
+        cell.results.add(place_of(cell.task, cell.seed, OPTIMUM), files, key)
+
+
+def _has_key(folder: Path, key: Key) -> bool:
+    """Return True if a folder was written with the key, hence by the present code and data."""
+    if not (folder / KEY).is_file():
+        return False
+    kept: Any = parse_json((folder / KEY).read_bytes())
+    return not differences(kept, key)
 
 
 def _same_weights(optimum: Path, run: Path) -> bool:

@@ -22,6 +22,7 @@ import torch
 import xarray as xr
 from jsonargparse import Namespace
 
+from ens10.durable import temporary_path
 from ens10.experiments.commands import (
     add_cell_options,
     add_world_options,
@@ -34,6 +35,7 @@ from ens10.experiments.pointwise import annual_columns
 from ens10.experiments.reading import PREDICTIONS, open_predictions
 from ens10.experiments.run import run_stage
 from ens10.experiments.run_results import read_run
+from ens10.experiments.runner.key import digest_of
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.tasks import (
@@ -170,7 +172,7 @@ def _cell(model: str, store: Path, options: Namespace) -> ModelCell:
 
 def members_of(cells: Sequence[ModelCell]) -> dict[str, xr.DataArray]:
     """Return members (time, number, latitude, longitude) by name, and the truth as "truth"."""
-    margins, generator = (cell.run for cell in cells)
+    margins, generator = cells[0].run, cells[1]
     found: dict[str, xr.DataArray] = {}
     for method in ("ecc", "schaake"):
         path = couple_run(margins, method, store=cells[0].store, force=True)
@@ -186,11 +188,17 @@ def members_of(cells: Sequence[ModelCell]) -> dict[str, xr.DataArray]:
     return found
 
 
-def _with_members(run: Path, number: int, variant: str) -> Path:
-    """Predict a copy of a run with another number of members."""
-    copy = run.with_name(f"{run.name}-{number}-{variant}")
+def _with_members(cell: ModelCell, number: int, variant: str) -> Path:
+    """Predict a copy of a cell's run with another number of members.
+
+    The copy is of one training: its name has the digest of the cell's key.
+    """
+    name = f"{cell.run.name}-{number}-{variant}-{digest_of(cell.key)[:8]}"
+    copy = cell.run.with_name(name)
     if not copy.exists():
-        shutil.copytree(run, copy, ignore=shutil.ignore_patterns(PREDICTIONS, "*.lock"))
+        aside = temporary_path(copy)
+        shutil.copytree(cell.run, aside, ignore=shutil.ignore_patterns(PREDICTIONS, "*.lock"))
+        aside.rename(copy)
     head = "--model.init_args.head.init_args."
     options = [f"{head}members={number}", f"{head}variant={variant}", "--quiet"]
     if not (copy / PREDICTIONS).exists():
@@ -207,7 +215,7 @@ def draws_of_law(world: World, truth: xr.DataArray, members: int = 50) -> xr.Dat
         members: number of draws.
     """
     step = int(truth["step"])
-    law, best = world.law(TARGET), world.optimum(TARGET, progress=False)
+    law, best = world.law(TARGET), world.optimum(TARGET, progress=False, step=step)
     drawn = np.empty((len(truth), members, *truth.shape[1:]), np.float32)
     for n, time in enumerate(truth["time"].to_numpy()):
         one = best.sel(time=time)

@@ -6,6 +6,7 @@ It is resumable: trainings that have scores are not repeated. `mlp` is trained o
 48 h, and at both, with as many epochs (twice the steps) and with half of them (as many steps).
 """
 
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,8 +44,13 @@ def fit_all(folder: Path, epochs: int = EPOCHS, seed: int = 0) -> dict[str, dict
     """
     store, world = folder / "store.zarr", folder / "world"
     if not store.exists():
-        variables = ["t2m", "u10"]
-        World(GRID, YEARS, DATES, variables, seed=seed, steps=STEPS, truth_steps=STEPS).write(world)
+        if not world.exists():
+            partial = folder / "world.partial"
+            shutil.rmtree(partial, ignore_errors=True)  # of a call that was interrupted
+            names = ["t2m", "u10"]
+            generator = World(GRID, YEARS, DATES, names, seed, steps=STEPS, truth_steps=STEPS)
+            generator.write(partial)
+            partial.rename(world)
         prepare(world, store, truth=world / "truth")
     both = "[24, 48]"
     made: dict[str, dict[int, Path]] = {_RAW: {}, _ALONE: {}}

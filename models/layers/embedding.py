@@ -135,6 +135,8 @@ def _check(
 
 def _hats(fine: int, coarse: int, like: Tensor, periodic: bool) -> Tensor:
     """Return the matrix that interpolates from `coarse` to `fine` equal cells, centre to centre."""
+    if coarse == 1:  # its only neighbour around the globe is itself
+        return torch.ones(fine, 1, device=like.device, dtype=like.dtype)
     place = (torch.arange(fine, device=like.device, dtype=like.dtype) + 0.5) * coarse / fine - 0.5
     if not periodic:
         place = place.clamp(0, coarse - 1)

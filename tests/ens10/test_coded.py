@@ -50,5 +50,6 @@ def test_coded_values_are_readable():
         digits = dict.fromkeys(("date", "step", "member", "channel", "row", "column"), 0)
         with pytest.raises(ArgumentError, match=f"{name}: only positions 0 to 9"):
             coded_value(**{**digits, name: 10})
-    with pytest.raises(ArgumentError, match="column"):
-        coded_value(0, 0, 0, 0, 0, 100)
+    for column in (100, -1):
+        with pytest.raises(ArgumentError, match="column"):
+            coded_value(0, 0, 0, 0, 0, column)

@@ -239,6 +239,28 @@ def test_a_year_that_another_process_claims_is_left_to_it(tmp_path):
     assert produce(tmp_path, FakeModel()) == []
 
 
+def test_a_year_that_another_process_ends_before_the_claim_starts_no_model(tmp_path, monkeypatch):
+    produce(tmp_path, FakeModel())
+    looks = []
+
+    def not_yet(path):
+        looks.append(path)
+        return len(looks) > 1 and path.exists()
+
+    monkeypatch.setattr(production, "is_complete", not_yet)
+    assert production.simulate(tmp_path, WORLD, pytest.fail, report=str) == []
+
+
+def test_files_of_a_killed_process_are_removed(tmp_path):
+    production.simulate(tmp_path, WORLD, FakeModel, report=str, stop=time.monotonic())
+    folder = tmp_path / "units" / "1998"
+    folder.mkdir(parents=True)
+    for name in ("0201.raw", ".0201.npz.0a1b2c3d.tmp"):
+        (folder / name).write_bytes(b"half")
+    produce(tmp_path, FakeModel())
+    assert {path.suffix for path in folder.iterdir()} == {".npz", ".sha256"}
+
+
 def test_no_unit_begins_after_the_time_is_over(tmp_path):
     model = FakeModel()
     assert len(produce(tmp_path, model, stop=time.monotonic() - 1)) == 6
@@ -265,6 +287,11 @@ def test_another_world_in_the_folder_and_a_damaged_unit_are_refused(tmp_path, co
     [
         ({"years": ()}, "years: there are none"),
         ({"dates": ("0104", "0106")}, "less than 4 days"),
+        ({"dates": ("0708", "0104")}, "not in the order of the calendar"),
+        ({"dates": ("0104", "0104")}, "some are repeated"),
+        ({"dates": ("104",)}, "'104' is not of the form MMDD"),
+        ({"dates": ("0230",)}, "no date of the calendar"),
+        ({"perfect_years": (1998, 2004)}, "2004 not simulated"),
         ({"time_step": 2650}, "do not divide a day"),
         ({"members": 1}, "at least 2 members"),
     ],
@@ -522,6 +549,9 @@ def test_dates_of_one_year_are_left_out_one_by_one_and_years_as_a_whole():
     assert [np.flatnonzero(part).tolist() for part in years] == [
         list(range(12)), list(range(12, 24))
     ]  # fmt: skip
+    # of an unfinished world: one date of the second year, whose year would be all that is fitted to
+    some = evaluation.folds(STARTS[:13])
+    assert [np.flatnonzero(part).tolist() for part in some] == [[n] for n in range(13)]
 
 
 def test_evaluate_writes_table_checksums_and_figure(tmp_path, capsys):

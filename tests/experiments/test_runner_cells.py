@@ -1,6 +1,7 @@
 """Cells of models and seeds: done once, kept small, and the table of all."""
 
 import csv
+import json
 import shutil
 import sys
 from importlib import import_module
@@ -13,6 +14,7 @@ import yaml
 from realruns import compute_here, kept_run
 
 from ens10.convert import prepare
+from ens10.durable import write_whole
 from ens10.errors import FileError, UnknownNameError
 from ens10.experiments import studies
 from ens10.experiments.demo import config_path
@@ -28,6 +30,7 @@ from ens10.experiments.runner.trainings import find_cells, keep_optimum, read_ke
 from ens10.experiments.studies import matrix as command
 from ens10.models import statistical
 from ens10.synthetic import World
+from ens10.untrusted import parse_json
 
 CONFIGS = config_path("raw").parent
 BUDGETS = CONFIGS.with_name("budgets")
@@ -206,6 +209,14 @@ def test_an_optimum_of_other_dates_is_scored_again(done, tmp_path):
     keep_optimum([cell])
     assert scores.stat().st_mtime_ns == changed
     assert cell.results.path.stat().st_mtime_ns == archive
+    # scores of earlier code or of another world on the same dates do not count either
+    key = scores.with_name("cell.json")
+    earlier = parse_json(key.read_bytes())
+    earlier["versions"]["ens10.metrics"] = 0
+    write_whole(key, json.dumps(earlier))
+    right.assign(crps_sum=2 * right["crps_sum"]).to_netcdf(scores, engine="netcdf4")
+    keep_optimum([cell])
+    xr.testing.assert_equal(xr.load_dataset(scores, engine="netcdf4"), right)
     with claim(cell.claim.with_name("optimum")):
         scores.unlink()
         keep_optimum([cell])  # somebody else is at it

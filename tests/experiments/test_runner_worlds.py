@@ -25,9 +25,6 @@ def test_a_store_of_all_variables_is_made_once_and_not_taken_for_another_size(tm
         ({"dates": 3}, r"has 2 dates; requested: 3 dates\. .*work in another folder"),
         ({"grid": "8x16"}, "has grid 6x8; requested: grid 8x16"),
         ({"years": (2001, 2002)}, "has years 2000 2001; requested: years 2001 2002"),
-        ({"levels": (850,)}, "has levels 500; requested: levels 850"),
-        ({"steps": (48,)}, "has steps 0 48; requested: steps 48"),
-        ({"kinds": ("sfc",)}, "has 18 variables; requested: 11 variables"),
         ({"world": "displaced"}, "is a pointwise world, not a displaced one"),
     ):
         with pytest.raises(FileError, match=message):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ens10.errors import ArgumentError
-from ens10.models.layers.embedding import PointEmbedding, require_grid
+from ens10.models.layers.embedding import PointEmbedding, _hats, require_grid
 
 
 def filled(grid, function, **options):
@@ -86,6 +86,13 @@ def test_coarse_levels_are_interpolated_and_periodic():
     middle = np.interp((np.arange(16) + 0.5) / 2 - 0.5, np.arange(-1, 9), [7, *range(8), 0])
     expected = torch.from_numpy(middle + 1.5).float().expand(8, 16)
     torch.testing.assert_close(made()[0], expected)
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+@pytest.mark.parametrize("coarse", [1, 2, 3, 8])
+def test_weights_of_the_interpolation_sum_to_one(coarse, periodic):
+    weights = _hats(8, coarse, torch.zeros(()), periodic)
+    torch.testing.assert_close(weights.sum(1), torch.ones(8))
 
 
 def test_gain_multiplies_the_map_and_its_speed_but_not_its_start():

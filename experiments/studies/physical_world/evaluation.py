@@ -134,13 +134,16 @@ def read_cases(work: Path) -> dict[tuple[str, int], Case]:
 
 
 def folds(starts: Sequence[dt.date]) -> list[Array]:
-    """Return masks of the dates of each fold: calendar years, or each date of a single year.
+    """Return masks of the dates of each fold: calendar years, or each date alone.
 
-    Errors of forecasts that start a week apart are nearly independent.
+    Dates are left out one by one where another year has too few dates to fit to, as of a single
+    year or of an unfinished world. Errors of forecasts that start a week apart are nearly
+    independent.
     """
     years = np.array([start.year for start in starts])
-    if len(set(years)) > 1:
-        return [years == year for year in sorted(set(years))]
+    by_year = [years == year for year in sorted(set(years))]
+    if min((~fold).sum() for fold in by_year) >= _FEWEST:
+        return by_year
     return list(np.eye(len(starts), dtype=bool))
 
 

@@ -49,7 +49,7 @@ class PhysicalWorld:
         model_error: distance of the forecast model's parameters from nature's; see `simulation`.
         diffusion: factor of the forecast model's diffusion times.
         time_step: s.
-        spin_up: days from initial noise to the first start date.
+        spin_up: days from initial noise to the first analysis, a day before the first start date.
         seed: of all random numbers.
     """
 
@@ -66,10 +66,23 @@ class PhysicalWorld:
 
     def __post_init__(self) -> None:
         """Check the numbers that lead to late errors."""
-        days = [self.start(year, date) for year in self.years for date in self.dates]
+        wrong = [date for date in self.dates if len(date) != 4 or not date.isdigit()]
+        if wrong:
+            raise ArgumentError("dates", f"{wrong[0]!r} is not of the form MMDD", "Write 0104")
+        if list(self.dates) != sorted(set(self.dates)):
+            raise ArgumentError("dates", "not in the order of the calendar, or some are repeated")
+        unused = sorted(set(self.perfect_years) - set(self.years))
+        if unused:
+            listed = ", ".join(map(str, unused))
+            remedy = "Choose from the years (--perfect-years)"
+            raise ArgumentError("perfect_years", f"{listed} not simulated", remedy)
+        try:
+            days = [self.start(year, date) for year in self.years for date in self.dates]
+        except ValueError as error:
+            raise ArgumentError("dates", f"no date of the calendar ({error})") from error
         if not days:
             raise ArgumentError("years", "there are none", "Pass at least one, such as 1998")
-        gaps = np.diff([day.toordinal() for day in sorted(days)])
+        gaps = np.diff([day.toordinal() for day in days])
         if (gaps < STEPS[-1] // 24 + 2).any():
             raise ArgumentError("dates", "two start dates are less than 4 days apart", "Pass fewer")
         if 86400 % self.time_step:
@@ -241,13 +254,18 @@ def simulate(
     world.save(work)
     started: list[Model] = []
     for year in world.years:
-        if all(is_complete(unit_path(work, year, date)) for date in world.dates):
+        if _is_year_complete(work, world, year):
             continue
         with claim(work / "claims" / str(year)) as ours:
-            if ours:
+            # looked at again: another process may have ended the year before the claim
+            if ours and not _is_year_complete(work, world, year):
                 started = started or [model()]
                 _simulate_year(_Chain(work, world, year, started[0]), report, stop)
     return [unit for unit in world.units if not is_complete(unit_path(work, *unit))]
+
+
+def _is_year_complete(work: Path, world: PhysicalWorld, year: int) -> bool:
+    return all(is_complete(unit_path(work, year, date)) for date in world.dates)
 
 
 @dataclass(frozen=True)
@@ -290,6 +308,10 @@ class _Chain:
 def _simulate_year(chain: _Chain, report: Callable[[str], object], stop: float | None) -> None:
     dates, paths = chain.world.dates, [chain.checkpoint(date) for date in chain.world.dates]
     clear_leftovers(paths[0].parent)
+    units = unit_path(chain.work, chain.year, dates[0]).parent
+    clear_leftovers(units)
+    for raw in units.glob("*.raw"):  # of a killed process
+        raw.unlink()
     kept = [is_complete(unit_path(chain.work, chain.year, date)) for date in dates]
     first, last = kept.index(False), len(kept) - kept[::-1].index(False)
     # Without a checkpoint the chain is simulated again: nature alone for the units that are kept.
