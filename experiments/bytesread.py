@@ -23,7 +23,7 @@ class BytesRead(pl.Callback):
         self._run, self._data = run, data
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
-        """Gathers the numbers in the order of the processes; after it they no longer can talk."""
+        """Gather the numbers in the order of the processes; communication ends after this hook."""
         if self._data.share.whole:
             return
         read = torch.zeros(

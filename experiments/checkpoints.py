@@ -41,7 +41,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise FileError(path, "no such checkpoint", "Those of a run are in RUN/checkpoints")
-    remedy = "Go on from another one, or train again"
+    remedy = "Resume from another one, or train again"
     with warnings.catch_warnings(), readable(path, "damaged, or no checkpoint", remedy):
         warnings.simplefilter("ignore")  # torch remarks on a foreign pickle, then refuses it
         # from memory, a string that claims gigabytes is not made room for

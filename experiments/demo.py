@@ -82,7 +82,7 @@ def _world(out: Path, seed: int, kind: WorldKind, quiet: bool) -> World:
         partial.rename(folder)
     elif not (folder / "world.json").exists():
         remedy = "Remove it, or choose another --out"
-        raise FileError(out, "holds files, but no demonstration that could be gone on with", remedy)
+        raise FileError(out, "holds files, but no demonstration to resume", remedy)
     world = World.load(folder)
     written = read_mapping(folder / "world.json").get("seed")
     if written != seed:
@@ -96,7 +96,7 @@ def _world(out: Path, seed: int, kind: WorldKind, quiet: bool) -> World:
 def make_run(
     run: Path, store: Path, seed: int = 0, *, options: Sequence[str] = (), quiet: bool = False
 ) -> None:
-    """Fits, predicts and scores one model; goes on where an earlier call was interrupted.
+    """Fit, predict and score one model; resume an interrupted call.
 
     Args:
         run: folder of the run, called like a configuration in `experiments/configs`.

@@ -22,8 +22,8 @@ _ASIDES = (
 
 
 @contextmanager
-def few_words() -> Iterator[None]:
-    """Within it Lightning logs warnings only, and the asides are not shown."""
+def suppress_lightning_warnings() -> Iterator[None]:
+    """Suppress Lightning's info messages and known harmless warnings within the block."""
     logger = logging.getLogger("pytorch_lightning")
     seeding = logging.getLogger("lightning_fabric.utilities.seed")
     levels = [(log, log.level) for log in (logger, seeding)]

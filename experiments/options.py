@@ -20,7 +20,7 @@ def with_strategy(arguments: Sequence[str]) -> list[str]:
     """`ddp_spatial` by its class, so that options such as `--trainer.strategy.lat` go with it."""
     found, flag = [str(argument) for argument in arguments], "--trainer.strategy"
     if not any(argument.startswith(f"{flag}.") for argument in found):
-        return found  # Lightning knows the name
+        return found  # Lightning resolves the name
     path = f"{SpatialStrategy.__module__.rpartition('.')[0]}.{SpatialStrategy.__name__}"
     for n, argument in enumerate(found):
         if argument == f"{flag}={_SPATIAL}":

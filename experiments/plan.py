@@ -33,7 +33,7 @@ from ens10.durable import write_whole
 from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError, UnknownNameError
 from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
-from ens10.experiments.lightning_warnings import few_words
+from ens10.experiments.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.runner.tasks import MEMBERS, Task, config_of, load_budget
 from ens10.experiments.studies.reproduce.command import Request
 from ens10.grid import grid_shape
@@ -382,7 +382,7 @@ def measure(model: str, grid: Grid) -> dict[str, Any]:
         enable_model_summary=False,
         **settings,
     )
-    with few_words():
+    with suppress_lightning_warnings():
         module = _build(pl.LightningModule, specification)
         trainer.fit(module, _loader(batches if statistical else batches * steps))
         trainer.predict(module, _loader([batches[0]] * 3))

@@ -40,7 +40,7 @@ from ens10.experiments.checkpoints import (
     shapes,
 )
 from ens10.experiments.fit_cost import FitCost
-from ens10.experiments.lightning_warnings import few_words
+from ens10.experiments.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.locks import hold_lock
 from ens10.experiments.options import StageParser, check_protocol, with_strategy
 from ens10.experiments.predictions import PredictionWriter
@@ -85,7 +85,7 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
     """
     arguments = with_strategy(arguments)
     if _asks_for_help(arguments):
-        with few_words():
+        with suppress_lightning_warnings():
             # prints help and exits: no run is needed
             return RunCLI([stage, *arguments], Path(), Stop())
     arguments, trusted = split_trust(arguments)
@@ -93,7 +93,7 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
     begins = stage == "fit" and "--resume" not in arguments
     if begins and not _given(arguments, "--config", "--model"):
         command_parser("ens10 fit").error("--model is required; add --config FILE")
-    with few_words(), stoppable() as stop, ExitStack() as kept:
+    with suppress_lightning_warnings(), stoppable() as stop, ExitStack() as kept:
         if _is_first():
             kept.enter_context(_new_run(run) if begins else _old_run(run, stage))
         before = []
@@ -240,7 +240,7 @@ class RunCLI(LightningCLI):
             self._checkpoint = path, checkpoint_shapes(path)
 
     def _refuse_other_architecture(self, error: RuntimeError) -> None:
-        """In place of torch's many lines, if it is the checkpoint that does not fit the model."""
+        """Raise one short error if the checkpoint does not fit the model."""
         model = getattr(self, "model", None)
         if self._checkpoint is None or model is None:
             return
@@ -250,9 +250,9 @@ class RunCLI(LightningCLI):
             raise other_architecture(path, differing) from error
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Adds the run folder, and one seed for everything."""
+        """Add the run folder, and one seed for everything."""
         parser.add_argument("--run", type=str, required=True, help="folder of the run")
-        parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+        parser.add_argument("--resume", action="store_true", help="resume from the last checkpoint")
         parser.add_argument(
             "--trust", type=str, metavar="MODULE",
             help="code that the configuration of a run of someone else may use; repeatable",

@@ -169,7 +169,7 @@ def read_run(folder: Path | str) -> FinishedRun:
     Raises:
         FileError: no such folder, not scored yet, or a file that cannot be read.
         MissingDataError: it was scored without the CRPS.
-        UnknownNameError: its provenance tells another kind.
+        UnknownNameError: its provenance has an unknown kind.
     """
     path = Path(folder)
     if not path.is_dir():
@@ -204,10 +204,10 @@ def read_runs(folders: Sequence[Path | str]) -> list[FinishedRun]:
 
 
 def check_names(runs: Sequence[FinishedRun], folders: Sequence[Path | str]) -> None:
-    """Refuses two runs of one name.
+    """Refuse two runs of one name.
 
     Raises:
-        ArgumentError: a name twice; it tells both folders.
+        ArgumentError: a duplicate name; the error names both folders.
     """
     places: dict[str, Path | str] = {}
     for run, folder in zip(runs, folders, strict=True):

@@ -105,7 +105,7 @@ class RunCheckpoints(Checkpoint):
         return str(path) if path.is_file() else ""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed fit takes up: no paths, since a run may be moved."""
+        """Return the best validation loss, for a resumed fit."""
         best = None if self._best is None else torch.tensor(self._best, dtype=torch.float64)
         return {"best_model_score": best}
 
@@ -184,7 +184,7 @@ class RunCheckpoints(Checkpoint):
             self._end(number)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
-        """Note it; of a validation that is repeated, forget that it was begun before."""
+        """Record that validation runs; reset its counter, as a resumed validation starts over."""
         if not trainer.sanity_checking:
             self._in_validation = True
             trainer.fit_loop.epoch_loop.val_loop.batch_progress.total.reset()
@@ -348,7 +348,7 @@ def _training_sums(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str,
 
 
 def _resumes_within_epochs(trainer: pl.Trainer, module: pl.LightningModule) -> bool:
-    """Whether a checkpoint from within an epoch holds all that it takes to go on.
+    """Return True if a checkpoint within an epoch can be resumed exactly.
 
     Lightning steps a schedule that follows a value, at `interval="step"`, after the callbacks of
     the batch, with values of the epoch so far that no checkpoint holds.
@@ -389,7 +389,7 @@ def _random_state() -> dict[str, Any]:
 
 
 def _restore(held: Mapping[str, Any], trainer: pl.Trainer, module: pl.LightningModule) -> None:
-    """Restore sums and random numbers; a checkpoint of an epoch's end has no sums to go on with."""
+    """Restore sums and random numbers; a checkpoint of an epoch's end has no sums to continue."""
     means = _means(module)
     for name, sums in held.get("sums", {}).items():
         if name in means and trainer.is_global_zero:

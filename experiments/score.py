@@ -145,7 +145,7 @@ def score_forecast(
         raise FileError(path, "holds no truth", "Give it with --truth STORE")
     if scores is None:
         usual = usual_scores(forecast, observed, target)
-        scores = [name for name in usual if name != "crps_fair" or _tells_fair(known)]
+        scores = [name for name in usual if name != "crps_fair" or _reports_fair_crps(known)]
     else:
         scores = [without_unit(name, str(observed.attrs.get("units", ""))) for name in scores]
     options = options or ScoringOptions(weights=known.get("weights", "cell"))
@@ -216,8 +216,8 @@ def _check_same(path: Path, before: os.stat_result | None) -> None:
         raise FileError(path, "predicted again while it was scored", "Score again")
 
 
-def _tells_fair(known: Mapping[str, Any]) -> bool:
-    """Whether a run's protocol tells the fair CRPS; so does one that is known by name alone."""
+def _reports_fair_crps(known: Mapping[str, Any]) -> bool:
+    """Return True if the fair CRPS is reported under the run's protocol, or if it is unknown."""
     try:
         return provenance.rules_of(known).fair_crps
     except UnknownNameError:

@@ -44,7 +44,8 @@ class Recipe:
     Attributes:
         equator: climatological mean at the equator.
         pole: climatological mean at the poles.
-        season: amplitude of the annual cycle at the poles (half of it at 30 degrees), over sea.
+        season: amplitude of the annual cycle over sea, poleward of 30 degrees; proportional to
+            the sine of latitude below.
         signal: standard deviation of the forecast signal.
         spread: typical ensemble standard deviation at 48 h.
         family: channels of one family share most of their signal.
@@ -137,7 +138,7 @@ def climatology(
     sine = np.sin(np.deg2rad(latitude))[:, None]
     mean = recipe.equator + (recipe.pole - recipe.equator) * sine**2
     cycle = np.cos(2 * np.pi * (day - 200) / 365.25)
-    amplitude = recipe.season * np.sign(sine) * np.minimum(1.0, 2 * np.abs(sine)) / 1.0
+    amplitude = recipe.season * np.sign(sine) * np.minimum(1.0, 2 * np.abs(sine))
     centre: npt.NDArray[np.float64] = mean + amplitude * cycle * np.where(land, recipe.land, 1.0)
     return centre
 
@@ -260,7 +261,9 @@ def hidden_map(fields: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
 
 Fields = npt.NDArray[np.float32]
 _SIGNAL_KM, _MEMBER_KM, MAP_KM, ERROR_KM = 1500.0, 900.0, 3500.0, 600.0
-MEMORY = 0.5  # autocorrelation of the signal from one start to the next, 3 or 4 days later
+# weight of the noise of the start before, relative to a start's own; with PAST = 3 the signal has
+# an autocorrelation of 0.48 from one start date to the next
+MEMORY = 0.5
 PAST = 3  # number of starts that a signal depends on, itself included
 SHARED_BY_FAMILY = 0.8
 SHARED_BY_STEPS = 0.8

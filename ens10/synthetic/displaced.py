@@ -9,9 +9,10 @@ the poles. Given the files, the truth of a temperature or of geopotential is a m
 
 with m' the mean of the moved members, b a bias by region, day, year and unresolved orography, and
 s, S the scales of a member's error and of the whole. The last component makes the tails heavy and,
-by g, skewed. The weights w_i prefer one side of the ensemble, by region and meridional wind: what
-the members' clusters have to say. Precipitation is a censored, shifted gamma variable, wind speed
-a normal one truncated at 0, with parameters from mean and deviation of the moved members.
+by g, skewed. The weights w_i prefer one side of the ensemble, by region and meridional wind, so
+that the clusters of members carry information. Precipitation is a censored, shifted gamma variable,
+wind speed a normal one truncated at 0, with parameters from mean and deviation of the moved
+members.
 
 The truth is the quantile function of that distribution at Phi(G), G a standard normal field that
 is coherent in space. Hence no forecast can be better than `DisplacedLaw.forecast`.

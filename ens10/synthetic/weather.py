@@ -15,8 +15,9 @@ of the geopotential plus 2; so that -3 and -5/3 go together, the balanced part o
 falls off like n^(-1/3) at the small scales. The Coriolis parameter f becomes f + f0^2 / f near the
 equator. At the surface the wind is weaker and turned towards low pressure.
 
-The ground lowers the temperature of 2 m by the standard atmosphere's lapse rate, and that of a
-level below ground by a tenth of it for the missing depth; it raises the spread and precipitation.
+The ground lowers the 2 m temperature by the standard atmosphere's lapse rate. On a level below the
+ground the temperature is raised by a tenth of it, for the depth below ground. Where the ground is
+high, spread and precipitation are larger.
 """
 
 import datetime as dt

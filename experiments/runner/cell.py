@@ -25,7 +25,7 @@ class Cell(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What messages call it."""
+        """Name of the cell in messages."""
 
     @property
     @abstractmethod

@@ -44,19 +44,19 @@ class Task:
 
     @property
     def folder(self) -> str:
-        """Of its runs and results; none for the usual target, ensemble and protocol."""
+        """Name of the folder of runs and results; "" for the usual target, members and protocol."""
         if replace(self, inputs=(), step=None) == USUAL:
             return ""
         return f"{self.rules.name}-{self.target}-{self.members}"
 
     @property
     def name(self) -> str:
-        """As messages call it."""
+        """Name of the task in messages."""
         return f"{self.rules.name}, {self.target}, {self.members} members"
 
     @property
     def rules(self) -> Protocol:
-        """The protocol itself."""
+        """The protocol that `protocol` names."""
         return protocol_of(self.protocol)
 
 
@@ -296,7 +296,7 @@ _USUAL = WorldSize()
 
 
 def store_of(folder: Path, seed: int, size: WorldSize = _USUAL, *, wait: bool = False) -> Path:
-    """The prepared store of a seed's world, which is made if it is not there.
+    """Return the prepared store of a seed's world; make world and store if they are missing.
 
     Args:
         folder: of this seed: `world` and `store.zarr` are made in it.

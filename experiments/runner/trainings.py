@@ -77,7 +77,7 @@ class ModelCell(Cell):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name of the cell in messages."""
         about = f" ({self.task.name})" if self.task else ""
         return f"{self.model}, seed {self.seed}{about}"
 

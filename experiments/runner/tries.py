@@ -33,7 +33,7 @@ class Try(ModelCell):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name of the cell in messages."""
         return f"{super().name}, learning rate x {self.factor:g}"
 
     @property

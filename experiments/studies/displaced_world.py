@@ -28,6 +28,7 @@ from ens10.errors import ArgumentError
 from ens10.experiments.pointwise import annual_columns, normal_of_points
 from ens10.experiments.writers import columns_of, markdown_of
 from ens10.grib import LatLonGrid
+from ens10.grid import area_weights
 from ens10.metrics import crps_ensemble, crps_normal
 from ens10.metrics.distributions import Distribution
 from ens10.metrics.figures.style import COLOURS, INK, STYLE, look, new_figure
@@ -110,7 +111,7 @@ def worth_of(world: World, folder: Path) -> list[Worth]:
         world: written.
         folder: of its files.
     """
-    weights = _area(world.grid.latitude())
+    weights = area_weights(world.grid.latitude()) / world.grid.rows
     test_years = max(world.years) - TEST_YEARS
     held: dict[str, _Parts] = {target: _Parts() for target in world.targets}
     means: dict[str, list[Floats]] = {}
@@ -178,7 +179,8 @@ def _worth(
             np.concatenate(parts.truth),
             np.concatenate(parts.test),
         )
-        weights, gain = _area(grid.latitude()), (scores["raw"] - scores["optimum"]).mean()
+        weights = area_weights(grid.latitude()) / grid.rows
+        gain = (scores["raw"] - scores["optimum"]).mean()
         for name, crps in _regressions(dates, means, target, grid).items():
             attained[name] = float(100 * (scores["raw"] - _mean(crps, weights)).mean() / gain)
     regression = (attained.pop(_NEW), attained.pop(_SAME)) if attained else ()
@@ -289,13 +291,6 @@ def _standard(field: Floats) -> Floats:
 
 def _crps(best: xr.Dataset, y: Floats) -> Floats:
     return np.asarray(Distribution.from_dataset(best).crps(y), np.float64)
-
-
-def _area(latitude: Floats) -> Floats:
-    edges = np.deg2rad(np.clip(latitude + 0.5 * abs(latitude[1] - latitude[0]), -90, 90))
-    lower = np.deg2rad(np.clip(latitude - 0.5 * abs(latitude[1] - latitude[0]), -90, 90))
-    area = np.sin(edges) - np.sin(lower)
-    return np.asarray(area / area.sum())
 
 
 def _mean(values: Floats, weights: Floats) -> Floats:

@@ -117,7 +117,7 @@ class StepCell(Cell):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name of the cell in messages."""
         return f"{self.target} at step {self.step}"
 
     @property

@@ -230,7 +230,7 @@ class VariantCell(ModelCell):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Of its budget."""
+        """Return the options of `ens10 fit` that the budget sets."""
         return load_budget(self.budget).get(self.config.stem, ())
 
     def fit(self) -> None:

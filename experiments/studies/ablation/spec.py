@@ -101,7 +101,7 @@ class Ablation:
         raise UnknownNameError("variant", name, [variant.name for variant in self.variants])
 
     def size(self, **given: Any) -> WorldSize:
-        """Of its synthetic worlds: what is given, else what the YAML says, else the usual.
+        """Return the size of the synthetic worlds: options, else the YAML, else the defaults.
 
         Args:
             given: "grid", "years" (how many) and "dates"; None is not given.

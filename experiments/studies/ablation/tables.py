@@ -72,7 +72,7 @@ class Line:
 
     @property
     def units(self) -> str:
-        """Of the CRPS."""
+        """Units of the CRPS."""
         return next(iter(self.runs.values())).units
 
     @property
@@ -81,12 +81,12 @@ class Line:
         return int(next(iter(self.runs.values())).states.sizes["time"])
 
     def mean(self, of: Callable[[FinishedRun], float]) -> float:
-        """Of a number of each run, over seeds."""
+        """Return the mean over the seeds of a number of each run."""
         return float(np.mean([of(run) for run in self.runs.values()]))
 
     @property
     def crps(self) -> float:
-        """Mean over seeds."""
+        """Mean CRPS over the seeds."""
         return self.mean(lambda run: mean_score(run.states, CRPS))
 
     @property
@@ -100,7 +100,7 @@ class Line:
         return self.mean(of)
 
     def cost(self, key: str) -> float:
-        """A number of the provenance, such as "cpu_seconds"; NaN if it is not told."""
+        """A number of the provenance, such as "cpu_seconds"; NaN if unknown."""
         return self.mean(lambda run: float(run.provenance.get(key) or np.nan))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 
-from ens10.experiments.lightning_warnings import few_words
+from ens10.experiments.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.key import Key, key_of
 from ens10.experiments.runner.tasks import WorldSize, store_of
@@ -107,7 +107,7 @@ class GateCell(Cell):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name of the cell in messages."""
         return f"{self.variant}, {self.size.world} world, seed {self.seed}"
 
     @property
@@ -168,7 +168,7 @@ def train_and_score(store: Path, region: Any, name: str, seed: int, width: int =
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
-    with few_words():
+    with suppress_lightning_warnings():
         trainer.fit(model, data)
         if not alone:
             model.load_state_dict(best.weights)

@@ -14,7 +14,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
-from ens10.experiments.lightning_warnings import few_words
+from ens10.experiments.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.options import StageParser
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.key import Key, key_of
@@ -80,7 +80,7 @@ def run_cell(
     Raises:
         SystemExit: an option or key that is not known.
     """
-    with few_words():
+    with suppress_lightning_warnings():
         cli = HeatCLI(
             ["--config", str(config_file(config)), "--seed_everything", str(seed), *options]
         )
@@ -144,7 +144,7 @@ class HeatCell(Cell):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name of the cell in messages."""
         return f"{Path(self.config).stem}, seed {self.seed}"
 
     @property

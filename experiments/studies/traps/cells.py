@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 import torch
 
 from ens10.convert import prepare
-from ens10.experiments.lightning_warnings import few_words
+from ens10.experiments.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.claims import make_once
 from ens10.experiments.runner.key import Key, key_of
@@ -176,7 +176,7 @@ def _trained(data: EnsembleDataModule, seed: int, best: _Best) -> PostProcessor:
         optimizer=partial(torch.optim.AdamW, lr=_RATE, weight_decay=_DECAY),
         scheduler=partial(torch.optim.lr_scheduler.ExponentialLR, gamma=_GAMMA),
     )
-    with few_words():
+    with suppress_lightning_warnings():
         pl.Trainer(
             max_epochs=EPOCHS,
             accelerator="cpu",
@@ -351,7 +351,7 @@ class TrapCell(Cell):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name of the cell in messages."""
         return f"{self.protocol}, seed {self.seed}"
 
     @property
