@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -25,7 +26,7 @@ from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import compute_cell, run_cells
 from ens10.experiments.runner.tables import write_files, write_summary
-from ens10.experiments.runner.tasks import load_budget
+from ens10.experiments.runner.tasks import Task, load_budget
 from ens10.experiments.runner.trainings import find_cells, keep_optimum, read_kept
 from ens10.experiments.studies import matrix as command
 from ens10.models import statistical
@@ -227,6 +228,20 @@ def test_an_optimum_of_other_dates_is_scored_again(done, tmp_path):
     assert not scores.exists()
     (tmp_path / "world").rename(world)
     right.to_netcdf(scores, engine="netcdf4")
+
+
+@pytest.mark.slow
+def test_a_model_of_members_is_scored_with_as_many_as_the_data_have(tmp_path):
+    world = World("8x16", range(1998, 2003), 3, seed=0, steps=(48,), members=4)
+    world.write(tmp_path / "world")
+    store = tmp_path / "store.zarr"
+    prepare(world.folder, store, truth=world.folder / "truth")
+    places = (tmp_path / "work", tmp_path / "out", CONFIGS, None, Task(members=4), store)
+    (cell,) = find_cells(["transformer"], [0], *places)
+    short = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=2")
+    files = replace(cell, overrides=(*cell.overrides, *short)).compute()
+    rows = list(csv.DictReader(files["sizes.csv"].decode().splitlines()))
+    assert [row["members"] for row in rows] == ["2"]
 
 
 def test_a_run_in_a_folder_that_was_moved_is_gone_on_with(done, tmp_path):
