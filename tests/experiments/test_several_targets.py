@@ -16,9 +16,12 @@ import xarray as xr
 import ens10
 from ens10.errors import Ens10Error
 from ens10.experiments.apply import Together, apply
+from ens10.experiments.optimum import score_optimum
 from ens10.experiments.products import Products
 from ens10.experiments.reading import open_predictions, parts_of
 from ens10.experiments.run_results import read_run
+from ens10.experiments.score import read_states
+from ens10.grid import area_weights
 from ens10.loader import Batches, EnsembleDataModule, as_tensors
 from ens10.loader.batch_layouts import Points
 from ens10.metrics import crps_normal
@@ -398,6 +401,20 @@ def test_the_truth_of_a_world_at_several_lead_times(several):
         World("8x16", [2000], ["0101", "0102"], steps=STEPS, truth_steps=STEPS)
     with pytest.raises(Ens10Error, match="are not whole days"):
         World("8x16", [2000], 2, steps=(12, 48), truth_steps=(12,))
+
+
+def test_the_optimum_is_that_of_the_lead_time_of_the_run(several, leads, tmp_path):
+    world = World.load(several.parent / "world")
+    for step in STEPS:
+        score_optimum(world, leads / str(step), tmp_path / str(step))
+        best = world.optimum("t2m", step=step)
+        truth = ens10.open_store(several, "truth")["t2m"].sel(step=step)
+        dates = read_states(tmp_path / str(step))
+        some = best.sel(time=dates["time"])
+        expected = crps_normal(some["mu"], some["sigma"], truth.sel(time=dates["time"]))
+        weights = np.broadcast_to(area_weights(some["latitude"].to_numpy())[:, None], (8, 16))
+        mean = float(dates["crps_sum"].sum() / dates["crps_weight"].sum())
+        assert mean == pytest.approx(float((expected * weights).mean()), rel=1e-4)
 
 
 def heads_of(*heads):
