@@ -12,7 +12,7 @@ from ens10.errors import MissingDataError
 from ens10.experiments.run_results import SCORES, FinishedRun, mean_score, read_runs
 from ens10.experiments.score import EVENTS
 from ens10.experiments.tables import Row, decimals, interval_of, score_table
-from ens10.experiments.writers import columns_of, csv_of, markdown_of
+from ens10.experiments.writers import columns_of, csv_of, markdown_of, number
 from ens10.metrics import Interval, summarise
 from ens10.metrics.uncertainty import blocks_in_words
 
@@ -283,9 +283,9 @@ def _cells(entries: Sequence[Entry], attained: bool) -> list[str]:
     digits = max(4, decimals(first.crps.value))
 
     def mean(value: Callable[[Entry], float], form: str) -> str:
-        number = float(np.mean([value(entry) for entry in entries]))
+        average = float(np.mean([value(entry) for entry in entries]))
         # a distribution without a variance has no spread
-        return format(number, form) if np.isfinite(number) else "–"
+        return format(average, form) if np.isfinite(average) else "–"
 
     return [
         first.model + (" (+)" if any(entry.improving for entry in entries) else ""),
@@ -347,10 +347,13 @@ def sizes_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
         return ""
     sizes = sorted({size for held in scores.values() for one in held for size in one})
     heads = ["CRPS, given", *(f"{size} members" for size in sizes)]
-    rows = [
-        [model, *(f"{np.mean([one.get(size, np.nan) for one in held]):.4f}" for size in sizes)]
+    means = {
+        model: [float(np.mean([one.get(size, np.nan) for one in held])) for size in sizes]
         for model, held in scores.items()
-    ]
+    }
+    # as many digits as in the table of models, for precipitation in m too
+    digits = max(4, decimals(next(value for row in means.values() for value in row[::-1])))
+    rows = [[model, *(number(mean, f".{digits}f") for mean in row)] for model, row in means.items()]
     return markdown_of(columns_of(heads, rows))
 
 

@@ -23,6 +23,7 @@ from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import run_cells
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.trainings import states_file
+from ens10.experiments.tables import FEW_DATES
 from ens10.experiments.writers import ABSENT, columns_of, csv_of, markdown_of
 from ens10.grid import Weighting
 from ens10.loader.batch import Batch
@@ -43,7 +44,6 @@ METHODS: dict[str, Callable[[], StatisticalMethod]] = {
     "emos_global": EMOS,
     "emos_local": lambda: EMOS(local=True),
 }
-_BELOW_WHICH_STUDENT = 20
 _STATIONS = ("ens10.loader", "ens10.models.statistical", "ens10.metrics")
 _BLOCKS = "block bootstrap, blocks by the dependence of the dates"
 
@@ -234,7 +234,7 @@ def _forecast(method: StatisticalMethod, batch: Batch, data: Batches, i: int) ->
 
 def _line(step: float, name: str, states: xr.Dataset, raw: xr.Dataset) -> Line:
     dates = states.sizes["time"]
-    method: Method = "student" if dates < _BELOW_WHICH_STUDENT else "bootstrap"
+    method: Method = "student" if dates < FEW_DATES else "bootstrap"
     scores = summarise(states, raw, method=method)
 
     def bounds(score: str) -> tuple[float, float, float]:
@@ -259,7 +259,7 @@ def markdown(lines: Sequence[Line], target: str, units: str, step_units: str) ->
         skill = "{:+.3f} [{:+.3f}, {:+.3f}]".format(*line.crpss)
         rows.append([str(line.step), line.method, crps, change, skill])
     dates = lines[0].dates
-    interval = "Student's t" if dates < _BELOW_WHICH_STUDENT else _BLOCKS
+    interval = "Student's t" if dates < FEW_DATES else _BLOCKS
     table = markdown_of(columns_of([*heads, "CRPSS"], rows, text=range(5)), escape=False)
     return (
         f"{table}\n{target}; each year predicted by a fit to the others; plain CRPS for the "

@@ -261,14 +261,16 @@ def in_members(worth: Worth) -> str:
     """A number of members with its bounds in words."""
     made = worth.members
     if np.isinf(made.value):
-        least = f" (at least {_number(made.lower)})" if np.isfinite(made.lower) else ""
+        least = f" (at least {members_in_words(made.lower)})" if np.isfinite(made.lower) else ""
         return f"{_ANY}{least}"
     if np.isnan(made.lower):
-        return _number(made.value)
-    return f"{_number(made.value)} [{_number(made.lower)}, {_number(made.upper)}]"
+        return members_in_words(made.value)
+    value, lower, upper = map(members_in_words, (made.value, made.lower, made.upper))
+    return f"{value} [{lower}, {upper}]"
 
 
-def _number(members: float) -> str:
+def members_in_words(members: float) -> str:
+    """Return a number of members as text, "∞" and "< 1" included."""
     if np.isinf(members):
         return "∞"
     if members < 1:
@@ -401,7 +403,8 @@ def _runs(axes: Axes, curve: RawCurve, worths: Sequence[Worth], high: float) -> 
         axes.plot(worth.crps, place, "o" if whole else "s", color=colour, markersize=5)
         if np.isfinite(worth.members.value):
             axes.annotate(
-                _number(worth.members.value), (np.nanmax([worth.crps, *bounds]), place), (6, 0),
+                members_in_words(worth.members.value),
+                (np.nanmax([worth.crps, *bounds]), place), (6, 0),
                 textcoords="offset points", va="center", fontsize=8, color=INK,
             )  # fmt: skip
     axes.set_yticks(range(len(names)), names)

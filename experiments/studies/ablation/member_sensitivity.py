@@ -19,7 +19,7 @@ from ens10.experiments.run_results import mean_score
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.studies.ablation.spec import Ablation
 from ens10.experiments.studies.ablation.tables import CRPS, Line
-from ens10.experiments.studies.members_worth import RawCurve, raw_curve
+from ens10.experiments.studies.members_worth import RawCurve, members_in_words, raw_curve
 from ens10.experiments.writers import ABSENT, Column, markdown_of
 from ens10.metrics.figures.style import COLOURS, GREY, INK, STYLE, in_units, new_figure
 
@@ -157,15 +157,9 @@ def _worth(line: Line, curves: Curves) -> str:
         if seed in curves
     ]
     inverse = float(np.mean([1 / members for members in found]))
-    text = _number(1 / inverse if inverse else float("inf"))
-    spread = f" [{_number(min(found))}, {_number(max(found))}]"
+    text = members_in_words(1 / inverse if inverse else float("inf"))
+    spread = f" [{members_in_words(min(found))}, {members_in_words(max(found))}]"
     return text + spread if len(found) > 1 and np.isfinite(min(found)) else text
-
-
-def _number(members: float) -> str:
-    if np.isinf(members):
-        return "∞"
-    return f"{members:.1f}" if members < 20 else f"{members:.0f}"
 
 
 def _held(curves: Curves) -> int:
