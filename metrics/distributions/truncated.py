@@ -193,12 +193,17 @@ def quantile(standard_cdf: Function, standard_quantile: Function, ops: Any, *arg
     than these reach (38 scales of a normal) the bound next to mu is returned.
     """
     mu, sigma, a, b, p = arguments
-    lo, hi = (a - mu) / sigma, (b - mu) / sigma
+
+    def distance(bound: Any) -> Any:
+        finite = ops.isfinite(bound)  # at an infinite bound the gradient would be 0 times infinity
+        return ops.where(finite, (ops.where(finite, bound, mu) - mu) / sigma, bound)
+
+    lo, hi = distance(a), distance(b)
     flip = lo + hi > 0
     lower, upper = ops.where(flip, -hi, lo), ops.where(flip, -lo, hi)
 
     def level(bound: Any) -> Any:
-        finite = ops.isfinite(bound)  # at an infinite bound the gradient would be 0 times infinity
+        finite = ops.isfinite(bound)
         inside = standard_cdf(ops, ops.where(finite, bound, ops.full_like(bound, 0.0)))
         return ops.where(finite, inside, 0.5 + 0.5 * ops.sign(bound))
 

@@ -15,7 +15,7 @@ from ens10.experiments.runner import trainings
 from ens10.experiments.runner.key import differences
 from ens10.experiments.runner.tasks import Task
 from ens10.experiments.runner.trainings import find_cells, score_extremes
-from ens10.experiments.score import _tells_fair
+from ens10.experiments.score import _reports_fair_crps
 from ens10.experiments.studies.reproduce.command import MODELS, Request
 from ens10.protocol import Protocol, content_of, protocol_of
 from ens10.splits import split_dates
@@ -99,8 +99,8 @@ def test_the_protocol_of_older_runs_is_known_by_its_name():
     assert provenance.rules_of({"protocol": "mine", "rules": kept}) == Protocol("mine", masks=False)
     with pytest.raises(UnknownNameError):
         provenance.rules_of({"protocol": "mine"})
-    assert _tells_fair({"protocol": "mine"})  # such a run can still be scored
-    assert not _tells_fair({"protocol": "paper"})
+    assert _reports_fair_crps({"protocol": "mine"})  # such a run can still be scored
+    assert not _reports_fair_crps({"protocol": "paper"})
 
 
 def test_a_cell_is_of_the_content_of_its_protocol(store, mine, tmp_path):
