@@ -244,7 +244,8 @@ def interval(
     length = block_length if influence is None else default_block_length(influence, method=method)
     length = float(length)  # type: ignore[arg-type]
     times = resample_counts(n, replicates, length, np.random.default_rng(seed), method=method)
-    drawn = statistic({k: times @ v for k, v in sums.items()})
+    with np.errstate(invalid="ignore"):  # of a date without a finite value
+        drawn = statistic({k: times @ v for k, v in sums.items()})
     tail = 50.0 * (1.0 - confidence)
     lower, upper = np.nanpercentile(drawn, [tail, 100.0 - tail]) if _some(drawn) else (np.nan,) * 2
     if influence is not None:
@@ -303,7 +304,8 @@ def _widening(influence: Floats, length: float, confidence: float) -> float:
 
 def _left_out(sums: Sums, statistic: Statistic) -> Floats:
     """Return the statistic with each date left out in turn (jackknife)."""
-    return statistic({k: v.sum() - v for k, v in sums.items()})
+    with np.errstate(invalid="ignore"):  # of a date without a finite value
+        return statistic({k: v.sum() - v for k, v in sums.items()})
 
 
 def _student_half_width(sums: Sums, statistic: Statistic, confidence: float) -> float:
