@@ -23,7 +23,7 @@ class BytesRead(pl.Callback):
         self._run, self._data = run, data
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
-        """Gather the numbers in the order of the processes; communication ends after this hook."""
+        """Write the bytes that each process read, by rank: the last hook that can communicate."""
         if self._data.share.whole:
             return
         read = torch.zeros(

@@ -18,7 +18,7 @@ _SHARED = ("target", "target_units", "step", "step_units", "protocol", "weights"
 
 
 def score_optimum(world: World, model: Path, folder: Path, progress: bool = False) -> None:
-    """Score the optimum on the dates of a model's predictions.
+    """Score the best possible forecast of a synthetic world on the dates of a model's predictions.
 
     Args:
         world: that the data come from, written.

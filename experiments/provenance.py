@@ -52,7 +52,7 @@ def versions() -> dict[str, str]:
 
 
 def processor() -> str:
-    """Return the model name of this machine's processor, without which times mean little."""
+    """Return the model name of this machine's processor, or its architecture if unknown."""
     info = Path("/proc/cpuinfo")  # Linux; `platform.processor` is often empty there
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

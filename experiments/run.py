@@ -240,7 +240,7 @@ class RunCLI(LightningCLI):
             self._checkpoint = path, checkpoint_shapes(path)
 
     def _refuse_other_architecture(self, error: RuntimeError) -> None:
-        """Raise one short error if the checkpoint does not fit the model."""
+        """Raise an error that lists the differing shapes if a checkpoint does not fit the model."""
         model = getattr(self, "model", None)
         if self._checkpoint is None or model is None:
             return

@@ -184,7 +184,7 @@ class RunCheckpoints(Checkpoint):
             self._end(number)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
-        """Record that validation runs; reset its counter, as a resumed validation starts over."""
+        """Mark that validation runs; reset its batch counter: a resumed one starts over."""
         if not trainer.sanity_checking:
             self._in_validation = True
             trainer.fit_loop.epoch_loop.val_loop.batch_progress.total.reset()
@@ -348,7 +348,7 @@ def _training_sums(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str,
 
 
 def _resumes_within_epochs(trainer: pl.Trainer, module: pl.LightningModule) -> bool:
-    """Return True if a checkpoint within an epoch can be resumed exactly.
+    """Return True if training resumes exactly from a checkpoint that was saved within an epoch.
 
     Lightning steps a schedule that follows a value, at `interval="step"`, after the callbacks of
     the batch, with values of the epoch so far that no checkpoint holds.

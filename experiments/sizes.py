@@ -18,6 +18,7 @@ from ens10.experiments import provenance
 from ens10.experiments.members import SIZES
 from ens10.experiments.run import CONFIG, run_stage
 from ens10.experiments.run_results import SIZES as SIZES_FILE
+from ens10.experiments.runner.tasks import members_of
 from ens10.experiments.score import score_run
 from ens10.experiments.trust import write_config
 from ens10.experiments.writers import csv_of
@@ -29,12 +30,12 @@ from ens10.usage import command_parser, reports_errors
 _COLUMNS = ("members", "crps", "crps_fair", "spread_error")
 
 
-def score_sizes(run: Path | str, sizes: Sequence[int] = SIZES) -> Path:
-    """Scores a trained model given the first members alone, for several numbers of them.
+def score_sizes(run: Path | str, sizes: Sequence[int] | None = None) -> Path:
+    """Score a trained model given the first members alone, for several numbers of them.
 
     Args:
         run: folder of a run that was trained, with `data.kind: members`.
-        sizes: numbers of members.
+        sizes: numbers of members; None for 2, 5 and 10, as far as the data have them.
 
     Returns:
         The path of `sizes.csv`: plain CRPS, fair CRPS and spread/error of each.
@@ -47,6 +48,10 @@ def score_sizes(run: Path | str, sizes: Sequence[int] = SIZES) -> Path:
     if not takes_members(run):
         raise ArgumentError("run", f"{run.name} does not take members", "Give a run that does")
     config = _config(run)
+    if sizes is None:
+        data = config["data"]
+        held = members_of(Path(data["store"]), data["target"], data.get("step"))
+        sizes = [size for size in SIZES if size <= held]
     lines = [_score(run, config, size) for size in sizes]
     write_whole(run / SIZES_FILE, csv_of(_COLUMNS, lines))
     return run / SIZES_FILE

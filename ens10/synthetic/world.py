@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, get_args
+from typing import BinaryIO, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -149,11 +149,6 @@ class World:
         return world
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """Return the arguments that make an equal world, as its folder keeps them."""
-        return dict(self._parameters)
-
-    @property
     def targets(self) -> list[str]:
         """Return the channels with truth, as far as the world has them and the winds they need."""
         names = DISPLACED_TARGETS if self.kind == "displaced" else ("t2m", "z_500", "t_850")
@@ -192,7 +187,7 @@ class World:
                 self._write_forecasts(folder, day)
             for day in track(days, "truth", len(days), progress):
                 self._write_truth(folder, day)
-            write_whole(folder / _PARAMETERS, json.dumps(self.parameters, indent=1) + "\n")
+            write_whole(folder / _PARAMETERS, json.dumps(self._parameters, indent=1) + "\n")
             (folder / UNFINISHED).unlink()
         except BaseException:
             _clear(folder)

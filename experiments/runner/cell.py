@@ -25,7 +25,7 @@ class Cell(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Name of the cell in messages."""
+        """Model, seed or variant in words, for progress and error messages."""
 
     @property
     @abstractmethod

@@ -38,8 +38,9 @@ def claim(path: Path, beat: float = BEAT, lost: float = LOST) -> Iterator[bool]:
     finally:
         ended.set()
         thread.join()
-        if _has(path, token):  # not if it was stale and another process took it over
-            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            if _has(path, token):  # not if it was stale and another process took it over
+                path.unlink()
 
 
 def make_once(path: Path, make: Callable[[], object]) -> None:
@@ -123,10 +124,8 @@ def _create(path: Path, token: str) -> bool:
 
 
 def _has(path: Path, token: str) -> bool:
-    """Return True if a claim is the one with a token."""
-    with suppress(OSError):
-        return path.read_text().splitlines()[1:] == [token]
-    return False
+    """Return True if the file of a claim was written with the token."""
+    return path.read_text().splitlines()[1:] == [token]
 
 
 def _has_ended(path: Path) -> bool:
@@ -145,7 +144,11 @@ def _has_ended(path: Path) -> bool:
 
 def _touch(path: Path, token: str, beat: float, ended: threading.Event) -> None:
     while not ended.wait(beat):
-        with suppress(OSError):  # a network that fails once may answer at the next beat
-            if not path.exists() or (path.read_text() and not _has(path, token)):
+        try:
+            if not _has(path, token):
                 return
             os.utime(path)
+        except FileNotFoundError:
+            return
+        except OSError:  # a network that fails once may answer at the next beat
+            continue

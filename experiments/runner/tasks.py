@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -51,12 +51,12 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Name of the task in messages."""
+        """Protocol, target and size of the ensemble in words, for messages."""
         return f"{self.rules.name}, {self.target}, {self.members} members"
 
     @property
     def rules(self) -> Protocol:
-        """The protocol that `protocol` names."""
+        """Rules of splits, normalisation and scores, from the name or file in `protocol`."""
         return protocol_of(self.protocol)
 
 
@@ -308,7 +308,6 @@ def store_of(folder: Path, seed: int, size: WorldSize = _USUAL, *, wait: bool = 
         FileError: another process is making it, and we do not wait; a world of another size.
     """
     store, mark = folder / "store.zarr", folder / "store.claim"
-    _check_size(folder, size)
     while not store.exists():
         with claim(mark) as ours:
             if not (ours or wait):
@@ -318,6 +317,7 @@ def store_of(folder: Path, seed: int, size: WorldSize = _USUAL, *, wait: bool = 
                 prepare(folder / "world", store, truth=folder / "world" / "truth", progress=False)
         if not store.exists():
             time.sleep(BEAT)
+    _check_size(folder, size)
     return store
 
 
@@ -332,35 +332,16 @@ def _check_size(folder: Path, size: WorldSize) -> None:
     if world.kind != size.world:
         reason = f"is a {world.kind} world, not a {size.world} one"
         raise FileError(folder / "world", reason, "Work in another folder")
-    has, requested = world.parameters, World(**_parameters(size)).parameters
-    names = [name for name in ("grid", "years", "dates") if has[name] != requested[name]]
-    if names:
-        there, wanted = (", ".join(_in_words(n, x[n]) for n in names) for x in (has, requested))
+    rows, columns = len(world.grid.latitude()), len(world.grid.longitude())
+    held = _in_words(f"{rows}x{columns}", world.years, len(world.month_days))
+    asked = _in_words(size.grid.lower(), sorted(size.years), size.dates)
+    if held != asked:
         remedy = "Request its size, or work in another folder"
-        raise FileError(folder / "world", f"has {there}; requested: {wanted}", remedy)
+        raise FileError(folder / "world", f"has {held}; requested: {asked}", remedy)
 
 
-def _in_words(name: str, value: Any) -> str:
-    """Return one argument of a world in words: "years 2000 2001", but the number of its dates."""
-    if name == "dates":
-        return f"{len(value)} dates"
-    return f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
-
-
-def _parameters(size: WorldSize) -> dict[str, Any]:
-    """Return the arguments of the world of a size, but for the seed."""
-    names = [name for kind in size.kinds for name in catalog.names_of_kind(kind)]
-    if size.world == "displaced" and "sfc" in size.kinds:
-        names.append(catalog.WIND_SPEED.name)
-    return {
-        "grid": size.grid,
-        "years": size.years,
-        "dates": size.dates,
-        "variables": names,
-        "levels": size.levels,
-        "steps": size.steps,
-        "kind": size.world,
-    }
+def _in_words(grid: str, years: Sequence[int], dates: int) -> str:
+    return f"{grid} points, {dates} dates in each of the years {' '.join(map(str, years))}"
 
 
 def _world(folder: Path, seed: int, size: WorldSize) -> None:
@@ -369,5 +350,12 @@ def _world(folder: Path, seed: int, size: WorldSize) -> None:
         return
     partial = folder / "world.partial"
     shutil.rmtree(partial, ignore_errors=True)  # of a call that was interrupted
-    World(**_parameters(size), seed=seed).write(partial)
+    names = [name for kind in size.kinds for name in catalog.names_of_kind(kind)]
+    if size.world == "displaced" and "sfc" in size.kinds:
+        names.append(catalog.WIND_SPEED.name)
+    world = World(
+        size.grid, size.years, size.dates, names, seed, levels=size.levels, steps=size.steps,
+        kind=size.world,
+    )  # fmt: skip
+    world.write(partial)
     partial.rename(folder / "world")

@@ -16,7 +16,6 @@ import yaml
 from ens10.durable import whole_path, write_whole
 from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError
 from ens10.experiments import provenance
-from ens10.experiments.members import SIZES as MEMBER_COUNTS
 from ens10.experiments.optimum import score_optimum
 from ens10.experiments.provenance import FILE as PROVENANCE
 from ens10.experiments.raw_ensemble import open_raw, with_name
@@ -36,7 +35,7 @@ from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.key import Key, differences, digest_of, key_of
 from ens10.experiments.runner.results import KEY
-from ens10.experiments.runner.tasks import Task, config_of, load_budget, members_of, task_options
+from ens10.experiments.runner.tasks import Task, config_of, load_budget, task_options
 from ens10.experiments.score import score_run
 from ens10.experiments.sizes import score_sizes, takes_members
 from ens10.experiments.trust import write_config
@@ -77,7 +76,7 @@ class ModelCell(Cell):
 
     @property
     def name(self) -> str:
-        """Name of the cell in messages."""
+        """Model, seed or variant in words, for progress and error messages."""
         about = f" ({self.task.name})" if self.task else ""
         return f"{self.model}, seed {self.seed}{about}"
 
@@ -138,11 +137,7 @@ class ModelCell(Cell):
         """Return what has changed since the run was begun; None if it was not."""
         if not self.start_key.is_file():
             return None
-        try:
-            before: Any = parse_json(self.start_key.read_bytes())
-        except ValueError:
-            before = None
-        return differences(before if isinstance(before, dict) else {}, self.key)
+        return differences(_read_key(self.start_key), self.key)
 
     def fit(self) -> None:
         """Train the model or resume its training; return at once if it is trained.
@@ -198,17 +193,12 @@ class ModelCell(Cell):
         run_stage("predict", ["--run", str(self.run), "--quiet"])
         score_run(self.run)
         if takes_members(self.run) and not (self.run / SIZES).exists():
-            score_sizes(self.run, [n for n in MEMBER_COUNTS if n <= self._members])
+            score_sizes(self.run)
         try:
             score_extremes(self)
         except (ArgumentError, MissingDataError) as error:  # such as too few years for a climate
             print(f"no EECRPS: {error}", file=sys.stderr)
         return self._small_files()
-
-    @property
-    def _members(self) -> int:
-        data = read_mapping(self.run / CONFIG)["data"]
-        return data.get("ensemble") or members_of(self.store, data["target"], data.get("step"))
 
     def _small_files(self) -> dict[str, bytes]:
         names = (PROVENANCE, LOG, SIZES, EXTREMES)
@@ -351,7 +341,8 @@ def keep_optimum(cells: Sequence[ModelCell]) -> None:
         if not ours:
             return
         key = {**cell.key, "config": digest_of({"model": OPTIMUM, "seed": cell.seed})}
-        if not (_same_weights(run, cell.run) and _has_key(run, key)):
+        current = (run / KEY).is_file() and not differences(_read_key(run / KEY), key)
+        if not (current and _same_weights(run, cell.run)):
             if not world.exists():  # deleted: it is large, and only the optimum needs it
                 return
             score_optimum(World.load(world), cell.run, run)
@@ -361,12 +352,13 @@ def keep_optimum(cells: Sequence[ModelCell]) -> None:
         cell.results.add(place_of(cell.task, cell.seed, OPTIMUM), files, key)
 
 
-def _has_key(folder: Path, key: Key) -> bool:
-    """Return True if a folder was written with the key, hence by the present code and data."""
-    if not (folder / KEY).is_file():
-        return False
-    kept: Any = parse_json((folder / KEY).read_bytes())
-    return not differences(kept, key)
+def _read_key(path: Path) -> Key:
+    """Return the key in a file; an empty one, which differs from all, if it is damaged."""
+    try:
+        key: Any = parse_json(path.read_bytes())
+    except ValueError:
+        key = None
+    return key if isinstance(key, dict) else {}
 
 
 def _same_weights(optimum: Path, run: Path) -> bool:

@@ -33,7 +33,7 @@ class Try(ModelCell):
 
     @property
     def name(self) -> str:
-        """Name of the cell in messages."""
+        """Model, seed or variant in words, for progress and error messages."""
         return f"{super().name}, learning rate x {self.factor:g}"
 
     @property

@@ -50,7 +50,7 @@ TEST_YEARS = 2
 STEP = 48
 # tp is not near a normal distribution: a regression of its error is no fair forecast
 REGRESSED = ("t2m", "z_500", "t_850", "si10")
-_NEW, _SAME = "new dates", "same dates"
+_NEW, _SAME, _ALL = "new dates", "same dates", "all three"
 _UNITS = {"tp": (1000.0, "mm"), "z_500": (1.0, "m2 s-2"), "si10": (1.0, "m s-1")}
 
 
@@ -66,8 +66,8 @@ class Worth:
         without: CRPS by test date of the optimum's formula without one kind of knowledge.
         regression: attained skill in percent, out of sample and in sample; empty for tp.
         fitted: attained skill in percent, out of sample, of a regression with the gradient of the
-            forecast and its products with the wind (""), and without one kind of knowledge (by
-            its name, see `_designs`); empty for tp.
+            forecast and its products with the wind ("all three"), and without one kind of
+            knowledge, by its name (see `_designs`); empty for tp.
     """
 
     target: str
@@ -259,10 +259,9 @@ def _designs(
     predictors are the same, and the coefficients those of all points.
     """
     advection = Advection()
-    level = target.partition("_")[2]
-    winds = [f"u_{level}", f"v_{level}"] if level else ["u10", "v10"]
     points = (grid.latitude().tolist(), grid.longitude().tolist())
-    advection.place([f"{wind}:mean" for wind in winds], target, *points)
+    advection.place([f"{name}:mean" for name in means], target, *points)
+    winds = [list(means)[place] for place in advection.winds]
     gradient = advection.gradient(torch.from_numpy(dates.mean.astype(np.float32))).double().numpy()
     gradient -= gradient.mean(axis=0)  # what belongs to the place does not move
     slopes = [field / gradient.std() for field in gradient.swapaxes(0, 1)]
@@ -270,7 +269,7 @@ def _designs(
     own = _standard(dates.mean)
     everything = _columns(dates, own, *slopes, *flow)
     return {
-        "": everything,
+        _ALL: everything,
         "neighbours": _columns(dates, own),
         "flow": _columns(dates, own, *slopes),
         "place": everything,
@@ -278,7 +277,7 @@ def _designs(
 
 
 def _columns(dates: _Regressed, *fields: Floats) -> Floats:
-    """Return 1, the annual cycle, the year and fields (N, H, W) as columns (N, H, W, K)."""
+    """Return the columns of a regression (N, H, W, K): 1, annual cycle, year, then the fields."""
     years = (dates.valid.astype("datetime64[Y]").astype(float) + 1970 - 2008) / 10
     columns = [*annual_columns(dates.valid), years[:, None, None], *fields]
     return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64)
@@ -321,9 +320,9 @@ def table_of(found: Sequence[Worth]) -> str:
 def fitted_table_of(found: Sequence[Worth]) -> str:
     """Return the table of fitted regressions, of the targets that have them, as Markdown."""
     kinds = ("neighbours", "flow", "place")
-    heads = ["target", "all three", *(f"without {name}" for name in kinds)]
+    heads = ["target", _ALL, *(f"without {name}" for name in kinds)]
     shown = [one for one in found if one.fitted]
-    rows = [[one.target, *(f"{one.fitted[name]:.0f}" for name in ("", *kinds))] for one in shown]
+    rows = [[one.target, *(f"{one.fitted[name]:.0f}" for name in (_ALL, *kinds))] for one in shown]
     return markdown_of(columns_of(heads, rows))
 
 

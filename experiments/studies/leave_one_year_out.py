@@ -117,7 +117,7 @@ class StepCell(Cell):
 
     @property
     def name(self) -> str:
-        """Name of the cell in messages."""
+        """Model, seed or variant in words, for progress and error messages."""
         return f"{self.target} at step {self.step}"
 
     @property

@@ -6,7 +6,6 @@ It is resumable: trainings that have scores are not repeated. `mlp` is trained o
 48 h, and at both, with as many epochs (twice the steps) and with half of them (as many steps).
 """
 
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,13 +43,10 @@ def fit_all(folder: Path, epochs: int = EPOCHS, seed: int = 0) -> dict[str, dict
     """
     store, world = folder / "store.zarr", folder / "world"
     if not store.exists():
-        if not world.exists():
-            partial = folder / "world.partial"
-            shutil.rmtree(partial, ignore_errors=True)  # of a call that was interrupted
-            names = ["t2m", "u10"]
-            generator = World(GRID, YEARS, DATES, names, seed, steps=STEPS, truth_steps=STEPS)
-            generator.write(partial)
-            partial.rename(world)
+        if not (world / "world.json").exists():
+            variables = ["t2m", "u10"]
+            leads = World(GRID, YEARS, DATES, variables, seed, steps=STEPS, truth_steps=STEPS)
+            leads.write(world)
         prepare(world, store, truth=world / "truth")
     both = "[24, 48]"
     made: dict[str, dict[int, Path]] = {_RAW: {}, _ALONE: {}}

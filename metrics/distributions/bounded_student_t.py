@@ -20,7 +20,7 @@ from scipy import special
 from ens10.metrics.distributions.base import BOUNDED, ClosedForm
 from ens10.metrics.distributions.formula import NUMPY, Kernel, Parameter
 from ens10.metrics.distributions.gamma_functions import half_step
-from ens10.metrics.distributions.truncated import SMALLEST
+from ens10.metrics.distributions.truncated import quantile
 
 _FAR, _MANY, _STEP = 1e8, 1e10, 1e-3
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
@@ -181,18 +181,13 @@ def _log_score(truncated: bool, _ops: Any, *arguments: Any) -> Any:
     return np.where(outside == 0, score, np.abs(outside) * inf)
 
 
-def _quantile(truncated: bool, _ops: Any, df: Any, *rest: Any) -> Any:
+def _quantile(truncated: bool, ops: Any, df: Any, *rest: Any) -> Any:
+    if truncated:
+        return quantile(
+            lambda _, x: special.stdtr(df, x), lambda _, p: special.stdtrit(df, p), ops, *rest
+        )
     mu, sigma, a, b, p = rest
-    if not truncated:
-        return np.clip(mu + sigma * special.stdtrit(df, p), a, b)
-    # mirrored into the lower tail, where probabilities keep their digits
-    lo, hi = (a - mu) / sigma, (b - mu) / sigma
-    flip = lo + hi > 0
-    lower, upper = np.where(flip, -hi, lo), np.where(flip, -lo, hi)
-    low, high = special.stdtr(df, lower), special.stdtr(df, upper)
-    z = special.stdtrit(df, low + np.where(flip, 1 - p, p) * (high - low))
-    z = np.where(high > SMALLEST, z, upper)
-    return np.clip(mu + sigma * np.where(flip, -z, z), a, b)
+    return np.clip(mu + sigma * special.stdtrit(df, p), a, b)
 
 
 def _kernels(truncated: bool) -> dict[str, Kernel]:

@@ -1,5 +1,6 @@
 """A forecast given by its quantiles at some levels."""
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -143,11 +144,11 @@ class Quantiles(StoredAsQuantiles, kind="quantiles"):
 
     def cdf(self, y: Any) -> Any:
         """Return the cdf: linear between the quantiles, 0 below the first, 1 from the last on."""
-        return self._cdf(y, lambda a, b: a >= b)
+        return self._cdf(y, operator.ge)
 
     def cdf_below(self, y: Any) -> Any:
         """Return the probability of a value less than `y`; equal quantiles are a point mass."""
-        return self._cdf(y, lambda a, b: a > b)
+        return self._cdf(y, operator.gt)
 
     def _cdf(self, y: Any, passed: Callable[[Any, Any], Any]) -> Any:
         ops, x, at = self.ops, self.values, self._as_field(y)

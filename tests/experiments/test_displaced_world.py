@@ -91,6 +91,6 @@ def test_no_regression_at_each_point_attains_four_fifths(tmp_path):
         fitted = found[target].fitted
         for knowledge in ("neighbours", "flow", "place"):
             if (target, knowledge) != ("z_500", "flow"):  # the wind blows along its contours
-                assert fitted[knowledge] < fitted[""] - 5, (target, knowledge)
+                assert fitted[knowledge] < fitted["all three"] - 5, (target, knowledge)
     for target, low, high in (("t2m", 10, 30), ("t_850", 10, 25), ("z_500", 5, 20)):
         assert low < found[target].removable < high, target

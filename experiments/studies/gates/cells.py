@@ -107,7 +107,7 @@ class GateCell(Cell):
 
     @property
     def name(self) -> str:
-        """Name of the cell in messages."""
+        """Model, seed or variant in words, for progress and error messages."""
         return f"{self.variant}, {self.size.world} world, seed {self.seed}"
 
     @property

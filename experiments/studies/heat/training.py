@@ -144,7 +144,7 @@ class HeatCell(Cell):
 
     @property
     def name(self) -> str:
-        """Name of the cell in messages."""
+        """Model, seed or variant in words, for progress and error messages."""
         return f"{Path(self.config).stem}, seed {self.seed}"
 
     @property

@@ -351,7 +351,7 @@ class TrapCell(Cell):
 
     @property
     def name(self) -> str:
-        """Name of the cell in messages."""
+        """Model, seed or variant in words, for progress and error messages."""
         return f"{self.protocol}, seed {self.seed}"
 
     @property
