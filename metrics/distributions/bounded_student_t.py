@@ -208,6 +208,8 @@ def _kernels(truncated: bool) -> dict[str, Kernel]:
 class _BoundedStudentT(ClosedForm):
     """Student's t distribution between two bounds.
 
+    With scipy before 1.17 quantiles lose digits where the bounds hold a probability below 1e-100.
+
     Args:
         df: degrees of freedom, above 1; scores are NaN for less; no unit.
         mu: location before the bounds, (..., H, W), target units.

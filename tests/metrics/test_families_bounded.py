@@ -3,6 +3,7 @@
 import dask.array as da
 import numpy as np
 import pytest
+import scipy
 import torch
 import xarray as xr
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from ens10.metrics import (
     crps_truncated_logistic,
     crps_truncated_normal,
 )
-from ens10.metrics.distributions.registry import CLASSES
+from ens10.metrics.distributions import distribution_class
 from ens10.metrics.families import FAMILIES, crps, log_score, mean, variance
 
 INF = float("inf")
@@ -239,12 +240,14 @@ def test_the_truth_wins(name):
 @pytest.mark.parametrize("name", ["normal", "logistic", "student_t"])
 def test_quantiles_keep_their_digits_in_both_tails(name, distance):
     """With mu far outside the interval: by the survival function, which is small there."""
+    if name == "student_t" and distance < -30 and np.lib.NumpyVersion(scipy.__version__) < "1.17.0":
+        pytest.skip("scipy before 1.17 loses digits of t quantiles at probabilities below 1e-100")
     p = np.array([0.001, 0.1, 0.5, 0.9, 0.999])
     df = {"df": np.full((1, 1), 884.0)} if name == "student_t" else {}
     oracle = {"normal": stats.norm, "logistic": stats.logistic, "student_t": stats.t(884.0)}[name]
     wanted = oracle.isf((1 - p) * oracle.sf(-distance)) + distance
     mu = np.full((1, 1), distance)
-    family = CLASSES[f"truncated_{name}"]
+    family = distribution_class(f"truncated_{name}")
     above = family(mu=mu, sigma=np.ones_like(mu), lower=0.0, **df).quantile(p)
     np.testing.assert_allclose(above.ravel(), wanted, rtol=1e-9)
     below = family(mu=-mu, sigma=np.ones_like(mu), upper=0.0, **df).quantile(1 - p)
@@ -254,7 +257,7 @@ def test_quantiles_keep_their_digits_in_both_tails(name, distance):
 @pytest.mark.parametrize("name", ["normal", "logistic"])
 def test_quantiles_beyond_all_digits_are_the_bound(name):
     mu = torch.full((1, 1), -2000.0, requires_grad=True)
-    far = CLASSES[f"truncated_{name}"](mu=mu, sigma=torch.ones(1, 1), lower=0.0)
+    far = distribution_class(f"truncated_{name}")(mu=mu, sigma=torch.ones(1, 1), lower=0.0)
     value = far.quantile(0.9)
     assert value.item() == pytest.approx(0.0)
     value.sum().backward()
@@ -263,7 +266,7 @@ def test_quantiles_beyond_all_digits_are_the_bound(name):
 
 def test_crps_of_a_truncated_t_far_in_a_tail_is_finite():
     far = np.array([[-41.0, -60.0, -80.0]])
-    held = CLASSES["truncated_student_t"](
+    held = distribution_class("truncated_student_t")(
         mu=far, sigma=np.ones_like(far), df=np.full_like(far, 142.0), lower=0.0
     )
     crps = held.crps(np.full_like(far, 0.02))

@@ -22,7 +22,11 @@ def project_table():
 
 def packaged(project):
     """The files of the tree that belong into the wheel, as they are named there."""
-    names = {"ens10/py.typed", "ens10/experiments/results/full_size/throughput.json"}
+    names = {
+        "ens10/py.typed",
+        "ens10/experiments/results/full_size/throughput.json",
+        "ens10/experiments/studies/physical_world/constraints.txt",
+    }
     for folder in ("ens10", "metrics", "models", "experiments"):
         for path in (project / folder).rglob("*"):
             name = path.relative_to(project).as_posix()
