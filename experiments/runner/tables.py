@@ -92,6 +92,10 @@ _EVENTS = (
     "Share of the raw ensemble's Brier score and threshold-weighted CRPS (twCRPS) that is removed, "
     "means over the seeds; thresholds in the units of the CRPS."
 )
+_FAIR = (
+    "Part of each gain on the raw ensemble is the price of its {members} members: its fair CRPS, "
+    "which estimates that of an infinite ensemble like it, is {fair} {units}, {less:.1f} % less."
+)
 _UNEVEN = "Lines of fewer seeds are of fewer worlds: do not compare their CRPS with the others'."
 _IMPROVING = (
     "(+): still improving when its training ended, with at least one seed: the best validation "
@@ -190,7 +194,20 @@ def _note(entries: Sequence[Sequence[Entry]], shared: bool) -> str:
     skill = _ATTAINED if _has_optimum(entries) else _REMOVED
     note = f"{_SHARED if shared else _WORLDS}; {_NOTE.format(skill=skill)}"
     uneven = not shared and len({len(seeds) for seeds in entries}) > 1
-    return f"{note} {_UNEVEN}\n" if uneven else f"{note}\n"
+    told = (note, _price_of_members(entries[0]), _UNEVEN if uneven else "")
+    return " ".join(part for part in told if part) + "\n"
+
+
+def _price_of_members(reference: Sequence[Entry]) -> str:
+    """What the reference, whose entries these are, would score with infinitely many members."""
+    rows = [entry.row for entry in reference]
+    fair = [row.crps_fair.value for row in rows if row.crps_fair]
+    if rows[0].kind != "reference" or len(fair) < len(rows):
+        return ""
+    plain, mean = float(np.mean([row.crps.value for row in rows])), float(np.mean(fair))
+    shown = f"{mean:.{max(4, decimals(mean))}f}"
+    less = 100 * (1 - mean / plain)
+    return _FAIR.format(members=rows[0].members, fair=shown, units=rows[0].units, less=less)
 
 
 def _has_optimum(entries: Sequence[Sequence[Entry]]) -> bool:

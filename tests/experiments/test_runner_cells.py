@@ -95,6 +95,21 @@ def test_the_table_holds_them_and_the_optimum(done):
     assert "paired over the test dates (blocks of " in (out / "table.md").read_text()
 
 
+def test_the_table_tells_what_ten_members_cost_the_raw_ensemble(done, tmp_path):
+    _, work, out = done
+    (raw,) = cells(work, out, "raw")
+    states = read_run(raw.run).states
+    plain, fair = (
+        float(states[f"{score}_sum"].sum() / states[f"{score}_weight"].sum())
+        for score in ("crps", "crps_fair")
+    )
+    told = f"its fair CRPS, which estimates that of an infinite ensemble like it, is {fair:.4f} K"
+    assert f"{told}, {100 * (1 - fair / plain):.1f} % less." in (out / "table.md").read_text()
+    without = tmp_path / "seed0"
+    shutil.copytree(raw.run.parent / "emos_global", without / "emos_global")
+    assert "price of its" not in write_summary(tmp_path, tmp_path, ["emos_global"], [0])
+
+
 def test_a_row_that_was_still_improving_is_marked(done, tmp_path):
     """By the losses of its log: the last tenth of the epochs against those before."""
     _, _, out = done
