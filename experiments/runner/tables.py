@@ -199,7 +199,7 @@ def _note(entries: Sequence[Sequence[Entry]], shared: bool) -> str:
 
 
 def _price_of_members(reference: Sequence[Entry]) -> str:
-    """What the reference, whose entries these are, would score with infinitely many members."""
+    """Return the sentence that tells the raw ensemble's fair CRPS; "" if it is unknown."""
     rows = [entry.row for entry in reference]
     fair = [row.crps_fair.value for row in rows if row.crps_fair]
     if rows[0].kind != "reference" or len(fair) < len(rows):
