@@ -33,7 +33,7 @@ def add_cell_options(parser: Parser) -> None:
         "--keep-older", action="store_true", help="cells made by other code or data count as well"
     )
     parser.add_argument(
-        "--tables", action="store_true", help="only write the tables anew, of all kept cells"
+        "--tables", action="store_true", help="only write the tables anew, of kept cells"
     )
 
 

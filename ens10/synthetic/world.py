@@ -32,6 +32,7 @@ AnyLaw = Law | DisplacedLaw
 _PARAMETERS = "world.json"
 _MOST_MEMBERS = 254  # one byte in GRIB edition 1, 255 of which means "missing"
 _LONGEST_STEP = 240
+_YEARS = (1678, 2261)  # whose times NumPy holds in nanoseconds
 
 
 class World:
@@ -68,7 +69,7 @@ class World:
         'world'
 
     Raises:
-        ArgumentError: an invalid grid, date or step.
+        ArgumentError: an invalid grid, date, year or step.
         UnknownNameError: a variable that the catalogue or the kind of world lacks, or an unknown
             kind.
     """
@@ -100,6 +101,11 @@ class World:
         self.years = sorted({int(year) for year in years})
         if not self.years:
             raise ArgumentError("years", "there are none", "Pass at least one, such as 1998")
+        if not (_YEARS[0] <= self.years[0] and self.years[-1] <= _YEARS[1]):
+            reason = (
+                f"{self.years[0]} to {self.years[-1]} are not within {_YEARS[0]} to {_YEARS[1]}"
+            )
+            raise ArgumentError("years", reason, "Choose others: times in nanoseconds end there")
         self.folder: Path | None = None
         self._parameters = {
             "grid": f"{rows}x{columns}",

@@ -22,7 +22,7 @@ from ens10.experiments.demo import config_path
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tables import TABLE, write_files, write_summary
-from ens10.experiments.runner.tasks import USUAL, Task, WorldSize, store_of
+from ens10.experiments.runner.tasks import USUAL, Task, WorldSize, config_of, store_of
 from ens10.experiments.runner.trainings import (
     OPTIMUM,
     ModelCell,
@@ -45,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         refuse_file(folder)
     inputs = tuple(options.inputs)
     targets = dict.fromkeys(options.targets)
+    options.models = list(dict.fromkeys(options.models))
+    for model in options.models:  # a wrong name fails before worlds are made
+        config_of(model, config_path("raw").parent)
     tasks = [Task(target=target, inputs=inputs, step=options.step) for target in targets]
     outcome = Outcome() if options.tables else _run(options, tasks)
     for name, reason in outcome.missing.items():
@@ -58,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seeds = range(options.seeds)
             shared = options.store is not None
             folder = kept / task.folder
+            if options.tables:
+                _tell_missing(folder, options.models, options.seeds, name, shared=shared)
             print(write_summary(options.out, folder, options.models, seeds, name, shared=shared))
     return int(outcome.failed)
 
@@ -91,6 +96,18 @@ def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
     return outcome
 
 
+def _tell_missing(
+    folder: Path, models: Sequence[str], seeds: int, name: str, *, shared: bool
+) -> None:
+    """Say which of the models have no cell, or not one with each seed."""
+    for model in models:
+        held = sum((folder / f"seed{seed}" / model).is_dir() for seed in range(seeds))
+        if held == 0:
+            print(f"{model} is not in {name}: no cell of it is kept", file=sys.stderr)
+        elif held < seeds and not shared:
+            print(f"{model} in {name}: cells of {held} of {seeds} seeds are kept", file=sys.stderr)
+
+
 def _tuned(
     options: Namespace, cells: list[ModelCell], how: Mapping[str, Any]
 ) -> tuple[list[ModelCell], bool]:
@@ -121,7 +138,8 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     )
     parser.add_argument("work", type=Path, help="folder for data and runs (7 GB a seed)")
     parser.add_argument("--out", type=Path, required=True, help="folder for the small results")
-    parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME")
+    text = f"rows of the tables, which have no others (default: {' '.join(MODELS)})"
+    parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME", help=text)
     parser.add_argument("--targets", nargs="+", default=["t2m"], metavar="NAME")
     text = "channels that every model sees (default: those of its configuration)"
     parser.add_argument("--inputs", nargs="+", default=[], metavar="NAME", help=text)

@@ -182,12 +182,22 @@ def test_only_empty_folders_are_written(tmp_path):
         ({"members": 1}, "2 to 254 members"),
         ({"members": 300}, "2 to 254 members"),
         ({"years": []}, "years: there are none"),
+        ({"years": [1677, 2001]}, "years: 1677 to 2001 are not within 1678 to 2261"),
+        ({"years": [2262]}, "not within 1678 to 2261"),
         ({"seed": -1}, "seed: -1 is negative"),
     ],
 )
 def test_impossible_worlds(arguments, message):
     with pytest.raises(ArgumentError, match=message):
         World(**{"grid": "8x16", "years": [2001, 2002], "dates": 1, **arguments})
+
+
+@pytest.mark.parametrize("year", [1678, 2261])
+def test_the_truth_of_the_first_and_the_last_year_has_its_dates(year, tmp_path):
+    winds = ["t2m", "u10", "v10"]
+    world = World("8x16", [year], ["0104", "1231"], winds, members=2, steps=(48,))
+    files = sorted(path.name for path in (world.write(tmp_path / "w") / "truth").iterdir())
+    assert files == [f"era5.{year}", f"era5.{year + 1}"]
 
 
 @pytest.mark.parametrize("grid", ["9x16", "9X16", (9, 16), [9, 16], np.array([9, 16])])

@@ -449,6 +449,14 @@ def test_an_archive_unpacks_to_the_same_store_with_the_same_checksum(tmp_path, w
     ens10.verify(tmp_path / "out" / "store.zarr")
     with pytest.raises(FileError, match="no prepared store"):
         files.archive(tmp_path, tmp_path / "c.zip")
+    refused = {
+        store / "d.zip": "inside the store",
+        tmp_path / "nowhere" / "d.zip": "its folder does not exist",
+        tmp_path / "out": "is a folder",
+    }
+    for place, reason in refused.items():
+        with pytest.raises(FileError, match=reason):
+            files.archive(store, place)
 
 
 # --- evaluation ---------------------------------------------------------------------------------

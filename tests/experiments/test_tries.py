@@ -106,6 +106,29 @@ def test_the_same_command_computes_nothing_again(tuned, monkeypatch):
     assert matrix.main(arguments) == 0
 
 
+def test_tables_alone_tell_what_is_not_kept_and_take_a_model_once(tuned, tmp_path, capsys):
+    _, _, out, _ = tuned
+    copy = tmp_path / "out"
+    shutil.copytree(out, copy)
+    table = (copy / "table.md").read_text()
+    command = [str(tmp_path / "work"), "--out", str(copy), "--seeds", "2", "--tables", "--models"]
+    assert matrix.main([*command, "raw", "mlp", "raw", "unet"]) == 0
+    told = capsys.readouterr().err
+    assert "unet is not in table: no cell of it is kept" in told
+    assert "raw in table: cells of 1 of 2 seeds are kept" in told
+    assert "mlp" not in told
+    rows = [line for line in (copy / "table.md").read_text().splitlines() if "| mlp" in line]
+    assert len(rows) == len([line for line in table.splitlines() if "| mlp" in line])
+
+
+@pytest.mark.parametrize("tables", [[], ["--tables"]])
+def test_a_wrong_name_fails_before_a_world_is_made(tables, tmp_path, capsys):
+    command = [str(tmp_path / "work"), "--out", str(tmp_path / "out"), *tables]
+    assert matrix.main([*command, "--models", "raw", "unset"]) == 1
+    assert "no such configuration" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_training_is_taken_over_whole_or_not_at_all(tuned, monkeypatch, tmp_path):
     _, work, out, _ = tuned
     best = min(losses(out), key=losses(out).get)

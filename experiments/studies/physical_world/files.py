@@ -117,10 +117,15 @@ def archive(store: Path, file: Path) -> str:
         The SHA-256 checksum of the archive.
 
     Raises:
-        FileError: no store is there.
+        FileError: no store is there; the archive would be in the store, in no folder, or is one.
     """
     if not (store / "zarr.json").is_file():
         raise FileError(store, "no prepared store", "Run `ens10 prepare` first")
+    if file.resolve().is_relative_to(store.resolve()):
+        raise FileError(file, "is inside the store that it would hold", "Choose another place")
+    if file.is_dir() or not file.parent.is_dir():
+        reason = "is a folder" if file.is_dir() else "its folder does not exist"
+        raise FileError(file, reason, "Name a file in a folder that is there")
     paths = sorted(path for path in store.rglob("*") if path.is_file())
     with whole_path(file) as aside, zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as packed:
         for path in paths:
