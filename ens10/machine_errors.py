@@ -125,6 +125,9 @@ def _access_error(error: OSError) -> Ens10Error | None:
     path = os.fsdecode(given) if isinstance(given, str | bytes | os.PathLike) else ""
     if error.errno in FULL:
         return _full(path)
+    if error.errno == errno.ENOTDIR:
+        remedy = "Choose another place"
+        return FileError(path or "a path", "a part of it is a file, not a folder", remedy)
     if error.errno not in REFUSED:
         return None
     reason = os.strerror(error.errno).lower()

@@ -32,6 +32,8 @@ def _synth(folder: Path, years: str, **options: Any) -> None:
     world = World(years=_years("--years", years), **options)
     world.write(folder, progress=True)
     print(f"Wrote {folder}: truth of {', '.join(world.targets) or 'no target'}")
+    for need in world.missing_winds:
+        print(f"  {need}")
 
 
 def _download_options(parser: Parser) -> None:

@@ -16,7 +16,7 @@ from ens10 import catalog
 from ens10.channels import channel_names, field_of, resolve, split
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.grib import Encoder, LatLonGrid
+from ens10.grib import MOST_MEMBERS, Encoder, LatLonGrid
 from ens10.grid import grid_shape
 from ens10.progress import track
 from ens10.source import open_source
@@ -30,7 +30,6 @@ WorldKind = Literal["pointwise", "displaced"]
 AnyLaw = Law | DisplacedLaw
 
 _PARAMETERS = "world.json"
-_MOST_MEMBERS = 254  # one byte in GRIB edition 1, 255 of which means "missing"
 _LONGEST_STEP = 240
 _YEARS = (1678, 2261)  # whose times NumPy holds in nanoseconds
 
@@ -69,7 +68,7 @@ class World:
         'world'
 
     Raises:
-        ArgumentError: an invalid grid, date, year or step.
+        ArgumentError: an invalid grid, date, year, level or step.
         UnknownNameError: a variable that the catalogue or the kind of world lacks, or an unknown
             kind.
     """
@@ -96,6 +95,7 @@ class World:
             raise ArgumentError("grid", f"{rows}x{columns} is too small", "Pass 4x8 or more")
         requested = variables or catalog.names_of_kind("sfc")
         names = list(dict.fromkeys(catalog.variable(v).name for v in requested))
+        levels = _levels(levels, names)
         self.grid = LatLonGrid(rows, columns, 90.0, -90.0, 0.0, 360.0 / columns)
         self.month_days = _month_days(dates)
         self.years = sorted({int(year) for year in years})
@@ -113,7 +113,7 @@ class World:
             "dates": self.month_days,
             "variables": names,
             "seed": int(seed),
-            "levels": [int(level) for level in levels],
+            "levels": levels,
             "steps": [int(step) for step in steps],
             "members": int(members),
         }
@@ -157,9 +157,12 @@ class World:
     @property
     def targets(self) -> list[str]:
         """Return the channels with truth, as far as the world has them and the winds they need."""
-        names = DISPLACED_TARGETS if self.kind == "displaced" else ("t2m", "z_500", "t_850")
-        laws = (self._law_or_none(target) for target in names)
-        return [law.channel for law in laws if law is not None]
+        return [law.channel for law in self._laws() if not isinstance(law, ArgumentError)]
+
+    @property
+    def missing_winds(self) -> list[str]:
+        """Return a line for each channel that would have truth, with the winds that it lacks."""
+        return [law.reason for law in self._laws() if isinstance(law, ArgumentError)]
 
     @property
     def region(self) -> npt.NDArray[np.int64]:
@@ -284,11 +287,15 @@ class World:
             return displaced_law(channel, names, self._atmosphere.ground)
         return law_of(channel, names, self._atmosphere.region)
 
-    def _law_or_none(self, target: str) -> AnyLaw | None:
-        try:
-            return self.law(target)
-        except (ArgumentError, UnknownNameError):
-            return None
+    def _laws(self) -> Iterator[AnyLaw | ArgumentError]:
+        """Yield the law of each target whose channel is there, or why it has none."""
+        for target in DISPLACED_TARGETS if self.kind == "displaced" else ("t2m", "z_500", "t_850"):
+            try:
+                yield self.law(target)
+            except UnknownNameError:
+                continue
+            except ArgumentError as error:
+                yield error
 
     def _write_forecasts(self, folder: Path, month_day: str) -> None:
         with ExitStack() as stack:
@@ -388,8 +395,8 @@ def _check(steps: Sequence[int], members: int, seed: int, truth_steps: Sequence[
             )
     if min(steps) < 0 or max(steps) > _LONGEST_STEP or len(set(steps)) < len(steps):
         raise ArgumentError("steps", f"hours from 0 to {_LONGEST_STEP}, each once, are possible")
-    if not 2 <= members <= _MOST_MEMBERS:
-        raise ArgumentError("members", f"2 to {_MOST_MEMBERS} members are possible, not {members}")
+    if not 2 <= members <= MOST_MEMBERS:
+        raise ArgumentError("members", f"2 to {MOST_MEMBERS} members are possible, not {members}")
     if seed < 0:
         raise ArgumentError("seed", f"{seed} is negative", "Pass 0 or more")
 
@@ -403,7 +410,18 @@ def _channels(names: Sequence[str], levels: Sequence[int]) -> Iterator[Channel]:
         if catalog.variable(name).kind == "sfc":
             yield Channel(name, None)
         else:
-            yield from (Channel(name, int(level)) for level in levels)
+            yield from (Channel(name, level) for level in levels)
+
+
+def _levels(levels: Sequence[int], names: Sequence[str]) -> list[int]:
+    """Return the levels, each once, as whole numbers."""
+    found = list(dict.fromkeys(int(level) for level in levels))
+    if any(int(level) != level for level in levels):
+        raise ArgumentError("levels", f"{list(levels)} are not whole numbers, in hPa")
+    on_levels = [name for name in names if catalog.variable(name).kind == "pl"]
+    if on_levels and not found:
+        raise ArgumentError("levels", f"there are none for {', '.join(on_levels)}", "Add one: 500")
+    return found
 
 
 def _month_days(dates: Sequence[str] | int | None) -> list[str]:

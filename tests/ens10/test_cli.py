@@ -265,6 +265,20 @@ def test_help_names_every_command(capsys):
     assert set(listed) == set(COMMANDS)
 
 
+def test_synth_says_what_its_truth_lacks(tmp_path, capsys):
+    assert main(["synth", str(tmp_path / "w"), *WORLD, "--variables", "t2m", "sst"]) == 0
+    wrote, *needs = capsys.readouterr().out.splitlines()
+    assert wrote == f"Wrote {tmp_path / 'w'}: truth of no target"
+    assert needs == ["  the truth of t2m needs u10"]
+
+
+def test_synth_refuses_a_place_below_a_file(tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("mine")
+    place = tmp_path / "notes.txt" / "w"
+    assert main(["synth", str(place), *WORLD, "--variables", "t2m", "u10"]) == 1
+    assert capsys.readouterr().err.endswith("is a file, not a folder. Choose another place.\n")
+
+
 def test_synth_refuses_a_full_folder(world, capsys):
     assert main(["synth", str(world), *WORLD]) == 1
     assert "Choose another one" in capsys.readouterr().err

@@ -24,6 +24,7 @@ TOLD = [
     (system(errno.EDQUOT), f"runs/a: {FULL}"),
     (system(errno.EROFS), f"runs/a: {READ_ONLY}"),
     (system(errno.EACCES), "runs/a: cannot be written (permission denied)"),
+    (system(errno.ENOTDIR), "runs/a: a part of it is a file, not a folder"),
     (system(errno.EMFILE), FILES),
     (system(errno.ENFILE), FILES),
     (system(errno.ENOMEM), MEMORY),

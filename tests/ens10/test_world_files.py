@@ -161,6 +161,8 @@ def test_only_empty_folders_are_written(tmp_path):
     [
         ({"variables": ["t2n"]}, "did you mean 't2m'"),
         ({"variables": ["z"], "levels": [501]}, "levels: 501 is not known"),
+        ({"levels": [850.5]}, "not whole numbers"),
+        ({"variables": ["z"], "levels": []}, "levels: there are none for z"),
         ({"grid": "46"}, "ROWSxCOLUMNS"),
         ({"grid": "2x96"}, "4x8 or more"),
         ({"grid": "46x-96"}, "grid: '46x-96' is not a grid. Write ROWSxCOLUMNS"),
@@ -190,6 +192,15 @@ def test_only_empty_folders_are_written(tmp_path):
 def test_impossible_worlds(arguments, message):
     with pytest.raises(ArgumentError, match=message):
         World(**{"grid": "8x16", "years": [2001, 2002], "dates": 1, **arguments})
+
+
+def test_a_level_that_is_named_twice_counts_once(tmp_path):
+    names, levels = ["t", "u10"], ((850,), (850, 850))
+    worlds = [World("8x16", [2000], 1, names, members=2, levels=one) for one in levels]
+    first, second = (world.write(tmp_path / f"w{n}") for n, world in enumerate(worlds))
+    files = {path.relative_to(first) for path in first.rglob("*") if path.is_file()}
+    assert len(files) == 4
+    assert all((first / path).read_bytes() == (second / path).read_bytes() for path in files)
 
 
 @pytest.mark.parametrize("year", [1678, 2261])

@@ -292,8 +292,16 @@ def test_another_world_in_the_folder_and_a_damaged_unit_are_refused(tmp_path, co
         ({"dates": ("104",)}, "'104' is not of the form MMDD"),
         ({"dates": ("0230",)}, "no date of the calendar"),
         ({"perfect_years": (1998, 2004)}, "2004 not simulated"),
-        ({"time_step": 2650}, "do not divide a day"),
-        ({"members": 1}, "at least 2 members"),
+        ({"time_step": 2650}, "time_step: 2650 cannot be used. Pass seconds that divide a day"),
+        ({"members": 1}, "members: 1 cannot be used. Pass 2 to 254"),
+        ({"members": 255}, "Pass 2 to 254"),
+        ({"spin_up": 59}, "spin_up: 59 cannot be used. Pass 60 days or more"),
+        ({"amplitude": -0.1}, "amplitude: -0.1 cannot be used"),
+        ({"amplitude": float("nan")}, "amplitude: nan"),
+        ({"diffusion": 0.0}, "diffusion: 0.0 cannot be used. Pass a finite number above 0"),
+        ({"diffusion": float("inf")}, "diffusion: inf"),
+        ({"model_error": float("inf")}, "model_error: inf cannot be used"),
+        ({"seed": -1}, "seed: -1 cannot be used"),
     ],
 )
 def test_impossible_worlds_are_refused(change, message):
@@ -324,7 +332,9 @@ def test_the_worker_process_answers_fails_with_its_reason_or_ends(tmp_path):
     python.write_text(WORKER.format(python=sys.executable))
     python.chmod(0o755)
     log = tmp_path / "worker.log"
-    process = production.JcmProcess(tmp_path / "env", WORLD, tmp_path, log)
+    process = production.JcmProcess(
+        production.environment_python(tmp_path / "env"), WORLD, tmp_path, log
+    )
     try:
         process.answer({"start_day": 0})
         with pytest.raises(FileError, match="unstable"):
@@ -336,8 +346,6 @@ def test_the_worker_process_answers_fails_with_its_reason_or_ends(tmp_path):
     finally:
         process.close()
     assert "settings 3" in log.read_text()
-    with pytest.raises(FileError, match="no environment"):
-        production.JcmProcess(tmp_path, WORLD, tmp_path, log)
 
 
 PIP = """#!{python}
@@ -347,6 +355,12 @@ if sys.argv[1] == "-c":
     print("{found}")
 sys.exit({status})
 """
+
+
+def test_a_file_in_the_place_of_the_environment_is_refused(tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert main(["environment", str(tmp_path / "notes.txt")]) == 1
+    assert "notes.txt: is no folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("found", "status"), [("", 0), ("2.0.0", 1), ("3.0.0", 0)])
@@ -431,6 +445,9 @@ def test_writing_refuses_missing_units_and_existing_folders(tmp_path, complete, 
         produce(tmp_path, FakeModel(fail_after=1))
     with pytest.raises(MissingDataError, match="5 parts are missing: 1998-0201"):
         files.write_world(tmp_path, tmp_path / "world")
+    WORLD.save(tmp_path / "begun")
+    with pytest.raises(FileError, match="none of its 6 units is simulated"):
+        files.write_world(tmp_path / "begun", tmp_path / "world", available=True)
     assert files.write_world(tmp_path, tmp_path / "world", available=True) == 1
     names = sorted(path.name for path in (tmp_path / "world").iterdir())
     assert names == ["output.pl.20180104", "output.sfc.20180104", "truth"]
@@ -610,9 +627,16 @@ def test_the_kept_world_has_reliable_perfect_ensembles_and_raw_ones_to_correct()
 
 
 def test_simulate_command_writes_the_settings_and_says_what_is_missing(tmp_path, capsys):
-    command = ["simulate", str(tmp_path / "w"), "--environment", str(tmp_path), "--years", "1998"]
-    assert main([*command, "--perfect-years", "none"]) == 1
+    environment = tmp_path / "environment"
+    command = ["simulate", str(tmp_path / "w"), "--environment", str(environment)]
+    command += ["--years", "1998", "--perfect-years", "none", "--minutes", "0"]
+    assert main(command) == 1
     assert "no environment" in capsys.readouterr().err
+    assert not (tmp_path / "w").exists()
+    (environment / "bin").mkdir(parents=True)
+    (environment / "bin" / "python").symlink_to(sys.executable)
+    assert main(command) == 0
+    assert "0 of 52 units are complete" in capsys.readouterr().out
     settings = json.loads((tmp_path / "w" / "world.json").read_text())
     assert settings["years"] == [1998]
     assert settings["perfect_years"] == []

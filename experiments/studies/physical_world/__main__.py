@@ -26,6 +26,7 @@ from ens10.experiments.studies.physical_world.production import (
     PhysicalWorld,
     checksums,
     describe,
+    environment_python,
     make_environment,
     simulate,
 )
@@ -107,6 +108,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[Parser], None]]] = {
 
 
 def _environment(options: Namespace) -> int:
+    refuse_file(options.folder)
     make_environment(options.folder)
     print(f"{options.folder} holds {REQUIREMENT}")
     return 0
@@ -114,6 +116,7 @@ def _environment(options: Namespace) -> int:
 
 def _simulate(options: Namespace) -> int:
     refuse_file(options.work)
+    python = environment_python(options.environment)
     perfect = () if options.perfect_years == "none" else _years(options.perfect_years)
     names = ("members", "time_step", "spin_up", "amplitude", "model_error", "diffusion", "seed")
     settings: dict[str, Any] = {name: options[name] for name in names}
@@ -125,7 +128,7 @@ def _simulate(options: Namespace) -> int:
 
     def start() -> JcmProcess:
         cache = options.work / "compiled"
-        processes.append(JcmProcess(options.environment, world, cache, options.work / "worker.log"))
+        processes.append(JcmProcess(python, world, cache, options.work / "worker.log"))
         return processes[0]
 
     stop = None if options.minutes is None else time.monotonic() + 60 * options.minutes

@@ -38,12 +38,16 @@ def write_world(work: Path, folder: Path, available: bool = False) -> int:
         The number of start dates.
 
     Raises:
-        FileError: the folder is there already, or a unit is damaged.
+        FileError: the folder is there already, no unit is simulated, or one is damaged.
         MissingDataError: units are missing.
     """
     world = PhysicalWorld.load(work)
     missing = [unit for unit in world.units if not is_complete(unit_path(work, *unit))]
-    if missing and (not available or len(missing) == len(world.units)):
+    if len(missing) == len(world.units):
+        raise FileError(
+            work, f"none of its {len(missing)} units is simulated", "Run `simulate` first"
+        )
+    if missing and not available:
         names = [f"{year}-{date}" for year, date in missing]
         raise MissingDataError(work, names, "Run `simulate` again, or pass --available")
     if folder.exists():

@@ -13,6 +13,7 @@ import contextlib
 import datetime as dt
 import hashlib
 import json
+import math
 import subprocess
 import time
 import venv
@@ -28,6 +29,7 @@ from ens10.durable import clear_leftovers, whole_path, write_whole
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.experiments.runner.claims import claim
 from ens10.experiments.studies.physical_world.fields import Array, ModelGrid, derive, pack, unpack
+from ens10.grib import MOST_MEMBERS
 
 REQUIREMENT = "jcm==3.0.0"
 DATES = catalog.month_days()[1::2]  # every second start date of ENS-10: a week apart
@@ -65,7 +67,24 @@ class PhysicalWorld:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check the numbers that lead to late errors."""
+        """Check what would lead to late errors."""
+        self._check_dates()
+        requirements = {
+            "members": (2 <= self.members <= MOST_MEMBERS, f"2 to {MOST_MEMBERS}"),
+            "spin_up": (self.spin_up >= 60, "60 days or more"),
+            "time_step": (86400 % self.time_step == 0, "seconds that divide a day, such as 2700"),
+            "amplitude": (0 <= self.amplitude < math.inf, "a finite number of at least 0"),
+            "diffusion": (0 < self.diffusion < math.inf, "a finite number above 0"),
+            "model_error": (math.isfinite(self.model_error), "a finite number"),
+            "seed": (self.seed >= 0, "0 or more"),
+        }
+        for name, (met, possible) in requirements.items():
+            if not met:
+                raise ArgumentError(
+                    name, f"{getattr(self, name)} cannot be used", f"Pass {possible}"
+                )
+
+    def _check_dates(self) -> None:
         wrong = [date for date in self.dates if len(date) != 4 or not date.isdigit()]
         if wrong:
             raise ArgumentError("dates", f"{wrong[0]!r} is not of the form MMDD", "Write 0104")
@@ -85,10 +104,6 @@ class PhysicalWorld:
         gaps = np.diff([day.toordinal() for day in days])
         if (gaps < STEPS[-1] // 24 + 2).any():
             raise ArgumentError("dates", "two start dates are less than 4 days apart", "Pass fewer")
-        if 86400 % self.time_step:
-            raise ArgumentError("time_step", f"{self.time_step} s do not divide a day", "Try 2700")
-        if self.members < 2 or self.spin_up < 60:
-            raise ArgumentError("members, spin_up", "at least 2 members and 60 days are needed")
 
     @staticmethod
     def start(year: int, month_day: str) -> dt.date:
@@ -147,19 +162,13 @@ class JcmProcess:
     """The worker process in jcm's environment.
 
     Args:
-        environment: folder of the environment, from `make_environment`.
+        python: of jcm's environment.
         world: its settings.
         cache: folder of compiled models, which spares later processes the compilation.
         log: file of what the worker prints.
-
-    Raises:
-        FileError: no environment is there.
     """
 
-    def __init__(self, environment: Path, world: PhysicalWorld, cache: Path, log: Path) -> None:
-        python = environment / "bin" / "python"
-        if not python.exists():
-            raise FileError(environment, "no environment", "Make it by the command `environment`")
+    def __init__(self, python: Path, world: PhysicalWorld, cache: Path, log: Path) -> None:
         settings = {**asdict(world), "lead_days": STEPS[-1] // 24, "cache": str(cache)}
         self._log = log
         with log.open("a") as file:
@@ -222,6 +231,18 @@ def make_environment(folder: Path) -> None:
         command = [str(python), "-m", "pip", "install", "--quiet", "-c", str(versions), REQUIREMENT]
         if subprocess.run(command, check=False).returncode:
             raise FileError(folder, f"pip could not install {REQUIREMENT}", "See its messages")
+
+
+def environment_python(folder: Path) -> Path:
+    """Return the interpreter of an environment that `make_environment` made.
+
+    Raises:
+        FileError: no environment is there.
+    """
+    python = folder / "bin" / "python"
+    if not python.exists():
+        raise FileError(folder, "no environment", "Make it by the command `environment`")
+    return python
 
 
 def unit_path(work: Path, year: int, date: str) -> Path:
